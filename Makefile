@@ -1,0 +1,112 @@
+# Bare `make` prints this list. Each target first installs what it needs into .venv, from the pinned lock files.
+# Works with GNU make 3.81 and newer and a POSIX shell.
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input
+CORE := $(VENV)/.core.stamp
+FULL := $(VENV)/.full.stamp
+
+# PYTHON=... names the interpreter to build .venv with; without it the first suitable one is taken.
+PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
+# ensurepip is asked for too: some systems ship Python without it, and then a venv has no pip.
+PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+CODE := $(patsubst %/,%,$(sort $(dir $(wildcard state/*.py schemas/*.py pipeline/*.py jobs/*.py benchmarks/*.py))))
+CORE_TESTS := $(wildcard tests/unit tests/property)
+SPARK_TESTS := $(sort $(dir $(wildcard tests/spark/test_*.py tests/stream/test_*.py tests/smoke/test_*.py)))
+
+# The same Java that Spark will start: JAVA_HOME first, then PATH.
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+JAVA_OK = v=$$("$(JAVA)" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1) && [ "$${v:-0}" -ge 17 ]
+JAVA_HELP := Java 17 or newer was not found ($(JAVA)). Install a JDK (Debian: apt-get install openjdk-17-jdk-headless) or set JAVA_HOME.
+
+.PHONY: help
+help: ## Print this list
+	@echo "delayline: make <target>"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "PYTHON=... chooses the interpreter for .venv (3.11 or newer)."
+
+# --- environment ---------------------------------------------------------------------------------------------------
+
+# Two stamps in one .venv: a change of a lock file installs it again. A .venv whose pip does not run is made again.
+$(CORE): requirements/core.lock
+	@found=""; if ! $(PY) -m pip --version >/dev/null 2>&1; then \
+	  for p in $(PYTHONS); do \
+	    if "$$p" -c '$(PYTHON_OK)' >/dev/null 2>&1; then found="$$p"; break; fi; \
+	  done; \
+	  if [ -z "$$found" ]; then \
+	    echo "No Python 3.11 or newer with venv and pip was found (tried: $(PYTHONS)). Install one (Debian: python3 and python3-venv) or set PYTHON=..." >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Making $(VENV) with $$("$$found" --version)"; \
+	  "$$found" -m venv --clear $(VENV); \
+	fi
+	@echo "Installing requirements/core.lock"
+	@$(PIP) install --quiet --require-hashes -r requirements/core.lock
+	@touch $@
+
+# Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched.
+$(FULL): requirements/all.lock $(CORE)
+	@echo "Installing requirements/all.lock (Spark is large, the first time takes minutes)"
+	@$(PIP) install --quiet --require-hashes --no-build-isolation --use-pep517 -r requirements/all.lock
+	@touch $@
+
+.PHONY: lock
+lock: $(FULL) ## Write the lock files again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
+	$(VENV)/bin/uv pip compile pyproject.toml --all-extras -o requirements/all.lock $(LOCK_FLAGS) $(if $(UPGRADE),--upgrade)
+	$(VENV)/bin/uv pip compile pyproject.toml --extra test --extra lint --extra build -o requirements/core.lock $(LOCK_FLAGS) -c requirements/all.lock $(if $(UPGRADE),--upgrade)
+
+# One lock for all systems and Pythons, with hashes and without addresses.
+LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
+# --- tests -----------------------------------------------------------------------------------------------------------
+
+.PHONY: test
+test: test-core ## Run all tests; without Java 17 the Spark tests are left out
+ifneq ($(SPARK_TESTS),)
+	@if $(JAVA_OK); then $(MAKE) --no-print-directory test-spark; \
+	else echo "Spark tests left out: $(JAVA_HELP)"; fi
+endif
+
+.PHONY: test-core
+test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
+	$(PY) -m pytest $(CORE_TESTS)
+
+ifneq ($(SPARK_TESTS),)
+.PHONY: test-spark
+test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
+	$(PY) -m pytest $(SPARK_TESTS)
+endif
+
+.PHONY: check
+check: $(if $(SPARK_TESTS),java) lint types test ## What CI runs: lint, types and all tests; nothing is left out
+
+.PHONY: java
+java:
+	@$(JAVA_OK) || { echo "$(JAVA_HELP)" >&2; exit 1; }
+
+# --- code ------------------------------------------------------------------------------------------------------------
+
+.PHONY: lint
+lint: $(CORE) ## Check rules and format with ruff
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+.PHONY: types
+types: $(FULL) ## Check types with mypy, strict (installs Spark: its types are needed)
+	$(PY) -m mypy $(CODE) tests
+
+.PHONY: format
+format: $(CORE) ## Format the code and fix what ruff can fix
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+.PHONY: clean
+clean: ## Remove built files and caches; .venv stays
+	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
