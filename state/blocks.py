@@ -1,0 +1,245 @@
+"""Blocks: up to 16 384 rows of a chunk, encoded on their own in one of two containers, the smaller one.
+
+A row is a run: bucket key (in units of the bucket width), position (on the line of the ledger table), length.
+
+- *columns*: what is left after prediction, as packed columns. Scattered positions cost their gaps, and long runs
+  cost a few bits each.
+- *bitmap*: one run-optimised roaring bitmap per cell (bucket, ledger). Wins where a cell is dense but broken, as two
+  interleaved delays make it, and decodes faster there.
+"""
+
+from __future__ import annotations
+
+import array
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+from pyroaring import BitMap
+
+from state.buckets import IntArray
+from state.columns import Reader, compress, decompress, pack_column, varint
+from state.errors import CorruptBytes
+from state.ledgers import LedgerTable
+
+COLUMNS, BITMAP = 0, 1
+BLOCK_ROWS = 16_384
+"""Rows that the encoder puts in a block: what a pop may decode in vain, against 0.02 B a row of entropy tables."""
+MAX_ROWS = 65_536
+MAX_BITMAP_BYTES = 1 << 20
+MAX_BITMAP_COUNT = 1 << 22
+_RUNS_PER_CELL = 64
+"""Below this many runs a cell, a bitmap's header and 16-bit containers cannot win."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of a block, ordered by key, position: int64 arrays of shape (n,)."""
+
+    keys: IntArray
+    positions: IntArray
+    lengths: IntArray
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.keys)
+
+    def __getitem__(self, where: slice) -> Rows:
+        """The rows of a slice."""
+        return Rows(self.keys[where], self.positions[where], self.lengths[where])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """An encoded block and what its chunk's directory says of it.
+
+    Attributes:
+        kind: COLUMNS or BITMAP.
+        first_key: key of the first row, in bucket widths.
+        last_key: key of the last row, in bucket widths.
+        rows: number of runs.
+        count: number of messages.
+        payload: the encoded rows.
+    """
+
+    kind: int
+    first_key: int
+    last_key: int
+    rows: int
+    count: int
+    payload: bytes
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32 of the payload."""
+        return zlib.crc32(self.payload)
+
+
+def encode_blocks(rows: Rows, ledgers: LedgerTable) -> tuple[Block, ...]:
+    """All rows, cut into blocks. O(n)."""
+    return tuple(_encode(rows[at : at + BLOCK_ROWS], ledgers) for at in range(0, len(rows), BLOCK_ROWS))
+
+
+def _encode(rows: Rows, ledgers: LedgerTable) -> Block:
+    kind, payload = COLUMNS, _pack_columns(rows)
+    count = int(rows.lengths.sum())
+    bitmaps = _pack_bitmaps(rows, ledgers, count)
+    if bitmaps is not None and len(bitmaps) <= len(payload):
+        kind, payload = BITMAP, bitmaps
+    return Block(kind, int(rows.keys[0]), int(rows.keys[-1]), len(rows), count, payload)
+
+
+def decode_block(block: Block, ledgers: LedgerTable) -> Rows:
+    """The rows of a block. O(rows) for columns, O(messages) for bitmaps.
+
+    Raises:
+        CorruptBytes: when they are not what the directory says.
+    """
+    reader = Reader(block.payload, "block")
+    rows = _read_columns(reader, block) if block.kind == COLUMNS else _read_bitmaps(reader, block, ledgers)
+    reader.end()
+    _check(rows, block, ledgers)
+    return rows
+
+
+def _check(rows: Rows, block: Block, ledgers: LedgerTable) -> None:
+    """Whatever the bytes were, what leaves here is ordered, in range, and what the directory promised."""
+    if len(rows) != block.rows or int(rows.lengths.sum()) != block.count or int(rows.keys[-1]) != block.last_key:
+        raise CorruptBytes("block", "rows, count or last key differ from the directory")
+    ends = rows.positions + rows.lengths
+    steps = rows.keys[1:] - rows.keys[:-1]
+    overlap = (steps == 0) & (rows.positions[1:] < ends[:-1])
+    ordered = not overlap.any() and int(rows.keys[0]) == block.first_key and not (steps < 0).any()
+    inside = int(rows.positions.min()) >= 0 and int(ends.max()) <= ledgers.size
+    if not (ordered and inside and 1 <= int(rows.lengths.min()) and int(rows.lengths.max()) <= ledgers.size):
+        raise CorruptBytes("block", "rows are out of order or leave the ledger table")
+
+
+def _gaps(rows: Rows) -> tuple[IntArray, np.ndarray[tuple[int], np.dtype[np.bool_]], IntArray]:
+    """Key steps, which rows open a new key, and the distance of each row from the end of the row before."""
+    steps = np.diff(rows.keys, prepend=rows.keys[0])
+    opens = steps != 0
+    opens[0] = True
+    ends = rows.positions + rows.lengths
+    gaps = rows.positions - np.concatenate(([0], ends[:-1]))
+    return steps, opens, gaps
+
+
+def _pack_columns(rows: Rows) -> bytes:
+    """Columns: key steps, lengths - 1, gaps inside a key, and where each key opens: absolute, or relative as zigzag."""
+    steps, opens, gaps = _gaps(rows)
+    relative = gaps[opens]
+    relative = (relative << 1) ^ (relative >> 63)
+    absolute = rows.positions[opens]
+    is_relative = float(relative.sum(dtype=np.float64)) < float(absolute.sum(dtype=np.float64))
+    return (
+        pack_column(steps)
+        + pack_column(rows.lengths - 1)
+        + pack_column(gaps[~opens])
+        + bytes([is_relative])
+        + pack_column(relative if is_relative else absolute)
+    )
+
+
+def _read_columns(reader: Reader, block: Block) -> Rows:
+    steps = reader.column(block.rows)
+    lengths = reader.column(block.rows) + 1
+    opens = steps != 0
+    opens[0] = True
+    heads = np.flatnonzero(opens)
+    gaps = np.zeros(block.rows, dtype=np.int64)
+    gaps[~opens] = reader.column(block.rows - len(heads))
+    is_relative = reader.byte()
+    opening = reader.column(len(heads))
+    if is_relative:
+        gaps[heads] = (opening >> 1) ^ -(opening & 1)
+        positions = np.cumsum(gaps + lengths) - lengths
+    else:
+        ends = np.cumsum(gaps + lengths)
+        offsets = opening - (ends - lengths)[heads]
+        positions = ends - lengths + np.repeat(offsets, np.diff(heads, append=block.rows))
+    return Rows(np.cumsum(steps) + block.first_key, positions, lengths)
+
+
+def _pack_bitmaps(rows: Rows, ledgers: LedgerTable, count: int) -> bytes | None:
+    """Bitmaps of the cells, or None where they cannot be smaller: too few runs a cell, or long runs."""
+    if count > MAX_BITMAP_COUNT or count > 64 * len(rows) or len(rows) < _RUNS_PER_CELL:
+        return None
+    if len(rows) < _RUNS_PER_CELL * np.count_nonzero(np.diff(rows.keys, prepend=-1)):
+        return None
+    ledger = ledgers.index_of(rows.positions)
+    heads = np.flatnonzero((np.diff(rows.keys, prepend=-1) != 0) | (np.diff(ledger, prepend=-1) != 0))
+    span = np.add.reduceat(np.diff(rows.positions, append=rows.positions[-1]), heads).sum()
+    if len(rows) < _RUNS_PER_CELL * len(heads) or span > 64 * count:
+        return None
+    entries = _entries(rows, ledgers, ledger)
+    cuts = (np.cumsum(rows.lengths) - rows.lengths)[heads]
+    bitmaps = [_bitmap(cell) for cell in np.split(entries, cuts[1:])]
+    blob = b"".join(bitmaps)
+    if len(blob) > MAX_BITMAP_BYTES:
+        return None
+    return (
+        varint(len(heads))
+        + varint(len(blob))
+        + pack_column(np.diff(rows.keys[heads], prepend=rows.keys[0]))
+        + pack_column(ledger[heads])
+        + pack_column(np.asarray([len(b) for b in bitmaps], dtype=np.int64))
+        + compress(blob)
+    )
+
+
+def _entries(rows: Rows, ledgers: LedgerTable, ledger: IntArray) -> IntArray:
+    """Entry ids of all messages of the rows, shape (messages,)."""
+    firsts = rows.positions + (ledgers.firsts - ledgers.bases[:-1])[ledger]
+    starts = np.cumsum(rows.lengths) - rows.lengths
+    return np.arange(int(rows.lengths.sum())) + np.repeat(firsts - starts, rows.lengths)
+
+
+def _bitmap(entries: IntArray) -> bytes:
+    bitmap = BitMap(array.array("I", entries.astype(np.uint32).tobytes()))
+    bitmap.run_optimize()
+    data: bytes = bitmap.serialize()
+    return data
+
+
+def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable) -> Rows:
+    cells, blob_size = reader.varint(block.rows), reader.varint(MAX_BITMAP_BYTES)
+    if cells == 0 or block.count > MAX_BITMAP_COUNT:
+        raise CorruptBytes("block", f"{cells} cells with {block.count} messages in bitmaps")
+    keys = np.cumsum(reader.column(cells)) + block.first_key
+    ledger, sizes = reader.column(cells), reader.column(cells)
+    blob = decompress(reader.take(len(reader.data) - reader.at), blob_size, "block")
+    if int(ledger.max()) >= len(ledgers.ids) or int(sizes.max()) > blob_size or int(sizes.sum()) != blob_size:
+        raise CorruptBytes("block", "cells point outside the ledger table or the bitmaps")
+    ends = np.cumsum(sizes)
+    bitmaps = [_read_bitmap(blob[end - size : end]) for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+    counts = np.asarray([len(b) for b in bitmaps], dtype=np.int64)
+    if int(counts.sum()) != block.count or int(counts.min()) == 0:
+        raise CorruptBytes("block", "bitmaps hold another number of messages than the directory says")
+    entries = np.concatenate([np.frombuffer(b.to_array(), dtype=np.uint32) for b in bitmaps]).astype(np.int64)
+    shifts = (ledgers.bases[:-1] - ledgers.firsts)[ledger]
+    return join_rows(np.repeat(keys, counts), entries + np.repeat(shifts, counts))
+
+
+def _read_bitmap(data: bytes) -> BitMap:
+    try:
+        return BitMap.deserialize(data)
+    except ValueError as error:
+        raise CorruptBytes("block", "a roaring bitmap cannot be read") from error
+
+
+def join_rows(keys: IntArray, positions: IntArray) -> Rows:
+    """Rows from single messages in order: neighbours become one row, a message that comes twice counts once. O(n)."""
+    heads = np.empty(len(keys), dtype=np.bool_)
+    heads[:1] = True
+    steps = np.diff(positions)
+    same_key = keys[1:] == keys[:-1]
+    if (again := same_key & (steps == 0)).any():
+        keep = np.concatenate(([True], ~again))
+        return join_rows(keys[keep], positions[keep])
+    np.not_equal(steps, 1, out=heads[1:])
+    heads[1:] |= ~same_key
+    at = np.flatnonzero(heads)
+    if len(at) == len(keys):
+        return Rows(keys, positions, np.ones(len(keys), dtype=np.int64))
+    return Rows(keys[at], positions[at], np.diff(at, append=len(keys)))

@@ -1,0 +1,325 @@
+"""Chunks: immutable, encoded sets of positions by due time, readable by their directory without being decoded.
+
+A chunk is what a batch appends to an index, what travels in a `segments` row, and what compaction writes. Its bytes
+are specified in `docs/format.md`. Taking messages out of a chunk slices whole blocks off its front and counts how
+many messages of the first remaining block are gone; nothing that stays is encoded again.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from sys import getsizeof
+
+import numpy as np
+import numpy.typing as npt
+
+from state.blocks import BITMAP, MAX_ROWS, Block, Rows, decode_block, encode_blocks, join_rows
+from state.buckets import MAX_BITS, MAX_TIME, DueRule, IntArray
+from state.columns import Reader, pack_column, varint
+from state.errors import CorruptBytes
+from state.ledgers import LedgerTable
+from state.runs import Runs, check_arrays
+
+VERSION = 1
+_MAGIC = b"C"
+_HEAD = struct.Struct("<B1sBBII")
+"""version, magic, strict, bits, length of the header body, CRC-32 of the other head fields and the body."""
+_MAX_BLOCK_COUNT = 1 << 53
+_MAX_COUNT = 1 << 62
+_LATEST = MAX_TIME << 1
+"""Above every key: the latest time, rounded up to the widest bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkInfo:
+    """What a chunk says of itself without being decoded.
+
+    Attributes:
+        bits: the buckets are `2^bits` ms wide.
+        strict: keys are rounded up (never early), not down.
+        count: messages in it.
+        first_due: earliest bucket key, ms UTC.
+        last_due: latest bucket key, ms UTC.
+        ledger_ids: the ledgers it was made from, ascending.
+        first_entries: lowest entry of each ledger.
+        last_entries: highest entry of each ledger.
+        nbytes: bytes it takes.
+    """
+
+    bits: int
+    strict: bool
+    count: int
+    first_due: int
+    last_due: int
+    ledger_ids: tuple[int, ...]
+    first_entries: tuple[int, ...]
+    last_entries: tuple[int, ...]
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """A decoded header over encoded blocks.
+
+    Attributes:
+        bits: bucket width is `2^bits` ms; keys in blocks count such widths.
+        strict: keys were rounded up.
+        ledgers: the ledger table.
+        blocks: what is left, ordered; never empty.
+        skip: messages of the first block that are gone.
+        first_key: key of the first message that is left, in widths.
+        count: messages that are left.
+    """
+
+    bits: int
+    strict: bool
+    ledgers: LedgerTable
+    blocks: tuple[Block, ...]
+    skip: int
+    first_key: int
+    count: int
+
+    @property
+    def first_due(self) -> int:
+        """Earliest bucket key that is left, ms. O(1)."""
+        return self.first_key << self.bits
+
+    @property
+    def last_due(self) -> int:
+        """Latest bucket key, ms. O(1)."""
+        return self.blocks[-1].last_key << self.bits
+
+    @property
+    def nbytes(self) -> int:
+        """Live bytes: payloads, ledger table, directory objects. O(blocks)."""
+        objects = sum(getsizeof(b) + getsizeof(b.payload) + 4 * 32 for b in self.blocks)
+        return objects + self.ledgers.nbytes + getsizeof(self.blocks) + getsizeof(self)
+
+    def overlaps(self, other: Chunk) -> bool:
+        """True when a position may be in both in one bucket, judged by time, ledger and entry ranges. O(ledgers)."""
+        if self.first_due > other.last_due or other.first_due > self.last_due:
+            return False
+        return self.ledgers.overlaps(other.ledgers)
+
+    def pending(self) -> Iterator[tuple[Block, int]]:
+        """Each block with how many of its messages are gone."""
+        yield self.blocks[0], self.skip
+        for block in self.blocks[1:]:
+            yield block, 0
+
+    def decode(self, block: Block, skip: int) -> Runs:
+        """The runs of one block less its first `skip` messages. O(rows)."""
+        rows = decode_block(block, self.ledgers)
+        ledger_ids, first_entries = self.ledgers.resolve(rows.positions)
+        runs = Runs(rows.keys << self.bits, ledger_ids, first_entries, first_entries + rows.lengths - 1)
+        return runs.split(skip)[1] if skip else runs
+
+    def runs(self, first_due: int = 0, last_due: int = _LATEST) -> Runs:
+        """What is left in the blocks that meet the bucket keys `first_due..last_due` (ms). O(rows decoded)."""
+        low, high = first_due >> self.bits, last_due >> self.bits
+        meeting = [(b, skip) for b, skip in self.pending() if b.first_key <= high and low <= b.last_key]
+        return Runs.concat([self.decode(block, skip) for block, skip in meeting])
+
+    def prefix(self, horizon: int, limit: int | None = None) -> Prefix:
+        """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded)."""
+        parts: list[Runs] = []
+        missing = self.count if limit is None else limit
+        for block, skip in self.pending():
+            if missing <= 0 or block.first_key << self.bits > horizon:
+                break
+            parts.append(self.decode(block, skip))
+            missing -= block.count - skip
+        return Prefix(self, tuple(parts), horizon)
+
+    def check_invariants(self) -> None:
+        """Decode everything and check it against the directory. O(rows).
+
+        Raises:
+            CorruptBytes: it differs.
+        """
+        runs = Runs.concat([self.decode(block, skip) for block, skip in self.pending()])
+        order = runs.order()
+        if (order != np.arange(len(order))).any() or runs.overlap() or runs.messages != self.count:
+            raise CorruptBytes("chunk", "runs are out of order, overlap, or are not as many as the header says")
+        if int(runs.due[0]) != self.first_due or int(runs.due[-1]) != self.last_due:
+            raise CorruptBytes("chunk", "first or last due differs from the header")
+
+    def to_bytes(self) -> bytes:
+        """The chunk as bytes (`docs/format.md`, Chunk). O(bytes)."""
+        blocks = self.blocks
+        directory = [
+            [b.kind for b in blocks],
+            [b.first_key for b in blocks],
+            [b.last_key - b.first_key for b in blocks],
+            [b.rows for b in blocks],
+            [b.count for b in blocks],
+            [len(b.payload) for b in blocks],
+            [b.checksum for b in blocks],
+        ]
+        columns = b"".join(pack_column(np.asarray(column, dtype=np.int64)) for column in directory)
+        scalars = varint(len(blocks)) + varint(self.skip) + varint(self.first_key)
+        body = scalars + columns + self.ledgers.pack()
+        checksum = _checksum(self.strict, self.bits, body)
+        head = _HEAD.pack(VERSION, _MAGIC, self.strict, self.bits, len(body), checksum)
+        return b"".join([head, body, *(b.payload for b in blocks)])
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Chunk:
+        """The chunk in `data`; every checksum is verified, nothing is decoded. O(bytes).
+
+        Raises:
+            CorruptBytes: truncated, altered, foreign, or of an unknown version.
+        """
+        reader = Reader(bytes(data), "chunk")
+        version, magic, strict, bits, length, checksum = _HEAD.unpack(reader.take(_HEAD.size))
+        if version != VERSION or magic != _MAGIC:
+            raise CorruptBytes("chunk", f"version {version}, kind {magic!r}; known is version {VERSION}, kind {_MAGIC!r}")
+        header = Reader(reader.take(length), "chunk header")
+        if checksum != _checksum(strict, bits, header.data) or strict > 1 or bits > MAX_BITS:
+            raise CorruptBytes("chunk header", "checksum or settings do not fit")
+        size, skip, first_key = header.varint(len(data)), header.varint(_MAX_COUNT), header.varint(MAX_TIME << 1)
+        blocks = _read_blocks(header, reader, size)
+        ledgers = LedgerTable.read(header)
+        header.end()
+        reader.end()
+        if not (skip < blocks[0].count and blocks[0].first_key <= first_key <= blocks[0].last_key):
+            raise CorruptBytes("chunk header", "the first block does not hold what is left of it")
+        return cls(bits, bool(strict), ledgers, blocks, skip, first_key, sum(b.count for b in blocks) - skip)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prefix:
+    """The decoded front of a chunk: `parts` are the runs of its first blocks, the last one past `horizon` maybe."""
+
+    chunk: Chunk
+    parts: tuple[Runs, ...]
+    horizon: int
+
+    def due(self) -> Runs:
+        """The runs that are due. O(rows)."""
+        runs = Runs.concat(self.parts)
+        return runs[: int(np.searchsorted(runs.due, self.horizon, side="right"))]
+
+    def rest(self, taken: int) -> Chunk | None:
+        """The chunk without its first `taken` messages, all of them in `parts`; None when nothing is left. O(blocks)."""
+        chunk, gone, skip = self.chunk, taken, self.chunk.skip
+        if taken == 0:
+            return chunk
+        for i, runs in enumerate(self.parts):
+            if gone < (messages := chunk.blocks[i].count - skip):
+                key = int(runs.split(gone)[1].due[0]) >> chunk.bits
+                return replace(chunk, blocks=chunk.blocks[i:], skip=skip + gone, first_key=key, count=chunk.count - taken)
+            gone, skip = gone - messages, 0
+        blocks = chunk.blocks[len(self.parts) :]
+        if not blocks:
+            return None
+        return replace(chunk, blocks=blocks, skip=0, first_key=blocks[0].first_key, count=chunk.count - taken)
+
+
+def _checksum(strict: int, bits: int, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(bytes([VERSION, strict, bits])))
+
+
+def _read_blocks(header: Reader, payloads: Reader, size: int) -> tuple[Block, ...]:
+    kinds, firsts, spans, rows, counts, sizes, checksums = (header.column(size) for _ in range(7))
+    if size == 0 or int(kinds.max()) > BITMAP or not 1 <= int(rows.min()) <= int(rows.max()) <= MAX_ROWS:
+        raise CorruptBytes("chunk header", "block kinds or row counts are out of range")
+    lasts = firsts + spans
+    if max(int(firsts.max()), int(spans.max())) > MAX_TIME << 1 or (firsts[1:] < lasts[:-1]).any():
+        raise CorruptBytes("chunk header", "block keys are out of order or out of range")
+    if int(counts.min()) < 1 or int(counts.max()) > _MAX_BLOCK_COUNT:
+        raise CorruptBytes("chunk header", "message counts are out of range")
+    columns = (kinds, firsts, lasts, rows, counts, sizes, checksums)
+    return tuple(_read_block(payloads, *fields) for fields in zip(*(c.tolist() for c in columns), strict=True))
+
+
+def _read_block(payloads: Reader, kind: int, first: int, last: int, rows: int, count: int, size: int, crc: int) -> Block:
+    block = Block(kind, first, last, rows, count, payloads.take(size))
+    if block.checksum != crc:
+        raise CorruptBytes("block", "checksum does not fit")
+    return block
+
+
+def chunk_of_arrays(ledger_ids: IntArray, entry_ids: IntArray, keys: IntArray, bits: int, *, strict: bool) -> Chunk:
+    """A chunk of single messages, `keys` in bucket widths; all arrays int64 of shape (n,), n > 0. O(n log n), or O(n) when sorted."""
+    ledgers, positions = LedgerTable.build(ledger_ids, entry_ids, entry_ids)
+    return _chunk(join_rows(*_sorted(keys, positions)), ledgers, bits, strict=strict)
+
+
+def chunk_of_runs(runs: Runs, bits: int, *, strict: bool) -> Chunk:
+    """A chunk of runs that do not overlap, at least one, in any order. O(n log n)."""
+    ordered = runs.sorted().joined()
+    ledgers, positions = LedgerTable.build(ordered.ledger_ids, ordered.first_entries, ordered.last_entries)
+    return _chunk(Rows(ordered.due >> bits, positions, ordered.counts), ledgers, bits, strict=strict)
+
+
+def _chunk(rows: Rows, ledgers: LedgerTable, bits: int, *, strict: bool) -> Chunk:
+    return Chunk(bits, strict, ledgers, encode_blocks(rows, ledgers), 0, int(rows.keys[0]), int(rows.lengths.sum()))
+
+
+def _sorted(keys: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
+    """Both in the order key, position: one packed int64 is sorted where the two ranges fit, rows elsewhere."""
+    low = int(keys.min())
+    bits = int(positions.max()).bit_length()
+    if (int(keys.max()) - low).bit_length() + bits > 63:
+        order = np.lexsort((positions, keys))
+        return keys[order], positions[order]
+    packed = ((keys - low) << bits) | positions
+    if (packed[1:] >= packed[:-1]).all():
+        return keys, positions
+    packed.sort()
+    return (packed >> bits) + low, packed & ((1 << bits) - 1)
+
+
+def encode_chunk(
+    ledger_ids: npt.ArrayLike,
+    entry_ids: npt.ArrayLike,
+    deliver_ats: npt.ArrayLike,
+    tick_ms: int = 1000,
+    strict: bool = True,  # noqa: FBT001, FBT002 - the same signature as TimeBucketIndex
+) -> bytes:
+    """Encode positions by due time into a chunk, for `TimeBucketIndex.append_chunk`. O(n log n), one packed sort.
+
+    Args:
+        ledger_ids: 0..2^62, shape (n,), any order.
+        entry_ids: 0..2^31-1, shape (n,).
+        deliver_ats: ms since the epoch, UTC, 1970..9999, shape (n,).
+        tick_ms: precision, ms: bucket width is the largest power of two not above it.
+        strict: round up (never early) or down.
+
+    Returns:
+        The bytes of one chunk; of none (`b""`) when n is 0. A position that comes twice in a bucket counts once.
+
+    Raises:
+        InvalidArgument: arrays that are not integers or not of one length.
+        OutOfRange: a value outside its range.
+    """
+    rule = DueRule(tick_ms, strict)
+    ledgers, entries, times = check_arrays(ledger_ids, entry_ids, deliver_ats)
+    if len(times) == 0:
+        return b""
+    return chunk_of_arrays(ledgers, entries, rule.key(times) >> rule.bits, rule.bits, strict=strict).to_bytes()
+
+
+def describe_chunk(data: bytes) -> ChunkInfo:
+    """The metadata of an encoded chunk: checked, not decoded. O(bytes).
+
+    Raises:
+        CorruptBytes: truncated, altered, foreign, or of an unknown version.
+    """
+    chunk = Chunk.from_bytes(data)
+    table = chunk.ledgers
+    return ChunkInfo(
+        bits=chunk.bits,
+        strict=chunk.strict,
+        count=chunk.count,
+        first_due=chunk.first_due,
+        last_due=chunk.last_due,
+        ledger_ids=tuple(table.ids.tolist()),
+        first_entries=tuple(table.firsts.tolist()),
+        last_entries=tuple((table.firsts + table.spans).tolist()),
+        nbytes=len(data),
+    )
