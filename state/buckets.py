@@ -136,8 +136,10 @@ def proportional_deliver_at(deliver_ats: IntArray, publish_times: IntArray, tick
         The rounded times, ms, shape (n,): never earlier, later by less than `proportional_tick(delay)` or `tick_ms`.
     """
     ticks = np.maximum(_proportional_ticks(deliver_ats - publish_times), tick_ms)
-    masks = (np.int64(1) << (np.frexp(ticks.astype(np.float64))[1].astype(np.int64) - 1)) - 1
-    return (deliver_ats + masks) & ~masks
+    bits = np.frexp(ticks.astype(np.float64))[1].astype(np.int64) - 1
+    masks: IntArray = (np.int64(1) << bits) - 1
+    rounded: IntArray = (deliver_ats + masks) & ~masks
+    return rounded
 
 
 def _proportional_ticks(delays: IntArray) -> IntArray:

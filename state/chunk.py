@@ -176,7 +176,7 @@ class Chunk:
         reader = Reader(bytes(data), "chunk")
         version, magic, strict, bits, length, checksum = _HEAD.unpack(reader.take(_HEAD.size))
         if version != VERSION or magic != _MAGIC:
-            raise CorruptBytes("chunk", f"version {version}, kind {magic!r}; known is version {VERSION}, kind {_MAGIC!r}")
+            raise CorruptBytes("chunk", f"version {version}, kind {magic!r}; known: version {VERSION}, kind {_MAGIC!r}")
         header = Reader(reader.take(length), "chunk header")
         if checksum != _checksum(strict, bits, header.data) or strict > 1 or bits > MAX_BITS:
             raise CorruptBytes("chunk header", "checksum or settings do not fit")
@@ -204,14 +204,15 @@ class Prefix:
         return runs[: int(np.searchsorted(runs.due, self.horizon, side="right"))]
 
     def rest(self, taken: int) -> Chunk | None:
-        """The chunk without its first `taken` messages, all of them in `parts`; None when nothing is left. O(blocks)."""
+        """The chunk without its first `taken` messages, all in `parts`; None when nothing is left. O(blocks)."""
         chunk, gone, skip = self.chunk, taken, self.chunk.skip
         if taken == 0:
             return chunk
         for i, runs in enumerate(self.parts):
             if gone < (messages := chunk.blocks[i].count - skip):
                 key = int(runs.split(gone)[1].due[0]) >> chunk.bits
-                return replace(chunk, blocks=chunk.blocks[i:], skip=skip + gone, first_key=key, count=chunk.count - taken)
+                left = chunk.count - taken
+                return replace(chunk, blocks=chunk.blocks[i:], skip=skip + gone, first_key=key, count=left)
             gone, skip = gone - messages, 0
         blocks = chunk.blocks[len(self.parts) :]
         if not blocks:
@@ -236,7 +237,9 @@ def _read_blocks(header: Reader, payloads: Reader, size: int) -> tuple[Block, ..
     return tuple(_read_block(payloads, *fields) for fields in zip(*(c.tolist() for c in columns), strict=True))
 
 
-def _read_block(payloads: Reader, kind: int, first: int, last: int, rows: int, count: int, size: int, crc: int) -> Block:
+def _read_block(
+    payloads: Reader, kind: int, first: int, last: int, rows: int, count: int, size: int, crc: int
+) -> Block:
     block = Block(kind, first, last, rows, count, payloads.take(size))
     if block.checksum != crc:
         raise CorruptBytes("block", "checksum does not fit")
@@ -244,7 +247,7 @@ def _read_block(payloads: Reader, kind: int, first: int, last: int, rows: int, c
 
 
 def chunk_of_arrays(ledger_ids: IntArray, entry_ids: IntArray, keys: IntArray, bits: int, *, strict: bool) -> Chunk:
-    """A chunk of single messages, `keys` in bucket widths; all arrays int64 of shape (n,), n > 0. O(n log n), or O(n) when sorted."""
+    """A chunk of single messages, `keys` in bucket widths; int64 arrays of shape (n,), n > 0. O(n log n)."""
     ledgers, positions = LedgerTable.build(ledger_ids, entry_ids, entry_ids)
     return _chunk(join_rows(*_sorted(keys, positions)), ledgers, bits, strict=strict)
 

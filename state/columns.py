@@ -96,7 +96,7 @@ class Reader:
         while (byte := self.byte()) > 0x7F:
             value |= (byte & 0x7F) << shift
             shift += 7
-            if shift > 63:
+            if shift > 56:
                 raise CorruptBytes(self.part, "varint of more than nine bytes")
         value |= byte << shift
         if value > high:

@@ -175,7 +175,7 @@ class TimeBucketIndex:
         return bool((cell & (runs.first_entries <= entry) & (entry <= runs.last_entries)).any())
 
     def _place(self, chunks: list[Chunk]) -> None:
-        """Hold these chunks. Above the limit the smallest half is merged: O(log n) times a message, big ones hardly ever."""
+        """Hold these chunks. Above the limit the smallest half is merged: O(log n) times a message."""
         if len(chunks) > self.max_chunks:
             chunks = self._merged(chunks, max(2, (self.max_chunks + 1) // 2 + 1))
         self._chunks = chunks
@@ -279,8 +279,8 @@ class TimeBucketIndex:
         bars: dict[int, int] = {}
         for chunk in self._chunks:
             for block, skip in chunk.pending():
-                first, last = (self.rule.key(key << chunk.bits) // width_ms for key in (block.first_key, block.last_key))
-                if first == last:
+                first = self.rule.key(block.first_key << chunk.bits) // width_ms
+                if first == self.rule.key(block.last_key << chunk.bits) // width_ms:
                     bars[first] = bars.get(first, 0) + block.count - skip
                 else:
                     _count(bars, self._keyed(chunk, chunk.decode(block, skip)), width_ms)
@@ -318,7 +318,7 @@ class TimeBucketIndex:
         reader = Reader(bytes(data), "index")
         version, magic, strict, length, checksum = _HEAD.unpack(reader.take(_HEAD.size))
         if version != VERSION or magic != _MAGIC:
-            raise CorruptBytes("index", f"version {version}, kind {magic!r}; known is version {VERSION}, kind {_MAGIC!r}")
+            raise CorruptBytes("index", f"version {version}, kind {magic!r}; known: version {VERSION}, kind {_MAGIC!r}")
         body = Reader(reader.take(length), "index header")
         if checksum != _checksum(strict, body.data) or strict > 1:
             raise CorruptBytes("index header", "checksum or settings do not fit")

@@ -234,4 +234,3 @@ def _cell_ranks(runs: Runs) -> IntArray:
     ranks = np.empty(len(runs), dtype=np.int64)
     ranks[order] = np.cumsum(np.concatenate(([False], (due[1:] != due[:-1]) | (ledgers[1:] != ledgers[:-1]))))
     return ranks
-
