@@ -210,7 +210,7 @@ def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable) -> Rows:
         raise CorruptBytes("block", f"{cells} cells with {block.count} messages in bitmaps")
     keys = np.cumsum(reader.column(cells)) + block.first_key
     ledger, sizes = reader.column(cells), reader.column(cells)
-    blob = decompress(reader.take(len(reader.data) - reader.at), blob_size, "block")
+    blob = decompress(reader.rest(), blob_size, "block")
     if int(ledger.max()) >= len(ledgers.ids) or int(sizes.max()) > blob_size or int(sizes.sum()) != blob_size:
         raise CorruptBytes("block", "cells point outside the ledger table or the bitmaps")
     ends = np.cumsum(sizes)

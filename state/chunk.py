@@ -67,7 +67,9 @@ class Chunk:
     Attributes:
         bits: bucket width is `2^bits` ms; keys in blocks count such widths.
         strict: keys were rounded up.
-        ledgers: the ledger table.
+        table: the packed ledger table; live it is several times as large, and mostly only its range is asked for.
+        first_ledger: lowest ledger id in the table.
+        last_ledger: highest ledger id in the table.
         blocks: what is left, ordered; never empty.
         skip: messages of the first block that are gone.
         first_key: key of the first message that is left, in widths.
@@ -76,7 +78,9 @@ class Chunk:
 
     bits: int
     strict: bool
-    ledgers: LedgerTable
+    table: bytes
+    first_ledger: int
+    last_ledger: int
     blocks: tuple[Block, ...]
     skip: int
     first_key: int
@@ -96,13 +100,21 @@ class Chunk:
     def nbytes(self) -> int:
         """Live bytes: payloads, ledger table, directory objects. O(blocks)."""
         objects = sum(getsizeof(b) + getsizeof(b.payload) + 4 * 32 for b in self.blocks)
-        return objects + self.ledgers.nbytes + getsizeof(self.blocks) + getsizeof(self)
+        return objects + getsizeof(self.table) + getsizeof(self.blocks) + getsizeof(self) + 4 * 32
 
-    def overlaps(self, other: Chunk) -> bool:
-        """True when a position may be in both in one bucket, judged by time, ledger and entry ranges. O(ledgers)."""
-        if self.first_due > other.last_due or other.first_due > self.last_due:
+    def ledgers(self) -> LedgerTable:
+        """The ledger table, unpacked. O(ledgers)."""
+        return LedgerTable.read(Reader(self.table, "ledger table"))
+
+    def shares_positions(self, other: Chunk) -> bool:
+        """True when a position may be in both, judged by ledger and entry ranges. O(ledgers), mostly O(1)."""
+        if self.first_ledger > other.last_ledger or other.first_ledger > self.last_ledger:
             return False
-        return self.ledgers.overlaps(other.ledgers)
+        return self.ledgers().overlaps(other.ledgers())
+
+    def may_hold(self, ledger_id: int, entry_id: int) -> bool:
+        """True when the position lies in the ledger and entry ranges. O(ledgers), mostly O(1)."""
+        return self.first_ledger <= ledger_id <= self.last_ledger and self.ledgers().holds(ledger_id, entry_id)
 
     def pending(self) -> Iterator[tuple[Block, int]]:
         """Each block with how many of its messages are gone."""
@@ -110,27 +122,29 @@ class Chunk:
         for block in self.blocks[1:]:
             yield block, 0
 
-    def decode(self, block: Block, skip: int) -> Runs:
+    def decode(self, block: Block, skip: int, ledgers: LedgerTable) -> Runs:
         """The runs of one block less its first `skip` messages. O(rows)."""
-        rows = decode_block(block, self.ledgers)
-        ledger_ids, first_entries = self.ledgers.resolve(rows.positions)
+        rows = decode_block(block, ledgers)
+        ledger_ids, first_entries = ledgers.resolve(rows.positions)
         runs = Runs(rows.keys << self.bits, ledger_ids, first_entries, first_entries + rows.lengths - 1)
         return runs.split(skip)[1] if skip else runs
 
     def runs(self, first_due: int = 0, last_due: int = _LATEST) -> Runs:
         """What is left in the blocks that meet the bucket keys `first_due..last_due` (ms). O(rows decoded)."""
         low, high = first_due >> self.bits, last_due >> self.bits
+        ledgers = self.ledgers()
         meeting = [(b, skip) for b, skip in self.pending() if b.first_key <= high and low <= b.last_key]
-        return Runs.concat([self.decode(block, skip) for block, skip in meeting])
+        return Runs.concat([self.decode(block, skip, ledgers) for block, skip in meeting])
 
     def prefix(self, horizon: int, limit: int | None = None) -> Prefix:
         """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded)."""
         parts: list[Runs] = []
         missing = self.count if limit is None else limit
+        ledgers = self.ledgers()
         for block, skip in self.pending():
             if missing <= 0 or block.first_key << self.bits > horizon:
                 break
-            parts.append(self.decode(block, skip))
+            parts.append(self.decode(block, skip, ledgers))
             missing -= block.count - skip
         return Prefix(self, tuple(parts), horizon)
 
@@ -140,7 +154,7 @@ class Chunk:
         Raises:
             CorruptBytes: it differs.
         """
-        runs = Runs.concat([self.decode(block, skip) for block, skip in self.pending()])
+        runs = self.runs()
         order = runs.order()
         if (order != np.arange(len(order))).any() or runs.overlap() or runs.messages != self.count:
             raise CorruptBytes("chunk", "runs are out of order, overlap, or are not as many as the header says")
@@ -161,7 +175,7 @@ class Chunk:
         ]
         columns = b"".join(pack_column(np.asarray(column, dtype=np.int64)) for column in directory)
         scalars = varint(len(blocks)) + varint(self.skip) + varint(self.first_key)
-        body = scalars + columns + self.ledgers.pack()
+        body = scalars + columns + self.table
         checksum = _checksum(self.strict, self.bits, body)
         head = _HEAD.pack(VERSION, _MAGIC, self.strict, self.bits, len(body), checksum)
         return b"".join([head, body, *(b.payload for b in blocks)])
@@ -182,12 +196,15 @@ class Chunk:
             raise CorruptBytes("chunk header", "checksum or settings do not fit")
         size, skip, first_key = header.varint(len(data)), header.varint(_MAX_COUNT), header.varint(MAX_TIME << 1)
         blocks = _read_blocks(header, reader, size)
-        ledgers = LedgerTable.read(header)
-        header.end()
+        table = header.rest()
+        ledger_reader = Reader(table, "ledger table")
+        ids = LedgerTable.read(ledger_reader).ids
+        ledger_reader.end()
         reader.end()
         if not (skip < blocks[0].count and blocks[0].first_key <= first_key <= blocks[0].last_key):
             raise CorruptBytes("chunk header", "the first block does not hold what is left of it")
-        return cls(bits, bool(strict), ledgers, blocks, skip, first_key, sum(b.count for b in blocks) - skip)
+        count = sum(b.count for b in blocks) - skip
+        return cls(bits, bool(strict), table, int(ids[0]), int(ids[-1]), blocks, skip, first_key, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -247,20 +264,33 @@ def _read_block(
 
 
 def chunk_of_arrays(ledger_ids: IntArray, entry_ids: IntArray, keys: IntArray, bits: int, *, strict: bool) -> Chunk:
-    """A chunk of single messages, `keys` in bucket widths; int64 arrays of shape (n,), n > 0. O(n log n)."""
+    """A chunk of single messages, `keys` in bucket widths; int64 arrays of shape (n,), n > 0. O(n log n).
+
+    Messages that arrive as runs (entry after entry, due together) are sorted as runs.
+    """
+    follows = entry_ids[1:] == entry_ids[:-1] + 1
+    follows &= keys[1:] == keys[:-1]
+    follows &= ledger_ids[1:] == ledger_ids[:-1]
+    if np.count_nonzero(follows) > len(keys) // 2:
+        heads = np.concatenate(([0], np.flatnonzero(~follows) + 1))
+        lasts = entry_ids[np.append(heads[1:], len(keys)) - 1]
+        return chunk_of_runs(Runs(keys[heads] << bits, ledger_ids[heads], entry_ids[heads], lasts), bits, strict=strict)
     ledgers, positions = LedgerTable.build(ledger_ids, entry_ids, entry_ids)
     return _chunk(join_rows(*_sorted(keys, positions)), ledgers, bits, strict=strict)
 
 
 def chunk_of_runs(runs: Runs, bits: int, *, strict: bool) -> Chunk:
-    """A chunk of runs that do not overlap, at least one, in any order. O(n log n)."""
-    ordered = runs.sorted().joined()
+    """A chunk of runs, at least one, in any order; what they share counts once. O(n log n)."""
+    ordered = runs.united()
     ledgers, positions = LedgerTable.build(ordered.ledger_ids, ordered.first_entries, ordered.last_entries)
     return _chunk(Rows(ordered.due >> bits, positions, ordered.counts), ledgers, bits, strict=strict)
 
 
 def _chunk(rows: Rows, ledgers: LedgerTable, bits: int, *, strict: bool) -> Chunk:
-    return Chunk(bits, strict, ledgers, encode_blocks(rows, ledgers), 0, int(rows.keys[0]), int(rows.lengths.sum()))
+    blocks = encode_blocks(rows, ledgers)
+    first_ledger, last_ledger = int(ledgers.ids[0]), int(ledgers.ids[-1])
+    count = sum(block.count for block in blocks)
+    return Chunk(bits, strict, ledgers.pack(), first_ledger, last_ledger, blocks, 0, blocks[0].first_key, count)
 
 
 def _sorted(keys: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:
@@ -314,7 +344,7 @@ def describe_chunk(data: bytes) -> ChunkInfo:
         CorruptBytes: truncated, altered, foreign, or of an unknown version.
     """
     chunk = Chunk.from_bytes(data)
-    table = chunk.ledgers
+    table = chunk.ledgers()
     return ChunkInfo(
         bits=chunk.bits,
         strict=chunk.strict,

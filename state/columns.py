@@ -128,6 +128,10 @@ class Reader:
         else:
             raise CorruptBytes(self.part, f"plane mode {mode}")
 
+    def rest(self) -> bytes:
+        """All bytes that are left."""
+        return self.take(len(self.data) - self.at)
+
     def end(self) -> None:
         """Refuse bytes that are left over."""
         if self.at != len(self.data):

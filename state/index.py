@@ -143,7 +143,7 @@ class TimeBucketIndex:
     def _without_known(self, chunk: Chunk) -> Chunk | None:
         """The chunk less what is pending already; the same object when that is nothing."""
         first, last = self.rule.key(chunk.first_due), self.rule.key(chunk.last_due)
-        others = [old for old in self._chunks if self._meets(old, first, last) and old.ledgers.overlaps(chunk.ledgers)]
+        others = [old for old in self._chunks if self._meets(old, first, last) and old.shares_positions(chunk)]
         if not others and chunk.bits >= self.rule.bits:
             return chunk
         new = self._read(chunk, first, last).united()
@@ -168,7 +168,7 @@ class TimeBucketIndex:
         return Runs(self.rule.key(runs.due), runs.ledger_ids, runs.first_entries, runs.last_entries)
 
     def _holds(self, chunk: Chunk, key: int, ledger: int, entry: int) -> bool:
-        if not (self._meets(chunk, key, key) and chunk.ledgers.holds(ledger, entry)):
+        if not (self._meets(chunk, key, key) and chunk.may_hold(ledger, entry)):
             return False
         runs = self._read(chunk, key, key)
         cell = (runs.due == key) & (runs.ledger_ids == ledger)
@@ -278,12 +278,13 @@ class TimeBucketIndex:
         self.seal()
         bars: dict[int, int] = {}
         for chunk in self._chunks:
+            ledgers = chunk.ledgers()
             for block, skip in chunk.pending():
                 first = self.rule.key(block.first_key << chunk.bits) // width_ms
                 if first == self.rule.key(block.last_key << chunk.bits) // width_ms:
                     bars[first] = bars.get(first, 0) + block.count - skip
                 else:
-                    _count(bars, self._keyed(chunk, chunk.decode(block, skip)), width_ms)
+                    _count(bars, self._keyed(chunk, chunk.decode(block, skip, ledgers)), width_ms)
         return {bar * width_ms: bars[bar] for bar in sorted(bars)}
 
     @property

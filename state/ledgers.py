@@ -38,11 +38,6 @@ class LedgerTable:
         """Length of the line of positions."""
         return int(self.bases[-1])
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held live."""
-        return self.ids.nbytes + self.firsts.nbytes + self.spans.nbytes + self.bases.nbytes
-
     @classmethod
     def build(
         cls, ledger_ids: IntArray, first_entries: IntArray, last_entries: IntArray

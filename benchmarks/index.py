@@ -1,0 +1,228 @@
+"""Benchmark of the index core: bytes a message, add and drain rates, cost of one pop, against the published layouts.
+
+    python -m benchmarks.index [--messages N] [--baseline-messages N] [--full] [--only TEXT] [--json]
+
+Each contender runs in a process of its own, forked after the input is made; its live bytes are the growth of that
+process's resident memory. The drain is 100 pops of equal spans of time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders import BASELINES, Contender, Index, NestedBitmaps
+from benchmarks.machine import describe, resident_bytes
+from state.buckets import IntArray
+
+WORKLOADS = Path(__file__).parent / "workloads" / "index.toml"
+POPS = 100
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A named stream of messages; the fields are explained in `workloads/index.toml`."""
+
+    name: str
+    per_ms: int
+    tick_ms: int
+    seed: int
+    start: int
+    ledger_entries: int
+    batch: int
+    delay_ms: int | None = None
+    uniform_ms: int | None = None
+    choice: list[tuple[float, str, int]] = field(default_factory=list)
+    ledgers: int | None = None
+    numbered: str = "publish"
+    dense: bool = False
+    aim: float | None = None
+    published_mb: float | None = None
+
+    def messages(self, number: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Ledger ids, entry ids and delivery times of the first `number` messages."""
+        arrival = np.arange(number, dtype=np.int64)
+        due = self.start + arrival // self.per_ms + self._delays(number)
+        if self.numbered == "due":
+            due = np.concatenate([np.sort(due[at : at + self.batch]) for at in range(0, number, self.batch)])
+        if self.ledgers:
+            return arrival % self.ledgers, arrival // self.ledgers, due
+        return arrival // self.ledger_entries, arrival % self.ledger_entries, due
+
+    def _delays(self, number: int) -> IntArray:
+        rng = np.random.default_rng(self.seed)
+        if self.delay_ms is not None:
+            return np.full(number, self.delay_ms, dtype=np.int64)
+        if self.uniform_ms is not None:
+            return rng.integers(0, self.uniform_ms, number)
+        kinds = rng.choice(len(self.choice), number, p=[share for share, _, _ in self.choice])
+        drawn = [rng.integers(0, ms, number) if how == "uniform" else np.full(number, ms) for _, how, ms in self.choice]
+        delays: IntArray = np.choose(kinds, drawn)
+        return delays
+
+
+def load(section: str) -> list[Workload]:
+    """The workloads of a section of the file."""
+    data = tomllib.loads(WORKLOADS.read_text())
+    common = {key: data[key] for key in ("start", "ledger_entries", "batch")}
+    return [Workload(**{**common, "seed": seed, **fields}) for seed, fields in enumerate(data[section])]
+
+
+def measure(make: Callable[[int], Contender], workload: Workload, number: int) -> dict[str, Any]:
+    """Bytes and rates of one contender, measured in a forked process."""
+    arrays = workload.messages(number)
+    receive, send = multiprocessing.get_context("fork").Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=_measure, args=(send, make, workload, arrays))
+    child.start()
+    send.close()
+    figures: dict[str, Any] = receive.recv()
+    child.join()
+    return figures
+
+
+def _measure(
+    send: Connection, make: Callable[[int], Contender], workload: Workload, arrays: tuple[IntArray, IntArray, IntArray]
+) -> None:
+    number = len(arrays[0])
+    warm = make(workload.tick_ms)
+    warm.add(*(a[:20_000] for a in arrays))
+    warm.drain(int(arrays[2].max()) + workload.tick_ms)
+    del warm
+    gc.collect()
+    contender, before = make(workload.tick_ms), resident_bytes()
+    started = time.perf_counter()
+    for at in range(0, number, workload.batch):
+        contender.add(*(a[at : at + workload.batch] for a in arrays))
+    added = time.perf_counter() - started
+    if isinstance(contender, NestedBitmaps):
+        contender.optimise()
+    gc.collect()
+    figures: dict[str, Any] = {"name": contender.name, "messages": number}
+    figures["resident"] = max(resident_bytes() - before, 0) / number
+    if isinstance(contender, Index):
+        figures["live"] = contender.index.nbytes / number
+        figures["serialised"] = len(contender.index.to_bytes()) / number
+        figures["chunks"] = contender.index.chunks
+    drained = _drain(contender, arrays[2], workload.tick_ms, number)
+    send.send(figures | {"add": number / added / 1e6, "drain": number / drained / 1e6})
+
+
+def _drain(contender: Contender, times: IntArray, tick_ms: int, number: int) -> float:
+    instants = np.linspace(int(times.min()), int(times.max()) + tick_ms, POPS + 1)[1:].astype(np.int64).tolist()
+    started = time.perf_counter()
+    got = sum(len(contender.drain(now)[0]) for now in instants)
+    seconds = time.perf_counter() - started
+    if got != number:
+        message = f"{contender.name} gave {got} of {number} messages"
+        raise RuntimeError(message)
+    return seconds
+
+
+def pop_cost(workload: Workload, pending: int, taken: int) -> dict[str, Any]:
+    """Milliseconds for the first pop of about `taken` messages from an index that holds `pending` (best of five)."""
+    ledgers, entries, times = workload.messages(pending)
+    best, got = float("inf"), 0
+    for _ in range(5):
+        contender = Index(workload.tick_ms)
+        for at in range(0, pending, workload.batch):
+            contender.add(*(a[at : at + workload.batch] for a in (ledgers, entries, times)))
+        now = int(np.partition(times, taken)[taken])
+        started = time.perf_counter()
+        got = len(contender.drain(now)[0])
+        best = min(best, time.perf_counter() - started)
+    return {"pending": pending, "taken": got, "ms": best * 1e3, "ns_per_message": best * 1e9 / got}
+
+
+def rows(number: int, baseline_number: int, only: str) -> Iterator[dict[str, Any]]:
+    """One row of figures a workload: ours, and each baseline with at most `baseline_number` messages."""
+    for workload in load("workload"):
+        if only in workload.name:
+            ours = measure(Index, workload, number)
+            baselines = [measure(baseline, workload, min(number, baseline_number)) for baseline in BASELINES]
+            yield {"workload": workload.name, "aim": workload.aim, "ours": ours, "baselines": baselines}
+
+
+def published_rows(number: int, only: str) -> Iterator[dict[str, Any]]:
+    """The four published points: MB for `number` messages, ours beside what was published for 10 million."""
+    for workload in load("published"):
+        if only in workload.name:
+            ours = measure(Index, workload, number)
+            yield {"workload": workload.name, "published_mb": workload.published_mb, "mb": ours["live"] * number / 1e6}
+
+
+def show(row: dict[str, Any]) -> None:
+    """Print a row for a person."""
+    ours = row["ours"]
+    aim = "" if row["aim"] is None else f"  (aim <= {row['aim']:g})"
+    print(f"\n{row['workload']}")
+    print(f"  {'':24}{'messages':>10} {'B live':>9} {'B stored':>9} {'B resident':>10} {'add M/s':>9} {'drain M/s':>9}")
+    print(
+        f"  {ours['name']:24}{ours['messages']:>10} {ours['live']:>9.5f} {ours['serialised']:>9.5f} "
+        f"{ours['resident']:>10.3f} {ours['add']:>9.1f} {ours['drain']:>9.1f}{aim}"
+    )
+    for base in row["baselines"]:
+        print(
+            f"  {base['name']:24}{base['messages']:>10} {'':>9} {'':>9} {base['resident']:>10.3f} "
+            f"{base['add']:>9.2f} {base['drain']:>9.2f}  ours: {base['resident'] / ours['live']:.0f}x smaller, "
+            f"adds {ours['add'] / base['add']:.1f}x, drains {ours['drain'] / base['drain']:.1f}x"
+        )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.index", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    parser.add_argument("--messages", type=int, default=2_000_000)
+    parser.add_argument("--baseline-messages", type=int, default=2_000_000, help="a larger heap takes minutes")
+    parser.add_argument("--full", action="store_true", help="10 million messages")
+    parser.add_argument("--only", default="", help="workloads whose name holds this text")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    number = 10_000_000 if options.full else options.messages
+    machine = describe("numpy", "pyarrow", "pyroaring")
+    report: dict[str, Any] = {"machine": machine, "messages": number, "rows": [], "published": [], "pops": []}
+    if not options.json:
+        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+        print(f"workloads: {WORKLOADS.name}, {number} messages, added in batches of 1 000 000, drained in {POPS} pops")
+    for row in rows(number, options.baseline_messages, options.only):
+        report["rows"].append(row)
+        if not options.json:
+            show(row)
+    for row in published_rows(10_000_000, options.only):
+        report["published"].append(row)
+        if not options.json:
+            print(
+                f"\n{row['workload']}, 10 million: {row['mb']:.4f} MB (published {row['published_mb']} MB, aim < 0.2)"
+            )
+    for workload in load("workload"):
+        if workload.name in {"uniform over 1 day", "sequential, 1/ms, 10 bits"} and options.only in workload.name:
+            for pending, taken in (
+                (1_000_000, 10_000),
+                (10_000_000, 100_000),
+                (1_000_000, 100_000),
+                (10_000_000, 10_000),
+            ):
+                cost = pop_cost(workload, pending, taken)
+                report["pops"].append({"workload": workload.name} | cost)
+                if not options.json:
+                    print(f"\none pop, {workload.name}: {cost['taken']} of {pending}: {cost['ms']:.2f} ms", end="")
+                    print(f", {cost['ns_per_message']:.0f} ns a message", end="")
+    print(json.dumps(report) if options.json else "")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
