@@ -90,22 +90,27 @@ def _encode(rows: Rows, ledgers: LedgerTable) -> Block:
     return Block(kind, int(rows.keys[0]), int(rows.keys[-1]), len(rows), count, payload)
 
 
-def decode_block(block: Block, ledgers: LedgerTable) -> Rows:
-    """The rows of a block. O(rows) for columns, O(messages) for bitmaps.
+def decode_block(block: Block, ledgers: LedgerTable, last_key: int | None = None) -> tuple[Rows, int]:
+    """The rows of a block with keys up to `last_key` (or all), and the key after them, past the last at the end.
+
+    O(rows) for columns, O(messages) for bitmaps, of the rows that are returned; their keys are all read.
 
     Raises:
         CorruptBytes: when they are not what the directory says.
     """
     reader = Reader(block.payload, "block")
-    rows = _read_columns(reader, block) if block.kind == COLUMNS else _read_bitmaps(reader, block, ledgers)
+    last = block.last_key if last_key is None else last_key
+    read = _read_columns if block.kind == COLUMNS else _read_bitmaps
+    rows, next_key = read(reader, block, ledgers, last)
     reader.end()
-    _check(rows, block, ledgers)
-    return rows
+    _check(rows, next_key, block, ledgers)
+    return rows, next_key
 
 
-def _check(rows: Rows, block: Block, ledgers: LedgerTable) -> None:
+def _check(rows: Rows, next_key: int, block: Block, ledgers: LedgerTable) -> None:
     """Whatever the bytes were, what leaves here is ordered, in range, and what the directory promised."""
-    if len(rows) != block.rows or int(rows.lengths.sum()) != block.count or int(rows.keys[-1]) != block.last_key:
+    whole = len(rows) == block.rows and int(rows.lengths.sum()) == block.count and int(rows.keys[-1]) == block.last_key
+    if not whole and next_key > block.last_key:
         raise CorruptBytes("block", "rows, count or last key differ from the directory")
     ends = rows.positions + rows.lengths
     steps = rows.keys[1:] - rows.keys[:-1]
@@ -142,24 +147,34 @@ def _pack_columns(rows: Rows) -> bytes:
     )
 
 
-def _read_columns(reader: Reader, block: Block) -> Rows:
+def _read_columns(reader: Reader, block: Block, _ledgers: LedgerTable, last_key: int) -> tuple[Rows, int]:
     steps = reader.column(block.rows)
-    lengths = reader.column(block.rows) + 1
-    opens = steps != 0
+    keys, rows, next_key = _cut(np.cumsum(steps) + block.first_key, last_key)
+    opening_rows = 1 + int(np.count_nonzero(steps[1:]))
+    opens = steps[:rows] != 0
     opens[0] = True
     heads = np.flatnonzero(opens)
-    gaps = np.zeros(block.rows, dtype=np.int64)
-    gaps[~opens] = reader.column(block.rows - len(heads))
+    lengths = reader.column(block.rows, rows) + 1
+    gaps = np.zeros(rows, dtype=np.int64)
+    gaps[~opens] = reader.column(block.rows - opening_rows, rows - len(heads))
     is_relative = reader.byte()
-    opening = reader.column(len(heads))
+    opening = reader.column(opening_rows, len(heads))
     if is_relative:
         gaps[heads] = (opening >> 1) ^ -(opening & 1)
         positions = np.cumsum(gaps + lengths) - lengths
     else:
         ends = np.cumsum(gaps + lengths)
         offsets = opening - (ends - lengths)[heads]
-        positions = ends - lengths + np.repeat(offsets, np.diff(heads, append=block.rows))
-    return Rows(np.cumsum(steps) + block.first_key, positions, lengths)
+        positions = ends - lengths + np.repeat(offsets, np.diff(heads, append=rows))
+    return Rows(keys, positions, lengths), next_key
+
+
+def _cut(keys: IntArray, last_key: int) -> tuple[IntArray, int, int]:
+    """The keys up to `last_key` (at least the first), how many they are, and the key that follows."""
+    if int(keys[-1]) <= last_key:
+        return keys, len(keys), int(keys[-1]) + 1
+    size = max(1, int(np.searchsorted(keys, last_key, side="right")))
+    return keys[:size], size, int(keys[size])
 
 
 def _pack_bitmaps(rows: Rows, ledgers: LedgerTable, count: int) -> bytes | None:
@@ -204,23 +219,23 @@ def _bitmap(entries: IntArray) -> bytes:
     return data
 
 
-def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable) -> Rows:
+def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: int) -> tuple[Rows, int]:
     cells, blob_size = reader.varint(block.rows), reader.varint(MAX_BITMAP_BYTES)
     if cells == 0 or block.count > MAX_BITMAP_COUNT:
         raise CorruptBytes("block", f"{cells} cells with {block.count} messages in bitmaps")
-    keys = np.cumsum(reader.column(cells)) + block.first_key
-    ledger, sizes = reader.column(cells), reader.column(cells)
+    keys, kept, next_key = _cut(np.cumsum(reader.column(cells)) + block.first_key, last_key)
+    ledger, sizes = reader.column(cells, kept), reader.column(cells)
     blob = decompress(reader.rest(), blob_size, "block")
     if int(ledger.max()) >= len(ledgers.ids) or int(sizes.max()) > blob_size or int(sizes.sum()) != blob_size:
         raise CorruptBytes("block", "cells point outside the ledger table or the bitmaps")
-    ends = np.cumsum(sizes)
+    ends, sizes = np.cumsum(sizes)[:kept], sizes[:kept]
     bitmaps = [_read_bitmap(blob[end - size : end]) for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
     counts = np.asarray([len(b) for b in bitmaps], dtype=np.int64)
-    if int(counts.sum()) != block.count or int(counts.min()) == 0:
+    if int(counts.sum()) > block.count or int(counts.min()) == 0:
         raise CorruptBytes("block", "bitmaps hold another number of messages than the directory says")
     entries = np.concatenate([np.frombuffer(b.to_array(), dtype=np.uint32) for b in bitmaps]).astype(np.int64)
     shifts = (ledgers.bases[:-1] - ledgers.firsts)[ledger]
-    return join_rows(np.repeat(keys, counts), entries + np.repeat(shifts, counts))
+    return join_rows(np.repeat(keys, counts), entries + np.repeat(shifts, counts)), next_key
 
 
 def _read_bitmap(data: bytes) -> BitMap:

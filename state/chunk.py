@@ -122,31 +122,33 @@ class Chunk:
         for block in self.blocks[1:]:
             yield block, 0
 
-    def decode(self, block: Block, skip: int, ledgers: LedgerTable) -> Runs:
-        """The runs of one block less its first `skip` messages. O(rows)."""
-        rows = decode_block(block, ledgers)
+    def decode(self, block: Block, skip: int, ledgers: LedgerTable, last_key: int | None = None) -> tuple[Runs, int]:
+        """The runs of a block less its first `skip` messages, up to `last_key`, and the key after them. O(rows)."""
+        rows, next_key = decode_block(block, ledgers, last_key)
         ledger_ids, first_entries = ledgers.resolve(rows.positions)
         runs = Runs(rows.keys << self.bits, ledger_ids, first_entries, first_entries + rows.lengths - 1)
-        return runs.split(skip)[1] if skip else runs
+        return (runs.split(skip)[1] if skip else runs), next_key
 
     def runs(self, first_due: int = 0, last_due: int = _LATEST) -> Runs:
         """What is left in the blocks that meet the bucket keys `first_due..last_due` (ms). O(rows decoded)."""
         low, high = first_due >> self.bits, last_due >> self.bits
         ledgers = self.ledgers()
         meeting = [(b, skip) for b, skip in self.pending() if b.first_key <= high and low <= b.last_key]
-        return Runs.concat([self.decode(block, skip, ledgers) for block, skip in meeting])
+        return Runs.concat([self.decode(block, skip, ledgers)[0] for block, skip in meeting])
 
     def prefix(self, horizon: int, limit: int | None = None) -> Prefix:
         """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded)."""
         parts: list[Runs] = []
+        next_key = self.first_key
         missing = self.count if limit is None else limit
         ledgers = self.ledgers()
         for block, skip in self.pending():
             if missing <= 0 or block.first_key << self.bits > horizon:
                 break
-            parts.append(self.decode(block, skip, ledgers))
+            runs, next_key = self.decode(block, skip, ledgers, horizon >> self.bits)
+            parts.append(runs)
             missing -= block.count - skip
-        return Prefix(self, tuple(parts), horizon)
+        return Prefix(self, tuple(parts), next_key)
 
     def check_invariants(self) -> None:
         """Decode everything and check it against the directory. O(rows).
@@ -209,16 +211,21 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prefix:
-    """The decoded front of a chunk: `parts` are the runs of its first blocks, the last one past `horizon` maybe."""
+    """The decoded front of a chunk.
+
+    Attributes:
+        chunk: the chunk.
+        parts: the due runs of its first blocks.
+        next_key: the key that follows, where the last of these blocks is not due to its end.
+    """
 
     chunk: Chunk
     parts: tuple[Runs, ...]
-    horizon: int
+    next_key: int
 
     def due(self) -> Runs:
         """The runs that are due. O(rows)."""
-        runs = Runs.concat(self.parts)
-        return runs[: int(np.searchsorted(runs.due, self.horizon, side="right"))]
+        return Runs.concat(self.parts)
 
     def rest(self, taken: int) -> Chunk | None:
         """The chunk without its first `taken` messages, all in `parts`; None when nothing is left. O(blocks)."""
@@ -227,9 +234,10 @@ class Prefix:
             return chunk
         for i, runs in enumerate(self.parts):
             if gone < (messages := chunk.blocks[i].count - skip):
-                key = int(runs.split(gone)[1].due[0]) >> chunk.bits
+                key = runs.due_at(gone)
+                first_key = self.next_key if key is None else key >> chunk.bits
                 left = chunk.count - taken
-                return replace(chunk, blocks=chunk.blocks[i:], skip=skip + gone, first_key=key, count=left)
+                return replace(chunk, blocks=chunk.blocks[i:], skip=skip + gone, first_key=first_key, count=left)
             gone, skip = gone - messages, 0
         blocks = chunk.blocks[len(self.parts) :]
         if not blocks:

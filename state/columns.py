@@ -103,16 +103,17 @@ class Reader:
             raise CorruptBytes(self.part, f"{value} where at most {high} is allowed")
         return value
 
-    def column(self, size: int) -> IntArray:
-        """The next column of `size` values; allocates no more than 16 bytes a value."""
+    def column(self, size: int, first: int | None = None) -> IntArray:
+        """The next column of `size` values, or its `first` ones; allocates no more than 16 bytes a value."""
+        kept = size if first is None else first
         width = self.byte()
         if width > 8:
             raise CorruptBytes(self.part, f"column of {width} planes")
-        planes = np.zeros((size, 8), dtype=np.uint8)
+        planes = np.zeros((kept, 8), dtype=np.uint8)
         for i in range(width):
             self._plane(planes, i, size)
         values = planes.reshape(-1).view("<i8").astype(np.int64, copy=False)
-        if width == 8 and size and int(values.min()) < 0:
+        if width == 8 and kept and int(values.min()) < 0:
             raise CorruptBytes(self.part, "column value above 2^63 - 1")
         return values
 
@@ -121,10 +122,10 @@ class Reader:
         if mode == CONSTANT:
             planes[:, i] = self.byte()
         elif mode == RAW:
-            planes[:, i] = np.frombuffer(self.take(size), dtype=np.uint8)
+            planes[:, i] = np.frombuffer(self.take(size), dtype=np.uint8)[: len(planes)]
         elif mode == ZSTD:
             frame = self.take(self.varint(len(self.data)))
-            planes[:, i] = np.frombuffer(decompress(frame, size, self.part), dtype=np.uint8)
+            planes[:, i] = np.frombuffer(decompress(frame, size, self.part), dtype=np.uint8)[: len(planes)]
         else:
             raise CorruptBytes(self.part, f"plane mode {mode}")
 

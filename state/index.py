@@ -284,7 +284,7 @@ class TimeBucketIndex:
                 if first == self.rule.key(block.last_key << chunk.bits) // width_ms:
                     bars[first] = bars.get(first, 0) + block.count - skip
                 else:
-                    _count(bars, self._keyed(chunk, chunk.decode(block, skip, ledgers)), width_ms)
+                    _count(bars, self._keyed(chunk, chunk.decode(block, skip, ledgers)[0]), width_ms)
         return {bar * width_ms: bars[bar] for bar in sorted(bars)}
 
     @property

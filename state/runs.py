@@ -109,6 +109,11 @@ class Runs:
             tail = Runs(tail.due, tail.ledger_ids, first, tail.last_entries)
         return head, tail
 
+    def due_at(self, message: int) -> int | None:
+        """The bucket of the message with this number, counted from 0; None when there are not so many. O(n)."""
+        row = int(np.searchsorted(np.cumsum(self.counts), message, side="right"))
+        return int(self.due[row]) if row < len(self) else None
+
     def order(self) -> IntArray:
         """Row numbers in the order due, ledger, first entry, shape (n,). O(n log n), one packed sort where it fits."""
         if len(self) == 0:
