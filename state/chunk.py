@@ -29,6 +29,8 @@ _HEAD = struct.Struct("<B1sBBII")
 """version, magic, strict, bits, length of the header body, CRC-32 of the other head fields and the body."""
 _MAX_BLOCK_COUNT = 1 << 53
 _MAX_COUNT = 1 << 62
+_SCALAR_BYTES = 3 * 32 + 2 * (56 + 2 * 32)
+"""Three ints and two pairs of ints beside the slots of a chunk."""
 _LATEST = MAX_TIME << 1
 """Above every key: the latest time, rounded up to the widest bucket."""
 
@@ -68,8 +70,8 @@ class Chunk:
         bits: bucket width is `2^bits` ms; keys in blocks count such widths.
         strict: keys were rounded up.
         table: the packed ledger table; live it is several times as large, and mostly only its range is asked for.
-        first_ledger: lowest ledger id in the table.
-        last_ledger: highest ledger id in the table.
+        low: lowest (ledger id, entry id) in the table.
+        high: highest (ledger id, entry id) in the table.
         blocks: what is left, ordered; never empty.
         skip: messages of the first block that are gone.
         first_key: key of the first message that is left, in widths.
@@ -79,8 +81,8 @@ class Chunk:
     bits: int
     strict: bool
     table: bytes
-    first_ledger: int
-    last_ledger: int
+    low: tuple[int, int]
+    high: tuple[int, int]
     blocks: tuple[Block, ...]
     skip: int
     first_key: int
@@ -100,21 +102,21 @@ class Chunk:
     def nbytes(self) -> int:
         """Live bytes: payloads, ledger table, directory objects. O(blocks)."""
         objects = sum(getsizeof(b) + getsizeof(b.payload) + 4 * 32 for b in self.blocks)
-        return objects + getsizeof(self.table) + getsizeof(self.blocks) + getsizeof(self) + 4 * 32
+        return objects + getsizeof(self.table) + getsizeof(self.blocks) + getsizeof(self) + _SCALAR_BYTES
 
     def ledgers(self) -> LedgerTable:
         """The ledger table, unpacked. O(ledgers)."""
-        return LedgerTable.read(Reader(self.table, "ledger table"))
+        return LedgerTable.unpack(self.table)
 
     def shares_positions(self, other: Chunk) -> bool:
         """True when a position may be in both, judged by ledger and entry ranges. O(ledgers), mostly O(1)."""
-        if self.first_ledger > other.last_ledger or other.first_ledger > self.last_ledger:
+        if self.low > other.high or other.low > self.high:
             return False
         return self.ledgers().overlaps(other.ledgers())
 
     def may_hold(self, ledger_id: int, entry_id: int) -> bool:
         """True when the position lies in the ledger and entry ranges. O(ledgers), mostly O(1)."""
-        return self.first_ledger <= ledger_id <= self.last_ledger and self.ledgers().holds(ledger_id, entry_id)
+        return self.low <= (ledger_id, entry_id) <= self.high and self.ledgers().holds(ledger_id, entry_id)
 
     def pending(self) -> Iterator[tuple[Block, int]]:
         """Each block with how many of its messages are gone."""
@@ -199,14 +201,12 @@ class Chunk:
         size, skip, first_key = header.varint(len(data)), header.varint(_MAX_COUNT), header.varint(MAX_TIME << 1)
         blocks = _read_blocks(header, reader, size)
         table = header.rest()
-        ledger_reader = Reader(table, "ledger table")
-        ids = LedgerTable.read(ledger_reader).ids
-        ledger_reader.end()
+        low, high = LedgerTable.unpack(table).bounds
         reader.end()
         if not (skip < blocks[0].count and blocks[0].first_key <= first_key <= blocks[0].last_key):
             raise CorruptBytes("chunk header", "the first block does not hold what is left of it")
         count = sum(b.count for b in blocks) - skip
-        return cls(bits, bool(strict), table, int(ids[0]), int(ids[-1]), blocks, skip, first_key, count)
+        return cls(bits, bool(strict), table, low, high, blocks, skip, first_key, count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -296,9 +296,8 @@ def chunk_of_runs(runs: Runs, bits: int, *, strict: bool) -> Chunk:
 
 def _chunk(rows: Rows, ledgers: LedgerTable, bits: int, *, strict: bool) -> Chunk:
     blocks = encode_blocks(rows, ledgers)
-    first_ledger, last_ledger = int(ledgers.ids[0]), int(ledgers.ids[-1])
     count = sum(block.count for block in blocks)
-    return Chunk(bits, strict, ledgers.pack(), first_ledger, last_ledger, blocks, 0, blocks[0].first_key, count)
+    return Chunk(bits, strict, ledgers.pack(), *ledgers.bounds, blocks, 0, blocks[0].first_key, count)
 
 
 def _sorted(keys: IntArray, positions: IntArray) -> tuple[IntArray, IntArray]:

@@ -34,6 +34,12 @@ class LedgerTable:
         object.__setattr__(self, "bases", np.concatenate(([0], ends)))
 
     @property
+    def bounds(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The lowest and the highest (ledger id, entry id)."""
+        low = int(self.ids[0]), int(self.firsts[0])
+        return low, (int(self.ids[-1]), int(self.firsts[-1] + self.spans[-1]))
+
+    @property
     def size(self) -> int:
         """Length of the line of positions."""
         return int(self.bases[-1])
@@ -115,18 +121,20 @@ class LedgerTable:
         )
 
     @classmethod
-    def read(cls, reader: Reader) -> LedgerTable:
-        """The table from bytes.
+    def unpack(cls, data: bytes) -> LedgerTable:
+        """The table from bytes. O(ledgers).
 
         Raises:
-            CorruptBytes: ids that do not grow, or values out of range.
+            CorruptBytes: ids that do not grow, values out of range, bytes missing or left over.
         """
+        reader = Reader(data, "ledger table")
         size = reader.varint(MAX_LEDGERS)
         ids, firsts, spans = np.cumsum(reader.column(size)), reader.column(size), reader.column(size)
         if size == 0 or (ids[1:] <= ids[:-1]).any() or int(ids[0]) < 0 or int(ids[-1]) > MAX_LEDGER:
             raise CorruptBytes(reader.part, "ledger ids do not grow from 0 to 2^62")
         if max(int(firsts.max()), int(spans.max())) > MAX_ENTRY or int((firsts + spans).max()) > MAX_ENTRY:
             raise CorruptBytes(reader.part, "entries above 2^31 - 1")
+        reader.end()
         return cls(ids, firsts, spans)
 
 
