@@ -7,13 +7,14 @@ width and then to a coarse one is the same as rounding up to the coarse one at o
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from state.errors import OutOfRange
+from state.errors import InvalidArgument, OutOfRange
 
 IntArray = npt.NDArray[np.int64]
 Ms = TypeVar("Ms", int, IntArray)
@@ -29,11 +30,16 @@ def check_range(field: str, value: int, low: int, high: int) -> int:
     """Return `value` as an int.
 
     Raises:
+        InvalidArgument: when it is not an integer.
         OutOfRange: when it lies outside `low..high`.
     """
-    if not low <= value <= high:
-        raise OutOfRange(field, value, low, high)
-    return int(value)
+    try:
+        number = operator.index(value)
+    except TypeError as error:
+        raise InvalidArgument(field, value, "an integer") from error
+    if not low <= number <= high:
+        raise OutOfRange(field, number, low, high)
+    return number
 
 
 def tick_bits(tick_ms: int) -> int:
