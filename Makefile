@@ -106,6 +106,10 @@ format: $(CORE) ## Format the code and fix what ruff can fix
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
+.PHONY: bench
+bench: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 million messages)
+	$(PY) -m benchmarks.index $(ARGS)
+
 .PHONY: clean
 clean: ## Remove built files and caches; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
