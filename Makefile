@@ -28,7 +28,7 @@ JAVA_HELP := Java 17 or newer was not found ($(JAVA)). Install a JDK (Debian: ap
 .PHONY: help
 help: ## Print this list
 	@echo "delayline: make <target>"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))$(if $(SPARK_TESTS),, | grep -v '^  test-spark ')
 	@echo "PYTHON=... chooses the interpreter for .venv (3.11 or newer)."
 
 # --- environment ---------------------------------------------------------------------------------------------------
