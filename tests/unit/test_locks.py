@@ -36,7 +36,7 @@ def test_the_locks_agree() -> None:
     assert pins(core) - pins(full) == set()
 
 
-@pytest.mark.parametrize("line", ["--index-url https://example.invalid/simple", "numpy>=2", "./wheels/x.whl", "-e ."])
+@pytest.mark.parametrize("line", ["--index-url somewhere", "numpy>=2", "./wheels/x.whl", "-e ."])
 def test_a_planted_line_is_reported(line: str) -> None:
     """The check sees an address, a loose version and a path."""
     assert strangers(f"{line}\n") == [line]
