@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from state.blocks import BITMAP, MAX_ROWS, Block, Rows, decode_block, encode_blocks, join_rows
 from state.buckets import MAX_BITS, MAX_TIME, DueRule, IntArray
-from state.columns import Reader, pack_column, varint
+from state.columns import Reader, varint
 from state.errors import CorruptBytes
 from state.ledgers import LedgerTable
-from state.runs import Runs, check_arrays
+from state.runs import MAX_ENTRY, MAX_LEDGER, Runs, check_arrays
 
 VERSION = 1
 _MAGIC = b"C"
@@ -168,18 +168,10 @@ class Chunk:
     def to_bytes(self) -> bytes:
         """The chunk as bytes (`docs/format.md`, Chunk). O(bytes)."""
         blocks = self.blocks
-        directory = [
-            [b.kind for b in blocks],
-            [b.first_key for b in blocks],
-            [b.last_key - b.first_key for b in blocks],
-            [b.rows for b in blocks],
-            [b.count for b in blocks],
-            [len(b.payload) for b in blocks],
-            [b.checksum for b in blocks],
-        ]
-        columns = b"".join(pack_column(np.asarray(column, dtype=np.int64)) for column in directory)
-        scalars = varint(len(blocks)) + varint(self.skip) + varint(self.first_key)
-        body = scalars + columns + self.table
+        scalars = (len(blocks), self.skip, self.first_key, *self.low, *self.high)
+        before = [0, *(block.last_key for block in blocks)]
+        directory = [_directory_entry(block, last) for block, last in zip(blocks, before, strict=False)]
+        body = b"".join([*map(varint, scalars), *directory, self.table])
         checksum = _checksum(self.strict, self.bits, body)
         head = _HEAD.pack(VERSION, _MAGIC, self.strict, self.bits, len(body), checksum)
         return b"".join([head, body, *(b.payload for b in blocks)])
@@ -198,12 +190,13 @@ class Chunk:
         header = Reader(reader.take(length), "chunk header")
         if checksum != _checksum(strict, bits, header.data) or strict > 1 or bits > MAX_BITS:
             raise CorruptBytes("chunk header", "checksum or settings do not fit")
-        size, skip, first_key = header.varint(len(data)), header.varint(_MAX_COUNT), header.varint(MAX_TIME << 1)
-        blocks = _read_blocks(header, reader, size)
+        size, skip, first_key = header.varint(len(data)), header.varint(_MAX_COUNT), header.varint(_LATEST)
+        low = header.varint(MAX_LEDGER), header.varint(MAX_ENTRY)
+        high = header.varint(MAX_LEDGER), header.varint(MAX_ENTRY)
+        blocks = tuple(_read_blocks(header, reader, size))
         table = header.rest()
-        low, high = LedgerTable.unpack(table).bounds
         reader.end()
-        if not (skip < blocks[0].count and blocks[0].first_key <= first_key <= blocks[0].last_key):
+        if not (blocks and skip < blocks[0].count and blocks[0].first_key <= first_key <= blocks[0].last_key):
             raise CorruptBytes("chunk header", "the first block does not hold what is left of it")
         count = sum(b.count for b in blocks) - skip
         return cls(bits, bool(strict), table, low, high, blocks, skip, first_key, count)
@@ -249,26 +242,23 @@ def _checksum(strict: int, bits: int, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(bytes([VERSION, strict, bits])))
 
 
-def _read_blocks(header: Reader, payloads: Reader, size: int) -> tuple[Block, ...]:
-    kinds, firsts, spans, rows, counts, sizes, checksums = (header.column(size) for _ in range(7))
-    if size == 0 or int(kinds.max()) > BITMAP or not 1 <= int(rows.min()) <= int(rows.max()) <= MAX_ROWS:
-        raise CorruptBytes("chunk header", "block kinds or row counts are out of range")
-    lasts = firsts + spans
-    if max(int(firsts.max()), int(spans.max())) > MAX_TIME << 1 or (firsts[1:] < lasts[:-1]).any():
-        raise CorruptBytes("chunk header", "block keys are out of order or out of range")
-    if int(counts.min()) < 1 or int(counts.max()) > _MAX_BLOCK_COUNT:
-        raise CorruptBytes("chunk header", "message counts are out of range")
-    columns = (kinds, firsts, lasts, rows, counts, sizes, checksums)
-    return tuple(_read_block(payloads, *fields) for fields in zip(*(c.tolist() for c in columns), strict=True))
+def _directory_entry(block: Block, last_key: int) -> bytes:
+    numbers = (block.kind, block.first_key - last_key, block.last_key - block.first_key, block.rows, block.count)
+    return b"".join(map(varint, numbers)) + varint(len(block.payload)) + block.checksum.to_bytes(4, "little")
 
 
-def _read_block(
-    payloads: Reader, kind: int, first: int, last: int, rows: int, count: int, size: int, crc: int
-) -> Block:
-    block = Block(kind, first, last, rows, count, payloads.take(size))
-    if block.checksum != crc:
-        raise CorruptBytes("block", "checksum does not fit")
-    return block
+def _read_blocks(header: Reader, payloads: Reader, size: int) -> Iterator[Block]:
+    """The blocks of a directory; keys are stored as steps, so they cannot go back."""
+    key = 0
+    for _ in range(size):
+        kind, first_key = header.varint(BITMAP), key + header.varint(_LATEST)
+        key = first_key + header.varint(_LATEST)
+        rows, count = header.varint(MAX_ROWS), header.varint(_MAX_BLOCK_COUNT)
+        payload = payloads.take(header.varint(len(payloads.data)))
+        block = Block(kind, first_key, key, rows, count, payload)
+        if block.checksum != int.from_bytes(header.take(4), "little") or not 1 <= rows <= count or key > _LATEST:
+            raise CorruptBytes("block", "checksum, rows or keys do not fit the directory")
+        yield block
 
 
 def chunk_of_arrays(ledger_ids: IntArray, entry_ids: IntArray, keys: IntArray, bits: int, *, strict: bool) -> Chunk:

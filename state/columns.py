@@ -88,7 +88,10 @@ class Reader:
 
     def byte(self) -> int:
         """The next byte."""
-        return self.take(1)[0]
+        if self.at == len(self.data):
+            raise CorruptBytes(self.part, f"ends at byte {self.at}, one more was expected")
+        self.at += 1
+        return self.data[self.at - 1]
 
     def varint(self, high: int) -> int:
         """The next varint, refused when it exceeds `high`."""

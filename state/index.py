@@ -23,6 +23,8 @@ MAX_CHUNKS = 32
 """Chunks an index keeps by default: a pop opens each that is due, an append merges when there are more."""
 SEAL_AT = 16_384
 """Single messages that are collected before they become a chunk."""
+_MAX_SMALL = 8
+"""Chunks of a single block that are kept apart: a pop opens each, and merging them costs about as much as one pop."""
 _OPEN_BYTES = 72 + 3 * 32
 """A tuple of three ints in the set of single messages."""
 _NEVER = MAX_TIME << 1
@@ -175,7 +177,13 @@ class TimeBucketIndex:
         return bool((cell & (runs.first_entries <= entry) & (entry <= runs.last_entries)).any())
 
     def _place(self, chunks: list[Chunk]) -> None:
-        """Hold these chunks. Above the limit the smallest half is merged: O(log n) times a message."""
+        """Hold these chunks. Too many small ones become one; too many in all, and the smallest half becomes one.
+
+        So a message is merged O(log n) times once its chunk has more than one block.
+        """
+        small = sum(len(chunk.blocks) == 1 for chunk in chunks)
+        if small > min(_MAX_SMALL, self.max_chunks):
+            chunks = self._merged(chunks, small)
         if len(chunks) > self.max_chunks:
             chunks = self._merged(chunks, max(2, (self.max_chunks + 1) // 2 + 1))
         self._chunks = chunks
@@ -184,7 +192,7 @@ class TimeBucketIndex:
         """The chunks with the `number` smallest made one."""
         if number < 2:
             return chunks
-        by_size = sorted(chunks, key=lambda chunk: chunk.nbytes)
+        by_size = sorted(chunks, key=lambda chunk: (len(chunk.blocks), chunk.nbytes))
         runs = Runs.concat([self._read(chunk) for chunk in by_size[:number]])
         bits = max(self.rule.bits, min(chunk.bits for chunk in by_size[:number]))
         return [*by_size[number:], chunk_of_runs(runs, bits, strict=self.rule.strict)]
