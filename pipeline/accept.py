@@ -1,0 +1,125 @@
+"""Ingest, row by row: what is accepted, when it is due, and which position it gets. All of it in the JVM."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.arrival import ARRIVAL
+from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+
+_ROW_BITS = 33
+"""`monotonically_increasing_id` keeps the task above so many bits, and the row in the task below."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What decides whether a row is accepted; ms and bytes. `now` is the instant of the batch."""
+
+    now: int
+    max_delay_ms: int
+    max_payload_bytes: int
+
+
+def classify(rows: DataFrame, limits: Limits) -> DataFrame:
+    """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows.
+
+    `due_ms` is the later of delivery and publication, rounded up to a millisecond (a timestamp has microseconds), and
+    not before 1970: what was due in 1900 is simply due. Times are compared as whole numbers, because timestamp
+    arithmetic overflows at the far ends of the calendar and would stop the query.
+    """
+    after = F.when(F.col("deliver_after_ms").between(0, LAST_INSTANT_MS), F.lit(limits.now) + F.col("deliver_after_ms"))
+    timed = rows.select(
+        "*",
+        F.coalesce(_ceil_ms("publish_time"), F.lit(limits.now)).alias("published_ms"),
+        F.coalesce(_ceil_ms("deliver_at"), after).alias("deliver_ms"),
+    )
+    due = F.greatest("deliver_ms", "published_ms", F.lit(0))
+    return timed.select("*", due.alias("due_ms"), _reason(limits).alias("reason"))
+
+
+def _ceil_ms(column: str) -> Column:
+    return F.unix_millis(column) + F.when(F.pmod(F.unix_micros(column), F.lit(1_000)) > 0, 1).otherwise(0)
+
+
+def _reason(limits: Limits) -> Column:
+    after, published, deliver = F.col("deliver_after_ms"), F.col("published_ms"), F.col("deliver_ms")
+    late = F.greatest(published, deliver)
+    rules = (
+        ("missing_topic", F.col("topic").isNull() | (F.trim("topic") == "")),
+        ("deliver_at_and_deliver_after", F.col("deliver_at").isNotNull() & after.isNotNull()),
+        ("negative_delay", after < 0),
+        ("time_out_of_range", (F.least(published, deliver) < FIRST_INSTANT_MS) | (late > LAST_INSTANT_MS)),
+        ("max_delay_exceeded", (after > limits.max_delay_ms) | (after.isNull() & (late - published > limits.max_delay_ms))),
+        ("published_in_future", published - F.lit(limits.now) > limits.max_delay_ms),
+        ("payload_too_large", F.octet_length("payload") > limits.max_payload_bytes),
+    )
+    return F.coalesce(*(F.when(broken, F.lit(name)) for name, broken in rules))
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """How the accepted rows of a batch get positions.
+
+    Ledgers `first_ledger` up to `next_ledger` belong to the batch: `tasks` tasks with `stride` ledgers each, which is
+    what one task needs when all rows fall to it.
+    """
+
+    first_ledger: int
+    entries: int
+    tasks: int
+    stride: int
+
+    @property
+    def next_ledger(self) -> int:
+        """The first ledger that the batch leaves unused."""
+        return self.first_ledger + self.tasks * self.stride
+
+
+def numbering(count: int, first_ledger: int, entries: int, partitions: int) -> Numbering:
+    """The numbering of `count` rows: one task as long as one ledger holds them, for they are then dense."""
+    ledgers = max(1, -(-count // entries))
+    return Numbering(first_ledger, entries, min(partitions, ledgers), ledgers)
+
+
+def number(accepted: DataFrame, plan: Numbering) -> DataFrame:
+    """Add `ledger_id` and `entry_id`: dense in (topic, due, arrival) order, so that what is due together is a run.
+
+    Ledgers follow that order across tasks too. Positions depend on how rows fall to tasks: they are computed once, for
+    the write, and read back from the table afterwards.
+    """
+    order = ("topic", "due_ms", *ARRIVAL)
+    placed = accepted.coalesce(1) if plan.tasks == 1 else accepted.repartitionByRange(plan.tasks, *order)
+    row = F.col("row_number").bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
+    task = F.shiftright("row_number", _ROW_BITS)
+    rolled = F.floor(row / F.lit(plan.entries)) if plan.stride > 1 else F.lit(0)
+    return (
+        placed.sortWithinPartitions(*order)
+        .withColumn("row_number", F.monotonically_increasing_id())
+        .withColumn("ledger_id", F.lit(plan.first_ledger) + task * plan.stride + rolled)
+        .withColumn("entry_id", F.pmod(row, F.lit(plan.entries)))
+    )
+
+
+def message_rows(numbered: DataFrame, now: int, load_until: int, batch_id: int) -> DataFrame:
+    """Rows of `messages`; what is due from `load_until` on (ms) is parked there."""
+    after = F.when(F.col("deliver_after_ms").isNotNull(), F.timestamp_millis("deliver_ms"))
+    return numbered.select(
+        "topic",
+        "ledger_id",
+        "entry_id",
+        "message_key",
+        "properties",
+        F.coalesce("publish_time", F.timestamp_millis(F.lit(now))).alias("publish_time"),
+        F.coalesce("deliver_at", after).alias("deliver_at"),
+        F.timestamp_millis("due_ms").alias("due_time"),
+        (F.col("due_ms") >= load_until).alias("parked"),
+        F.lit(batch_id).alias("batch_id"),
+        "payload",
+    )
+
+
+def rejected_rows(rejected: DataFrame, now: int, batch_id: int) -> DataFrame:
+    """Rows of `rejected_ingest`: the reason, and the source row as it came."""
+    instant = F.timestamp_millis(F.lit(now)).alias("rejected_at")
+    return rejected.select("*", instant, F.lit(batch_id).alias("batch_id"))

@@ -1,0 +1,52 @@
+"""The order in which inbox rows arrived: commit, file, place in the file.
+
+It breaks ties between messages with one due time, so it must not depend on how Spark cuts files into tasks. Spark
+packs large files first, and file names are random; only the Delta log knows which commit came first.
+"""
+
+import json
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.files import Files
+from pipeline.progress import Position
+
+ARRIVAL = ("arrival_commit", "arrival_file", "arrival_block", "arrival_row")
+
+
+def with_place(stream: DataFrame) -> DataFrame:
+    """Add file and block to a stream of files. To be called on the source itself, before any other step."""
+    name = F.element_at(F.split(F.input_file_name(), "/"), -1).alias("arrival_file")
+    return stream.select("*", name, F.input_file_block_start().alias("arrival_block"))
+
+
+def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
+    """Add the row's number within its block, and the commit of its file, to a batch of such a stream.
+
+    A block is read by one task from its first row to its last, so numbers that grow within a task will do. One commit,
+    or none known, needs no look-up.
+    """
+    rows = rows.withColumn("arrival_row", F.monotonically_increasing_id())
+    if len(set(commits.values())) < 2:  # noqa: PLR2004 - two commits are where order begins
+        return rows.withColumn("arrival_commit", F.lit(0).cast("bigint"))
+    table = pa.table({"arrival_file": list(commits), "arrival_commit": pa.array(commits.values(), pa.int64())})
+    known = F.broadcast(rows.sparkSession.createDataFrame(table))
+    return rows.join(known, "arrival_file", "left").withColumn("arrival_commit", F.coalesce("arrival_commit", F.lit(0)))
+
+
+def file_commits(spark: SparkSession, path: str, start: Position, end: Position) -> dict[str, int]:
+    """The version that added each file of a table, for the versions that a batch covers. Reads one small file each."""
+    files, found = Files(spark), {}
+    for version in range(start.version, end.version + (end.index >= 0)):
+        log = f"{path}/_delta_log/{version:020d}.json"
+        if end.version - start.version > 0 and files.exists(log):
+            found |= dict.fromkeys(_added(files.text(log)), version)
+    return found
+
+
+def _added(log: str) -> list[str]:
+    adds = (json.loads(line)["add"] for line in log.splitlines() if line.startswith('{"add":'))
+    return [unquote(add["path"]).rpartition("/")[2] for add in adds]

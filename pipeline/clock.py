@@ -1,0 +1,153 @@
+"""One source of instants, live or virtual, as a stream that Spark logs.
+
+The offset is an instant in milliseconds. Whatever a batch calls "now" comes from its logged offset, so a replay calls
+the same instant now. Spark's own `rate` source dies when the wall clock steps back, and has whole seconds.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from pipeline.errors import ClockJumped
+from pipeline.settings import Clock, LiveClock, VirtualClock
+
+Offset = dict[str, int]
+
+
+class Tick(InputPartition):
+    """One instant, in ms."""
+
+    def __init__(self, instant: int) -> None:
+        """Keep the instant."""
+        super().__init__(instant)
+        self.instant = instant
+
+
+class _InstantReader(DataSourceStreamReader):
+    """What both clocks share: a batch holds one row, the instant it ends with."""
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return [Tick(end["instant"])] if end["instant"] > start["instant"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        assert isinstance(partition, Tick)  # noqa: S101 - narrows the type that Spark hands back
+        yield (partition.instant,)
+
+
+class VirtualReader(_InstantReader):
+    """The next instant of a file, one a batch, so that one instant is one release in every stage."""
+
+    def __init__(self, path: str) -> None:
+        """Read instants from a file that `advance` appends to."""
+        self._path = Path(path)
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Before all instants."""
+        return {"instant": 0}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
+        """The first instant after the last one; the same when none is given yet."""
+        later = (instant for instant in instants(str(self._path)) if instant > start["instant"])
+        return {"instant": next(later, start["instant"])}
+
+
+class LiveReader(_InstantReader):
+    """`min(wall + lookahead, last + max_step)`, never backwards."""
+
+    def __init__(self, clock: LiveClock) -> None:
+        """Follow the wall clock; notice when it leaves the monotonic one."""
+        self._clock = clock
+        self._started = wall_ms() - monotonic_ms()
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """The wall clock, one step back, so that the first batch has an instant."""
+        return {"instant": self._grid(wall_ms()) - self._clock.resolution_ms}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
+        """The next instant.
+
+        Raises:
+            ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
+        """
+        wall = wall_ms()
+        jump = wall - monotonic_ms() - self._started
+        if abs(jump) > self._clock.max_jump_ms:
+            raise ClockJumped(jump, self._clock.max_jump_ms)
+        return {"instant": next_instant(start["instant"], wall, self._clock)}
+
+    def _grid(self, ms: int) -> int:
+        return ms - ms % self._clock.resolution_ms
+
+
+class InstantSource(DataSource):
+    """The clock as a Spark data source named `delayline_clock`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "delayline_clock"
+
+    def schema(self) -> str:
+        """One column, the instant in ms."""
+        return "instant bigint"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
+        """The reader that the options ask for."""
+        if "path" in self.options:
+            return VirtualReader(self.options["path"])
+        fields = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms")
+        return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}))
+
+
+def next_instant(last: int, wall: int, clock: LiveClock) -> int:
+    """The instant after `last` at a wall time, all in ms; `last` itself when the time has not come."""
+    target = wall + clock.lookahead_ms
+    target -= target % clock.resolution_ms
+    return max(last, min(target, last + clock.max_step_ms))
+
+
+def ticks(spark: SparkSession, clock: Clock, path: str) -> DataFrame:
+    """The clock as a stream of one column, `instant` in ms; `path` is the file of the virtual clock."""
+    spark.dataSource.register(InstantSource)
+    reader = spark.readStream.format(InstantSource.name())
+    if isinstance(clock, VirtualClock):
+        return reader.option("path", path).load()
+    for field in ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"):
+        reader = reader.option(field, getattr(clock, field))
+    return reader.load()
+
+
+def instants(path: str) -> list[int]:
+    """The instants of a virtual clock so far, in ms. A last line without its end was cut by a crash and is left out."""
+    file = Path(path)
+    if not file.exists():
+        return []
+    return [int(line) for line in file.read_text(encoding="ascii").splitlines(keepends=True) if line.endswith("\n")]
+
+
+def advance(path: str, instant: int) -> None:
+    """Give the virtual clock its next instant, in ms. One that is not later than the last changes nothing."""
+    given = instants(path)
+    if given and instant <= given[-1]:
+        return
+    file = Path(path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    fresh = file.with_suffix(".new")
+    fresh.write_text("".join(f"{each}\n" for each in [*given, instant]), encoding="ascii")
+    fresh.replace(file)
+
+
+def wall_ms() -> int:
+    """The wall clock, ms UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """The monotonic clock, ms since an arbitrary start."""
+    return time.monotonic_ns() // 1_000_000
+

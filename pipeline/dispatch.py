@@ -1,0 +1,254 @@
+"""Dispatch: positions that became due are joined with their messages and handed over, in the stated order.
+
+A batch commits up to three times: `rejected_dispatch`, `deliveries`, and last `publications`, which consumers may
+watch. The window of due times and ledgers goes into the join as literals, so that files outside are not opened: a
+release costs the same however much the log holds.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.progress import Checkpoint
+from pipeline.registry import Name, Registry
+from pipeline.settings import Settings
+from pipeline.sinks import Observer, Sink
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH
+from state import tick_bits
+
+STAGE = "dispatch"
+ORDER = ("due_time", "exact_due", "ledger_id", "entry_id", "topic", "subscription", "redelivery_count")
+_RUNS_PER_LEDGER = 20
+"""Up to so many runs in a ledger a message is compared with each; with more, runs are taken apart to positions."""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What time it is when something becomes visible; ms UTC.
+
+    Attributes:
+        hold: returns when the given instant has come.
+        now: the time of a commit that shows messages released at the given instant.
+    """
+
+    hold: Callable[[int], None]
+    now: Callable[[int], int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a batch of `redelivery` spans; times in ms, `width` the widest bucket."""
+
+    runs: int
+    positions: int
+    ledgers: int
+    first_ledger: int
+    last_ledger: int
+    first_due: int
+    last_due: int
+    width: int
+    last_bucket: int
+    released_at: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the commits of a batch carry, for a repetition that finds some of them; times in ms.
+
+    `registry` is the version of `subscriptions` by which removed ones were dropped.
+    """
+
+    registry: int
+    count: int = 0
+    first_due: int = 0
+    last_due: int = 0
+    released_at: int = 0
+    source: tuple[int, int] = (0, 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the metadata of a commit."""
+        return dict(vars(self))
+
+
+class Dispatch:
+    """The body of the dispatch query: call it with each batch of `redelivery`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        checkpoint: Checkpoint,
+        settings: Settings,
+        timeline: Timeline,
+        observe: Observer,
+    ) -> None:
+        """Look up once what the tables hold."""
+        self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
+        self._settings, self._timeline, self._observe = settings, timeline, observe
+        self._registry = Registry(spark, warehouse)
+        tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
+        self.sinks = {table.name: Sink(spark, warehouse, table, STAGE) for table in tables}
+
+    def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
+        """Hand over one batch."""
+        owner = self._checkpoint.owner or ""
+        redelivery.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            window = look(redelivery)
+            self._observe("dispatch.looked", batch_id)
+            if window is not None:
+                self._hand_over(redelivery, window, owner, batch_id)
+        finally:
+            redelivery.unpersist()
+
+    def _hand_over(self, redelivery: DataFrame, window: Window, owner: str, batch_id: int) -> None:
+        done = self.sinks["deliveries"].found(owner, batch_id)
+        note = _noted(done.note) if done is not None else self._deliver(redelivery, window, owner, batch_id)
+        if note.count:
+            rows = publication(self._spark, note, self._timeline.now(note.released_at), batch_id)
+            self.sinks["publications"].append(rows, owner, batch_id, note.as_dict())
+            self._observe("dispatch.publications", batch_id)
+
+    def _deliver(self, redelivery: DataFrame, window: Window, owner: str, batch_id: int) -> Note:
+        end = self._checkpoint.position(batch_id)
+        begun = self.sinks["rejected_dispatch"].found(owner, batch_id)
+        version = self._registry.version() if begun is None else _noted(begun.note).registry
+        wanted = listening(redelivery, self._registry.at(version))
+        messages = self._warehouse.read(self._spark, MESSAGES)
+        joined = join(wanted, messages, window).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            note = replace(_seen(joined), registry=version, released_at=window.released_at, source=(end.version, end.index))
+            if note.count < _positions(wanted):
+                self._reject(wanted, joined, window, owner, batch_id, note)
+            self._timeline.hold(window.last_bucket)
+            if note.count:
+                rows = delivery_rows(in_order(joined, note.count, self._settings), batch_id)
+                self.sinks["deliveries"].append(rows, owner, batch_id, note.as_dict())
+                self._observe("dispatch.deliveries", batch_id)
+        finally:
+            joined.unpersist()
+        return note
+
+    def _reject(
+        self, wanted: DataFrame, joined: DataFrame, window: Window, owner: str, batch_id: int, note: Note
+    ) -> None:
+        rows = missing(wanted, joined, window.released_at, batch_id)
+        self.sinks["rejected_dispatch"].append(rows, owner, batch_id, note.as_dict())
+        self._observe("dispatch.rejected", batch_id)
+
+
+def look(redelivery: DataFrame) -> Window | None:
+    """One job over the batch: its window; None when it is empty."""
+    row = redelivery.agg(
+        F.count("*"),
+        F.sum(F.col("last_entry") - F.col("first_entry") + 1),
+        F.approx_count_distinct("ledger_id"),
+        F.min("ledger_id"),
+        F.max("ledger_id"),
+        F.unix_millis(F.min("message_due")),
+        F.unix_millis(F.max("message_due")),
+        F.max("tick_ms"),
+        F.unix_millis(F.max("due_time")),
+        F.unix_millis(F.max("released_at")),
+    ).collect()[0]
+    if row[0] == 0:
+        return None
+    return Window(*row[:7], 1 << tick_bits(row[7]), row[8], row[9])
+
+
+def listening(redelivery: DataFrame, active: Mapping[Name, Any]) -> DataFrame:
+    """The runs of subscriptions that are still there: what was removed is dropped here, at the last moment."""
+    columns = {"topic": [topic for topic, _ in active], "subscription": [name for _, name in active]}
+    known = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
+    return redelivery.join(F.broadcast(redelivery.sparkSession.createDataFrame(known)), ["topic", "subscription"], "left_semi")
+
+
+def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
+    """Runs with the messages of their positions.
+
+    Few runs a ledger: a message is compared with its ledger's runs. Many: that would be quadratic, so runs are taken
+    apart and matched by position.
+    """
+    few = window.runs <= _RUNS_PER_LEDGER * max(1, window.ledgers)
+    wanted = runs if few else positions(runs)
+    wanted = wanted.drop("batch_id").withColumnsRenamed({"topic": "run_topic", "ledger_id": "run_ledger"})
+    same = (F.col("run_topic") == F.col("topic")) & (F.col("run_ledger") == F.col("ledger_id"))
+    within = F.col("entry_id").between(F.col("first_entry"), F.col("last_entry"))
+    matched = within if few else F.col("entry_id") == F.col("first_entry")
+    held = messages.where(_inside(window)).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
+    small = window.positions <= 2_000_000  # noqa: PLR2004 - about 200 MB as a hash table
+    joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
+    return joined.withColumn("exact_due", F.coalesce("deliver_at", "message_time")).drop("run_topic", "run_ledger", "first_entry", "last_entry")
+
+
+def _inside(window: Window) -> Column:
+    """Literals for pruning: a bucket's messages are due up to its width before it."""
+    first = F.timestamp_millis(F.lit(window.first_due - window.width))
+    due = (F.col("due_time") > first) & (F.col("due_time") <= F.timestamp_millis(F.lit(window.last_due)))
+    return due & F.col("ledger_id").between(window.first_ledger, window.last_ledger)
+
+
+def positions(runs: DataFrame) -> DataFrame:
+    """Runs taken apart: one row per position, its entry in `first_entry` and `last_entry`."""
+    entry = F.explode(F.sequence("first_entry", "last_entry")).alias("entry")
+    return runs.select("*", entry).withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
+
+
+def in_order(joined: DataFrame, count: int, settings: Settings) -> DataFrame:
+    """Rows in the stated order, numbered from 1 in `sequence`, the same however many tasks do it."""
+    row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+    if count <= settings.entries_per_ledger or settings.partitions == 1:
+        return joined.coalesce(1).sortWithinPartitions(*ORDER).withColumn("sequence", row + 1)
+    cut = joined.repartitionByRange(settings.partitions, *ORDER).sortWithinPartitions(*ORDER)
+    task = F.spark_partition_id().alias("task")
+    placed = cut.select("*", task, row.alias("row")).localCheckpoint(eager=True)
+    counts = dict(placed.groupBy("task").count().collect())
+    before, offsets = 0, F.lit(0)
+    for number in sorted(counts):
+        offsets = F.when(F.col("task") == number, F.lit(before)).otherwise(offsets)
+        before += counts[number]
+    return placed.withColumn("sequence", offsets + F.col("row") + 1)
+
+
+def delivery_rows(ordered: DataFrame, batch_id: int) -> DataFrame:
+    """Rows of `deliveries`."""
+    return ordered.withColumn("batch_id", F.lit(batch_id)).select(*DELIVERIES.schema.names)
+
+
+def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -> DataFrame:
+    """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""
+    keys = ["topic", "subscription", "ledger_id", "entry_id", "redelivery_count"]
+    single = positions(wanted).withColumnRenamed("first_entry", "entry_id")
+    return single.join(joined.select(*keys), keys, "left_anti").select(
+        F.lit("message_missing").alias("reason"),
+        F.timestamp_millis(F.lit(instant)).alias("rejected_at"),
+        F.lit(batch_id).alias("batch_id"),
+        *(name for name in REJECTED_DISPATCH.schema.names if name not in ("reason", "rejected_at", "batch_id")),
+    )
+
+
+def publication(spark: SparkSession, note: Note, committed_at: int, batch_id: int) -> DataFrame:
+    """The row of `publications` for one batch."""
+    row = spark.createDataFrame(pa.table({"batch_id": [batch_id], "count": [note.count]}))
+    times = {"committed_at": committed_at, "first_due": note.first_due, "last_due": note.last_due}
+    return row.withColumns({name: F.timestamp_millis(F.lit(ms)) for name, ms in times.items()})
+
+
+def _seen(joined: DataFrame) -> Note:
+    due = F.col("due_time")
+    row: Row = joined.agg(F.count("*"), F.unix_millis(F.min(due)), F.unix_millis(F.max(due))).collect()[0]
+    return Note(registry=0, count=row[0], first_due=row[1] or 0, last_due=row[2] or 0)
+
+
+def _positions(runs: DataFrame) -> int:
+    return int(runs.agg(F.sum(F.col("last_entry") - F.col("first_entry") + 1)).collect()[0][0] or 0)
+
+
+def _noted(note: Mapping[str, Any]) -> Note:
+    return Note(**{**note, "source": tuple(note["source"])})

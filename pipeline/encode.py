@@ -1,0 +1,121 @@
+"""Positions into encoded chunks, map-side: one per (topic, segment) and task, by whole arrays.
+
+A million messages leave as a few hundred rows, so that nothing but chunks is shuffled to the schedule.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipeline.registry import Audience
+from state import encode_chunk
+
+IntArray = npt.NDArray[np.int64]
+Key = tuple[str, str]
+"""Kind of row, topic."""
+
+ENCODED = (
+    "kind string, topic string, subscriptions array<struct<name: string, tick_ms: bigint>>, segment_ms bigint, "
+    "count bigint, first_ms bigint, last_ms bigint, chunk binary"
+)
+_LISTENER = pa.struct([("name", pa.string()), ("tick_ms", pa.int64())])
+_ARROW = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("topic", pa.string()),
+        ("subscriptions", pa.list_(_LISTENER)),
+        ("segment_ms", pa.int64()),
+        ("count", pa.int64()),
+        ("first_ms", pa.int64()),
+        ("last_ms", pa.int64()),
+        ("chunk", pa.binary()),
+    ]
+)
+_FLUSH_ROWS = 4_000_000
+"""Positions held in memory at once in a task, about 100 bytes each while they are sorted."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What a task has to know. `audiences` is by kind and topic; what nobody listens to is not encoded.
+
+    What is due already is put into the segment of `now` (ms), so that a backlog wakes one key and not thousands.
+    """
+
+    audiences: Mapping[Key, Audience]
+    segment_ms: int
+    now: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encode the (kind, topic, ledger_id, entry_id, due_ms) rows of one task."""
+        held: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            held.append(batch)
+            rows += batch.num_rows
+            if rows >= _FLUSH_ROWS:
+                yield from self._flush(held)
+                held, rows = [], 0
+        yield from self._flush(held)
+
+    def _flush(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if not held:
+            return
+        table = pa.Table.from_batches(held)
+        for key, rows in _by_key(table):
+            audience = self.audiences.get(key)
+            if audience is not None:
+                yield from self._chunks(key, audience, *(_longs(rows, c) for c in ("ledger_id", "entry_id", "due_ms")))
+
+    def _chunks(
+        self, key: Key, audience: Audience, ledgers: IntArray, entries: IntArray, dues: IntArray
+    ) -> Iterator[pa.RecordBatch]:
+        """One row per cohort and segment of one topic."""
+        cohorts = np.searchsorted(np.asarray(audience.since), ledgers, side="right") - 1
+        segments = np.maximum(dues, self.now) // self.segment_ms
+        for rows in _groups(cohorts, segments):
+            cohort, segment = int(cohorts[rows[0]]), int(segments[rows[0]])
+            if cohort < 0:
+                continue  # older than the first ledger that anybody listens to
+            chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
+            listeners = [{"name": name, "tick_ms": tick} for name, tick in audience.listeners[cohort]]
+            span = (int(dues[rows].min()), int(dues[rows].max()))
+            yield _row([*key, listeners, segment * self.segment_ms, len(rows), *span, chunk])
+
+
+def _row(values: list[object]) -> pa.RecordBatch:
+    arrays = [pa.array([value], field.type) for value, field in zip(values, _ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+
+
+def _longs(table: pa.Table, column: str) -> IntArray:
+    array: IntArray = table.column(column).to_numpy()
+    return array
+
+
+def _by_key(table: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+    """The rows of each (kind, topic); the table itself when there is one, which is the rule for small batches."""
+    codes = [table.column(name).combine_chunks().dictionary_encode() for name in ("kind", "topic")]
+    kinds, topics = (code.dictionary.to_pylist() for code in codes)
+    if len(kinds) == len(topics) == 1:
+        yield (kinds[0], topics[0]), table
+        return
+    kind, topic = (code.indices.to_numpy().astype(np.int64) for code in codes)
+    for rows in _groups(kind, topic):
+        yield (kinds[kind[rows[0]]], topics[topic[rows[0]]]), table.take(rows)
+
+
+def _groups(major: IntArray, minor: IntArray) -> list[npt.NDArray[np.intp]]:
+    """The row numbers of each pair of values, in the order of the pairs."""
+    order = np.lexsort((minor, major))
+    a, b = major[order], minor[order]
+    cuts = np.flatnonzero((a[1:] != a[:-1]) | (b[1:] != b[:-1])) + 1
+    return np.split(order, cuts)
+
+
+def encoder(audiences: Mapping[Key, Audience], segment_ms: int, now: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow`, with `ENCODED` as its schema."""
+    return Encoder(audiences, segment_ms, now).__call__

@@ -1,0 +1,62 @@
+"""What a stage refuses, and why. One root, short children; messages name field, value and allowed range."""
+
+from state import DelaylineError
+
+
+class PipelineError(DelaylineError):
+    """Root of all errors that the pipeline raises on purpose."""
+
+
+class BadSetting(PipelineError):
+    """A setting is outside its range. Correct it and start again."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        """Name the setting, its value and the range that is allowed."""
+        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+class ForeignOwner(PipelineError):
+    """The stage's tables were last written from another checkpoint.
+
+    Either start with that checkpoint, or rebuild the stage and tell it to take over.
+    """
+
+    def __init__(self, stage: str, table: str, found: str, ours: str | None) -> None:
+        """Name the stage, the table, the owner found in its log, and the one that asked (None: a new checkpoint)."""
+        super().__init__(f"stage {stage}: {table} was last written by {found}, this checkpoint is {ours or 'new'}")
+        self.stage, self.table, self.found, self.ours = stage, table, found, ours
+
+
+class CheckpointBehind(PipelineError):
+    """A table holds a later batch than the checkpoint asks for: the checkpoint was set back or restored.
+
+    Its batches would be written again under other ids. Rebuild the stage on a new checkpoint.
+    """
+
+    def __init__(self, stage: str, table: str, held: int, asked: int) -> None:
+        """Name the stage, the table, the batch that the table holds, and the one that was to be written."""
+        super().__init__(f"stage {stage}: {table} holds batch {held}, the checkpoint is at {asked}")
+        self.stage, self.table, self.held, self.asked = stage, table, held, asked
+
+
+class StageRunning(PipelineError):
+    """Another process runs this stage on this warehouse. Stop it first."""
+
+    def __init__(self, stage: str, holder: str) -> None:
+        """Name the stage and who holds it."""
+        super().__init__(f"stage {stage} is already running ({holder})")
+        self.stage, self.holder = stage, holder
+
+
+class ClockJumped(PipelineError):
+    """The wall clock of a running process moved away from its monotonic clock.
+
+    Nothing was released on the strength of it. Check the machine's time, then start again: the way to the new time
+    is paced.
+    """
+
+    def __init__(self, jump_ms: int, max_jump_ms: int) -> None:
+        """Name the jump and what is tolerated, in ms."""
+        super().__init__(f"wall clock jumped by {jump_ms} ms, allowed: {max_jump_ms} ms")
+        self.jump_ms, self.max_jump_ms = jump_ms, max_jump_ms

@@ -1,0 +1,41 @@
+"""Files beside the tables: checkpoints and Delta logs, on whatever file system the warehouse lies.
+
+The one module that reaches into the JVM: Hadoop's file system is the only one that sees what Spark sees.
+"""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Files:
+    """Small reads on the file system of a path. Each call is one round trip or a few; nothing is cached."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Use the Hadoop configuration of a session."""
+        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public door to Hadoop's file systems
+        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return bool(self._system(path).exists(self._path(path)))
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none when the folder is missing."""
+        if not self.exists(folder):
+            return []
+        return sorted(status.getPath().getName() for status in self._system(folder).listStatus(self._path(folder)))
+
+    def text(self, path: str) -> str:
+        """The whole of a small UTF-8 file."""
+        stream = self._system(path).open(self._path(path))
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
+        return self._jvm.org.apache.hadoop.fs.Path(path)
+
+    def _system(self, path: str) -> Any:  # noqa: ANN401 - a Java object
+        return self._path(path).getFileSystem(self._conf)

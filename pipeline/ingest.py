@@ -1,0 +1,194 @@
+"""Ingest, batch by batch: the log first, then what the schedule reads.
+
+A batch commits up to three times: `messages`, `rejected_ingest`, `segments`. Every commit carries the batch's plan,
+that is all that decided its rows and is not in them. A repeated batch that finds a plan follows it, whatever the
+settings say now, and encodes positions from what `messages` holds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.accept import Limits, classify, message_rows, number, numbering, rejected_rows
+from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.markers import IngestMemory, Marker, marker_rows
+from pipeline.progress import Checkpoint, Position
+from pipeline.registry import Registry
+from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
+from pipeline.settings import Settings
+from pipeline.sinks import Observer, Sink
+from pipeline.tables import Warehouse, segment_ms
+from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
+
+STAGE = "ingest"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the rows of a batch beside the rows themselves; times in ms.
+
+    Attributes:
+        now: the batch's instant.
+        limits: (max_delay_ms, max_payload_bytes).
+        loaded: what is due before it was loaded by earlier batches.
+        load_until: what is due before it is loaded with this batch. Never less than `loaded`.
+        first_ledger: the first ledger that no earlier batch used.
+        next_ledger: the first ledger that this batch leaves unused.
+        registry: version of `subscriptions` that says who listens.
+        source: where the batch ends in the inbox.
+    """
+
+    now: int
+    limits: tuple[int, int]
+    loaded: int
+    load_until: int
+    first_ledger: int
+    next_ledger: int
+    registry: int
+    source: tuple[int, int]
+
+    @property
+    def span(self) -> Span:
+        """Which positions the batch addresses."""
+        return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger)
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, object]) -> "Plan":
+        """The plan that a commit carries."""
+        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in note.items()}
+        return cls(**fields)  # type: ignore[arg-type] # the note is our own; asdict wrote it
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one look at a classified batch tells; `first_parked` is the earliest due time from `load_until` on, in ms."""
+
+    accepted: int
+    rejected: int
+    first_parked: int | None
+
+
+class Ingest:
+    """The body of the ingest query: call it with each batch. Lives as long as the query runs."""
+
+    def __init__(
+        self, spark: SparkSession, warehouse: Warehouse, checkpoint: Checkpoint, settings: Settings, observe: Observer
+    ) -> None:
+        """Look up once what the tables hold."""
+        self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
+        self._settings, self._observe = settings, observe
+        self._segment_ms = segment_ms(spark, warehouse)
+        self._registry = Registry(spark, warehouse)
+        self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
+        self._memory: IngestMemory | None = None
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""
+        owner = self._checkpoint.owner or ""
+        end = self._checkpoint.position(batch_id)
+        plan = self._noted(owner, batch_id) or self._plan(end)
+        inbox = rows.where("instant IS NULL").drop("instant")
+        classified = classify(self._ordered(inbox, batch_id, end), Limits(plan.now, *plan.limits))
+        classified.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            self._take(classified, plan, owner, batch_id)
+        finally:
+            classified.unpersist()
+
+    def _take(self, classified: DataFrame, plan: Plan, owner: str, batch_id: int) -> None:
+        counts = _count(classified, plan.load_until)
+        self._observe("ingest.counted", batch_id)
+        plan = self._write_messages(classified, counts, plan, owner, batch_id)
+        if counts.rejected:
+            rejected = rejected_rows(classified.where("reason IS NOT NULL"), plan.now, batch_id)
+            self.sinks["rejected_ingest"].append(rejected, owner, batch_id, asdict(plan))
+            self._observe("ingest.rejected", batch_id)
+        self._write_segments(counts, plan, owner, batch_id)
+
+    def _write_messages(
+        self, classified: DataFrame, counts: Counts, plan: Plan, owner: str, batch_id: int
+    ) -> Plan:
+        """Write the log; give the plan with the ledgers that it took."""
+        sink = self.sinks["messages"]
+        found = sink.found(owner, batch_id)
+        if found is not None or not counts.accepted:
+            return plan
+        ids = numbering(
+            counts.accepted, plan.first_ledger, self._settings.entries_per_ledger, self._settings.partitions
+        )
+        plan = replace(plan, next_ledger=ids.next_ledger)
+        numbered = number(classified.where("reason IS NULL"), ids)
+        sink.append(message_rows(numbered, plan.now, plan.load_until, batch_id), owner, batch_id, asdict(plan))
+        self._observe("ingest.messages", batch_id)
+        return plan
+
+    def _write_segments(self, counts: Counts, plan: Plan, owner: str, batch_id: int) -> None:
+        """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither."""
+        memory, sink = self._recall(plan), self.sinks["segments"]
+        if sink.found(owner, batch_id) is not None:
+            return
+        members = Membership.of(self._registry.at(plan.registry), memory.since, plan.first_ledger)
+        memory = memory.parked_at(counts.first_parked)
+        kinds = _kinds(counts, members, plan, memory)
+        if not (counts.accepted or members.changed or kinds):
+            self._memory = memory
+            return
+        rows = segment_rows(self._messages(), members, plan.span, self._segment_ms, kinds)
+        if kinds <= {NEAR} and counts.accepted <= self._settings.entries_per_ledger:
+            rows = rows.coalesce(1)
+        marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
+        frame = rows.unionByName(marker_rows(self._spark, marker)).withColumn("batch_id", F.lit(batch_id))
+        sink.append(frame, owner, batch_id, asdict(plan))
+        self._observe("ingest.segments", batch_id)
+        self._memory = memory.after(marker, self._messages() if LOAD in kinds else None)
+
+    def _ordered(self, inbox: DataFrame, batch_id: int, end: Position) -> DataFrame:
+        start = self._checkpoint.start(batch_id, 0)
+        commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
+        return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)
+
+    def _noted(self, owner: str, batch_id: int) -> Plan | None:
+        """The plan of a batch that was begun before, as its first commit has it."""
+        found = (sink.found(owner, batch_id) for sink in self.sinks.values())
+        return next((Plan.of_note(commit.note) for commit in found if commit is not None), None)
+
+    def _plan(self, end: Position) -> Plan:
+        """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
+        memory = self._recall(None)
+        ahead = end.instant + self._settings.horizon_ms
+        until = max(memory.loaded, -(-ahead // self._segment_ms) * self._segment_ms)
+        limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
+        source = (end.version, end.index)
+        ledger = memory.next_ledger
+        return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, self._registry.version(), source)
+
+    def _recall(self, plan: Plan | None) -> IngestMemory:
+        """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
+        if self._memory is None:
+            markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
+            memory = IngestMemory.of_tables(markers, self._messages())
+            self._memory = memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
+        return self._memory
+
+    def _messages(self) -> DataFrame:
+        return self._warehouse.read(self._spark, MESSAGES)
+
+
+def _count(classified: DataFrame, load_until: int) -> Counts:
+    """One job that materialises the batch and tells what is in it."""
+    accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= load_until
+    row = classified.agg(
+        F.count_if(accepted), F.count_if(~accepted), F.min(F.when(accepted & parked, F.col("due_ms")))
+    ).collect()[0]
+    return Counts(row[0], row[1], row[2])
+
+
+
+def _kinds(counts: Counts, members: Membership, plan: Plan, memory: IngestMemory) -> frozenset[str]:
+    """The kinds of rows that the batch has to write: a tick with nothing to load writes none."""
+    due = memory.first_parked is not None and memory.first_parked < plan.load_until
+    wanted = {NEAR: counts.accepted > 0, LOAD: due, BACKFILL: bool(members.backfill)}
+    return frozenset(kind for kind, needed in wanted.items() if needed)

@@ -1,0 +1,125 @@
+"""What ingest remembers between batches, and the marker rows of `segments` that carry it across restarts.
+
+Markers are part of the commit that they describe, so no crash can part them. They survive a new checkpoint, and they
+still know the last ledger when retention has emptied `messages`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.registry import Name
+from schemas import SEGMENTS
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What one commit of `segments` changes.
+
+    Attributes:
+        number: orders markers; grows by one.
+        loaded: what is due before this instant (ms) has been loaded.
+        next_ledger: ledgers below it are used.
+        joined: subscriptions seen for the first time, with the first ledger that they get.
+        left: subscriptions that are no longer registered.
+    """
+
+    number: int
+    loaded: int
+    next_ledger: int
+    joined: Mapping[Name, int]
+    left: frozenset[Name]
+
+
+@dataclass(frozen=True)
+class IngestMemory:
+    """The sum of all markers, and the earliest due time (ms) among parked messages not yet loaded (None: none)."""
+
+    marker: int = 0
+    loaded: int = 0
+    next_ledger: int = 0
+    since: Mapping[Name, int] = field(default_factory=dict)
+    first_parked: int | None = None
+
+    @classmethod
+    def of_tables(cls, markers: DataFrame, messages: DataFrame) -> "IngestMemory":
+        """What the tables say. Three small jobs; run once, at a start."""
+        top = markers.agg(F.max("marker"), F.unix_millis(F.max("loaded_until")), F.max("next_ledger")).collect()[0]
+        loaded, ledger = top[1] or 0, messages.agg(F.max("ledger_id")).collect()[0][0]
+        used = max(top[2] or 0, 0 if ledger is None else ledger + 1)
+        return cls(top[0] or 0, loaded, used, _since(markers), _first_parked(messages, loaded))
+
+    def parked_at(self, due_ms: int | None) -> "IngestMemory":
+        """The same with more messages parked, the earliest of them due at `due_ms`."""
+        known = [due for due in (self.first_parked, due_ms) if due is not None]
+        return replace(self, first_parked=min(known, default=None))
+
+    def after(self, marker: Marker, messages: DataFrame | None) -> "IngestMemory":
+        """The same after a commit; `messages` is given when the commit loaded, to find what is parked next."""
+        since = {name: first for name, first in self.since.items() if name not in marker.left} | marker.joined
+        parked = self.first_parked if messages is None else _first_parked(messages, marker.loaded)
+        return IngestMemory(marker.number, marker.loaded, marker.next_ledger, since, parked)
+
+
+def marker_rows(spark: SparkSession, marker: Marker) -> DataFrame:
+    """The rows of `segments`, less `batch_id`, that say it."""
+    rows = [_row(marker, "", [], None)]
+    rows += [_row(marker, topic, [name], first) for (topic, name), first in sorted(marker.joined.items())]
+    rows += [_row(marker, topic, [name], None) for topic, name in sorted(marker.left)]
+    local = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_ARROW))
+    return local.select(*_columns())
+
+
+_ARROW = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("names", pa.list_(pa.string())),
+        ("loaded_ms", pa.int64()),
+        ("next_ledger", pa.int64()),
+        ("first_ledger", pa.int64()),
+        ("marker", pa.int64()),
+    ]
+)
+
+
+def _row(marker: Marker, topic: str, names: list[str], first: int | None) -> dict[str, object]:
+    common = {"loaded_ms": marker.loaded, "next_ledger": marker.next_ledger, "marker": marker.number}
+    return {"topic": topic, "names": names, "first_ledger": first, **common}
+
+
+def _columns() -> list[F.Column]:
+    """A column of `segments` each, from the rows of `_row`."""
+    said = {
+        "topic": F.col("topic"),
+        "subscriptions": F.transform("names", lambda n: F.struct(n.alias("name"), F.lit(0).cast("bigint").alias("tick_ms"))),
+        "count": F.lit(0).cast("bigint"),
+        "kind": F.lit("marker"),
+        "loaded_until": F.timestamp_millis("loaded_ms"),
+        "next_ledger": F.col("next_ledger"),
+        "first_ledger": F.col("first_ledger"),
+        "marker": F.col("marker"),
+    }
+    fields = (field for field in SEGMENTS.schema.fields if field.name != "batch_id")
+    return [said.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in fields]
+
+
+def _since(markers: DataFrame) -> dict[Name, int]:
+    """Replay who joined and who left, in the order of the markers."""
+    told = markers.where(F.size("subscriptions") > 0).select("marker", "topic", "subscriptions", "first_ledger").collect()
+    since: dict[Name, int] = {}
+    for row in sorted(told, key=lambda row: row["marker"]):
+        for listener in row["subscriptions"]:
+            name = (row["topic"], listener["name"])
+            since.pop(name, None)
+            if row["first_ledger"] is not None:
+                since[name] = row["first_ledger"]
+    return since
+
+
+def _first_parked(messages: DataFrame, loaded: int) -> int | None:
+    later = messages.where(F.col("parked") & (F.col("due_time") >= F.timestamp_millis(F.lit(loaded))))
+    first: int | None = later.agg(F.unix_millis(F.min("due_time"))).collect()[0][0]
+    return first

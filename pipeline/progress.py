@@ -1,0 +1,67 @@
+"""Where a stage stands: the offsets that Spark logged for a batch, and who owns the checkpoint.
+
+A batch takes its instant and its source position from the log, not from its rows: a batch without a new tick has no
+clock row, and yet it has an instant, the last one.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.files import Files
+
+EVERYTHING_BEFORE = -1
+"""An index within a Delta version that takes no file of it."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """The end of a batch.
+
+    Attributes:
+        instant: the clock, ms UTC; 0 before its first instant, and for a stage without a clock.
+        version: the version of the source table that comes next, or is being read.
+        index: the last file of that version that was taken; negative: none.
+    """
+
+    instant: int
+    version: int
+    index: int
+
+    def as_dict(self) -> dict[str, int]:
+        """For the metadata of a commit."""
+        return {"instant": self.instant, "version": self.version, "index": self.index}
+
+
+class Checkpoint:
+    """The checkpoint folder of one streaming query."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Read the folder through Spark's file system."""
+        self._files, self.path = files, path
+
+    @property
+    def owner(self) -> str | None:
+        """The identity of the query, kept across restarts; None before its first start."""
+        path = f"{self.path}/metadata"
+        return str(json.loads(self._files.text(path))["id"]) if self._files.exists(path) else None
+
+    def position(self, batch_id: int) -> Position:
+        """The logged end of a batch. Raises what the file system raises when the batch was never logged."""
+        return parse(self._files.text(f"{self.path}/offsets/{batch_id}"))
+
+    def start(self, batch_id: int, fresh: int) -> Position:
+        """The logged start of a batch: the end of the one before, or the version that a new query starts from."""
+        if batch_id == 0:
+            return Position(0, fresh, EVERYTHING_BEFORE)
+        return self.position(batch_id - 1)
+
+
+def parse(log: str) -> Position:
+    """An entry of an offset log, format 1: a version line, a line of metadata, a line for each source."""
+    offsets = [json.loads(line) for line in log.splitlines()[2:] if line not in ("", "-")]
+    clock: dict[str, Any] = next((each for each in offsets if "instant" in each), {"instant": 0})
+    delta = next((each for each in offsets if "reservoirVersion" in each), None)
+    if delta is None:
+        return Position(int(clock["instant"]), 0, EVERYTHING_BEFORE)
+    return Position(int(clock["instant"]), int(delta["reservoirVersion"]), int(delta["index"]))

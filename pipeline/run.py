@@ -1,0 +1,133 @@
+"""Starting and stopping the stages: one streaming query each, with its own checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pipeline import arrival, dispatch, ingest, schedule
+from pipeline.clock import ticks
+from pipeline.dispatch import Dispatch
+from pipeline.files import Files
+from pipeline.ingest import Ingest
+from pipeline.locks import StageLock
+from pipeline.progress import Checkpoint
+from pipeline.schedule import Schedule
+from pipeline.settings import Clock, Settings
+from pipeline.sinks import Observer, Sink, nobody
+from pipeline.tables import Warehouse
+from pipeline.timeline import timeline
+from schemas import INBOX, REDELIVERY, SEGMENTS
+
+STAGES = (ingest.STAGE, schedule.STAGE, dispatch.STAGE)
+"""In the order in which a message passes them."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a start of the stages needs beside the warehouse.
+
+    Attributes:
+        clock: live or virtual.
+        settings: sizes and limits.
+        trigger: pause between batches, as Spark writes intervals; None: as soon as there is something to do.
+        observe: told of each step.
+    """
+
+    clock: Clock
+    settings: Settings = Settings()
+    trigger: str | None = None
+    observe: Observer = nobody
+
+
+@dataclass
+class Stage:
+    """A running stage."""
+
+    name: str
+    query: StreamingQuery
+    lock: StageLock
+
+    def stop(self) -> None:
+        """Stop the query and give the stage free."""
+        try:
+            self.query.stop()
+        finally:
+            self.lock.release()
+
+
+Body = Callable[[DataFrame, int], None]
+
+
+def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+    """Start one stage.
+
+    Raises:
+        StageRunning: another process runs it.
+        ForeignOwner: its tables were last written from another checkpoint.
+    """
+    lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
+    lock.take()
+    try:
+        checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
+        rows, body, sinks = _parts(spark, warehouse, stage, options, checkpoint)
+        for sink in sinks:
+            sink.check_owner(checkpoint.owner)
+        return Stage(stage, _write(rows, body, checkpoint, stage, options).start(), lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:
+    """Start all stages in one session; none stays up when one is refused."""
+    running: list[Stage] = []
+    try:
+        for stage in STAGES:
+            running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+    except BaseException:
+        stop_all(running)
+        raise
+    return running
+
+
+def stop_all(running: list[Stage]) -> None:
+    """Stop stages, the last one first."""
+    for stage in reversed(running):
+        stage.stop()
+
+
+def _parts(
+    spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
+) -> tuple[DataFrame, Body, list[Sink]]:
+    """The stream of a stage, what is done with each batch, and the tables it writes."""
+    if stage == ingest.STAGE:
+        take = Ingest(spark, warehouse, checkpoint, options.settings, options.observe)
+        return inbox_and_clock(spark, warehouse, options), take, list(take.sinks.values())
+    if stage == schedule.STAGE:
+        segments = warehouse.follow(spark, SEGMENTS, 0, options.settings.max_files)
+        rows = schedule.releases(segments, ticks(spark, options.clock, warehouse.instants(stage)))
+        let_go = Schedule(spark, warehouse, checkpoint, options.observe)
+        return rows, let_go, list(let_go.sinks.values())
+    redelivery = warehouse.follow(spark, REDELIVERY, 0, options.settings.max_files)
+    time = timeline(options.clock)
+    hand_over = Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
+    return redelivery, hand_over, list(hand_over.sinks.values())
+
+
+def inbox_and_clock(spark: SparkSession, warehouse: Warehouse, options: Options) -> DataFrame:
+    """Inbox rows with their place, and the clock's instants, as one stream."""
+    inbox = warehouse.follow(spark, INBOX, 0, options.settings.max_files)
+    rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
+    instants = ticks(spark, options.clock, warehouse.instants(ingest.STAGE))
+    return rows.unionByName(instants, allowMissingColumns=True)
+
+
+def _write(rows: DataFrame, body: Body, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
+    writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
+    writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
+    return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
+

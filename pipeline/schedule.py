@@ -1,0 +1,207 @@
+"""Schedule: encoded positions wait in streaming state, and leave as runs when they are due.
+
+The function is called with a key's rows, or when its alarm fires; either way it releases all that is due at the
+batch's instant. It answers with one row per call, the runs packed in a binary column, because a million positions as
+pandas rows take seconds; they become rows in `unpack`, by whole arrays.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from pipeline import group_state
+from pipeline.group_state import Pending
+from pipeline.progress import Checkpoint
+from pipeline.settings import HOUR_MS
+from pipeline.sinks import Observer, Sink
+from pipeline.tables import Warehouse
+from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
+from state import DelaylineError, Runs, TimeBucketIndex
+
+STAGE = "schedule"
+KEY = ("topic", "subscription", "segment_ms")
+RELEASE = "topic string, subscription string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, error string, chunk binary"
+_COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
+_RUN = (
+    "topic string, subscription string, tick_ms bigint, instant bigint, ledger_id bigint, first_entry bigint, "
+    "last_entry bigint, due_ms bigint"
+)
+Frames = Iterable[pd.DataFrame]
+
+
+def releases(segments: DataFrame, ticks: DataFrame) -> DataFrame:
+    """The stream of releases, one row per key that was touched or due.
+
+    Positions carry no event time, so Spark never drops them as late; ticks carry nothing else. One watermark, after
+    the union. The filter behind it names the event time: one that did not would be pushed below the watermark, and the
+    clock would stand.
+    """
+    rows = addressed(segments).withColumn("event_time", F.lit(None).cast("timestamp"))
+    instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
+    both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
+    positions = both.where("event_time IS NULL").groupBy(*KEY)
+    timeout = GroupStateTimeout.EventTimeTimeout
+    return positions.applyInPandasWithState(release, RELEASE, STATE_ROW, "append", timeout)
+
+
+def addressed(segments: DataFrame) -> DataFrame:
+    """Chunks of `segments`, once for each subscription that they are for.
+
+    Nothing is nullable: Spark hands nullable longs to pandas as floats, which lose the last digits of large numbers.
+    """
+    listeners = segments.where("kind <> 'marker'").select("*", F.explode("subscriptions").alias("listener"))
+    zero, nothing = F.lit(0).cast("bigint"), F.lit("")
+    return listeners.select(
+        F.coalesce("topic", nothing).alias("topic"),
+        F.coalesce("listener.name", nothing).alias("subscription"),
+        F.coalesce(F.unix_millis("segment_start"), zero).alias("segment_ms"),
+        F.coalesce("listener.tick_ms", zero).alias("tick_ms"),
+        "chunk",
+    )
+
+
+def release(key: tuple[str, str, int], frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+    """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back."""
+    instant = group_state.watermark_ms(state)
+    chunks: list[tuple[int, bytes]] = []
+    try:
+        if not state.hasTimedOut:
+            chunks = [_chunk(row) for frame in frames for row in zip(frame["tick_ms"], frame["chunk"], strict=True)]
+        answers = _release(key, instant, chunks, state)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it would come back with every replay
+        group_state.keep(state, instant + HOUR_MS)
+        reason = f"{key}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
+        answers = [_answer(key, instant, error=reason, chunk=chunk) for _, chunk in chunks or [(0, None)]]
+    yield from answers
+
+
+def _release(
+    key: tuple[str, str, int], instant: int, chunks: list[tuple[int, bytes]], state: GroupState
+) -> list[pd.DataFrame]:
+    """Append, pop, save. The state is touched last: what fails before leaves it as it was."""
+    pending = group_state.load(state)
+    if pending is None:
+        tick = max((tick for tick, _ in chunks), default=1)
+        pending = Pending(tick, TimeBucketIndex(tick))
+    refused = list(_append(key, instant, pending, chunks))
+    runs = pending.index.pop_due_runs(instant)
+    answer = _answer(key, instant, pending.tick_ms, pack(runs))
+    group_state.save(state, pending)
+    return [answer, *refused]
+
+
+def _append(
+    key: tuple[str, str, int], instant: int, pending: Pending, chunks: list[tuple[int, bytes]]
+) -> Iterator[pd.DataFrame]:
+    """Append chunks; give a row for each that is refused, with the chunk, so that nothing is lost."""
+    for tick, chunk in chunks:
+        try:
+            pending.index.append_chunk(chunk)
+            pending.tick_ms = max(pending.tick_ms, tick)
+        except DelaylineError as error:
+            yield _answer(key, instant, error=str(error), chunk=chunk)
+
+
+def _chunk(row: tuple[Any, Any]) -> tuple[int, bytes]:
+    tick, chunk = row
+    return int(tick), bytes(chunk)
+
+
+def _answer(
+    key: tuple[str, str, int], instant: int, tick: int = 0, runs: bytes = b"", error: str | None = None, chunk: bytes | None = None
+) -> pd.DataFrame:
+    return pd.DataFrame([[*key, tick, instant, runs, error, chunk]], columns=_COLUMNS)
+
+
+def pack(runs: Runs) -> bytes:
+    """Runs as four int64 columns, one after the other."""
+    columns = (runs.ledger_ids, runs.first_entries, runs.last_entries, runs.due)
+    return np.concatenate([np.asarray(column, dtype="<i8") for column in columns]).tobytes()
+
+
+def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of (topic, subscription, tick_ms, instant, runs) to a row per run, in the shape of `_RUN`."""
+    names = ("topic", "subscription", "tick_ms", "instant")
+    for batch in batches:
+        for key in zip(*(batch.column(name) for name in names), batch.column("runs"), strict=True):
+            columns = np.frombuffer(key[-1].as_py(), dtype="<i8").reshape(4, -1)
+            if columns.shape[1]:
+                same = [pa.repeat(value, columns.shape[1]) for value in key[:-1]]
+                arrays = [*same, *(pa.array(column) for column in columns)]
+                yield pa.RecordBatch.from_arrays(arrays, names=[*names, "ledger_id", "first_entry", "last_entry", "due_ms"])
+
+
+class Schedule:
+    """The body of the schedule query: call it with each batch of releases."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, checkpoint: Checkpoint, observe: Observer) -> None:
+        """Look up once what the tables hold."""
+        self._checkpoint, self._observe = checkpoint, observe
+        self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (REDELIVERY, REJECTED_SCHEDULE)}
+
+    def __call__(self, released: DataFrame, batch_id: int) -> None:
+        """Write one batch. The stateful function runs in the first job; everything after reads what it gave."""
+        owner = self._checkpoint.owner or ""
+        position = self._checkpoint.position(batch_id)
+        released.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            due, failed = _count(released)
+            self._observe("schedule.counted", batch_id)
+            if failed:
+                self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, position.as_dict())
+            if due:
+                self._append("redelivery", runs_rows(released, batch_id), owner, batch_id, position.as_dict())
+        finally:
+            released.unpersist()
+
+    def _append(self, table: str, rows: DataFrame, owner: str, batch_id: int, note: dict[str, int]) -> None:
+        self.sinks[table].append(rows, owner, batch_id, note)
+        self._observe(f"schedule.{table}", batch_id)
+
+
+def _count(released: DataFrame) -> tuple[int, int]:
+    """The job that runs the stateful function, over all partitions: how many answers hold runs, how many errors."""
+    row = released.agg(F.count_if(F.octet_length("runs") > 0), F.count_if(F.col("error").isNotNull())).collect()[0]
+    return row[0], row[1]
+
+
+def runs_rows(released: DataFrame, batch_id: int) -> DataFrame:
+    """Rows of `redelivery`."""
+    packed = released.where(F.octet_length("runs") > 0).select("topic", "subscription", "tick_ms", "instant", "runs")
+    due = F.timestamp_millis("due_ms")
+    return packed.mapInArrow(unpack, _RUN).select(
+        "topic",
+        "subscription",
+        "ledger_id",
+        "first_entry",
+        "last_entry",
+        due.alias("due_time"),
+        due.alias("message_due"),
+        "tick_ms",
+        F.timestamp_millis("instant").alias("released_at"),
+        F.lit(0).alias("redelivery_count"),
+        F.lit("due").alias("cause"),
+        F.lit(batch_id).alias("batch_id"),
+    )
+
+
+def failures(released: DataFrame, batch_id: int) -> DataFrame:
+    """Rows of `rejected_schedule`."""
+    return released.where("error IS NOT NULL").select(
+        F.col("error").alias("reason"),
+        F.timestamp_millis("instant").alias("rejected_at"),
+        F.lit(batch_id).alias("batch_id"),
+        "topic",
+        "subscription",
+        F.timestamp_millis("segment_ms").alias("segment_start"),
+        "chunk",
+    )
+
+

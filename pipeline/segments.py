@@ -1,0 +1,113 @@
+"""The rows of `segments` for one batch: which positions, encoded how, addressed to whom."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.encode import ENCODED, Key, encoder
+from pipeline.registry import Audience, Name, Subscription, audiences
+from schemas import SEGMENTS
+
+NEAR, LOAD, BACKFILL = "near", "load", "backfill"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which positions a batch addresses; times in ms, ledgers as ids.
+
+    Attributes:
+        now: the batch's instant.
+        loaded: what is due before was addressed by earlier batches.
+        load_until: what is due from here on stays parked.
+        first_ledger: the first ledger of the batch.
+        next_ledger: the first ledger after the batch.
+    """
+
+    now: int
+    loaded: int
+    load_until: int
+    first_ledger: int
+    next_ledger: int
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who listens from this batch on, who is new, who is gone."""
+
+    everybody: Mapping[str, Audience]
+    backfill: Mapping[str, Audience]
+    joined: Mapping[Name, int]
+    left: frozenset[Name]
+
+    @classmethod
+    def of(cls, registered: Mapping[Name, Subscription], known: Mapping[Name, int], first_ledger: int) -> "Membership":
+        """Compare the registry with what earlier batches saw.
+
+        A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest).
+        """
+        new = {name: each for name, each in registered.items() if name not in known}
+        joined = {name: 0 if each.earliest else first_ledger for name, each in new.items()}
+        late = [each for each in new.values() if each.earliest]
+        everybody = audiences(registered.values(), {**known, **joined})
+        return cls(everybody, audiences(late, joined), joined, frozenset(known) - frozenset(registered))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anybody came or went."""
+        return bool(self.joined or self.left)
+
+
+def segment_rows(
+    messages: DataFrame, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
+) -> DataFrame:
+    """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
+    who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
+    heard: dict[Key, Audience] = {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
+    kind = F.coalesce(*(F.when(_chosen(each, span), F.lit(each)) for each in sorted(kinds)), F.lit(None).cast("string"))
+    positions = messages.where(_any(kinds, span)).select(
+        kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
+    )
+    encoded = positions.mapInArrow(encoder(heard, segment_ms, span.now), ENCODED)
+    return encoded.select(*_columns())
+
+
+def _any(kinds: frozenset[str], span: Span) -> Column:
+    chosen = F.lit(False)  # noqa: FBT003 - a literal column
+    for kind in sorted(kinds):
+        chosen = chosen | _chosen(kind, span)
+    return chosen
+
+
+def _chosen(kind: str, span: Span) -> Column:
+    """The positions of a kind, by literals that Delta prunes files with. No position is of two kinds.
+
+    Near is what this batch accepted and did not park. Of the older ledgers, what is due before `loaded` was addressed
+    already, to everybody but those who come late and want it all; what is due between `loaded` and `load_until` is
+    loaded now.
+    """
+    ledger, due = F.col("ledger_id"), F.col("due_time")
+    if kind == NEAR:
+        mine = (ledger >= span.first_ledger) & (ledger < span.next_ledger)
+        return mine & (due < _instant(span.load_until))
+    older = ledger < span.first_ledger
+    if kind == BACKFILL:
+        return older & (due < _instant(span.loaded))
+    return older & (due >= _instant(span.loaded)) & (due < _instant(span.load_until))
+
+
+def _instant(ms: int) -> Column:
+    return F.timestamp_millis(F.lit(ms))
+
+
+def _columns() -> list[Column]:
+    """A column of `segments` each, from the rows of the encoder."""
+    made = {
+        "segment_start": F.timestamp_millis("segment_ms"),
+        "first_due": F.timestamp_millis("first_ms"),
+        "last_due": F.timestamp_millis("last_ms"),
+    }
+    kept = {name: F.col(name) for name in ("topic", "subscriptions", "count", "kind", "chunk")}
+    fields = (field for field in SEGMENTS.schema.fields if field.name != "batch_id")
+    return [(made | kept).get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields]

@@ -1,0 +1,78 @@
+"""The Spark session: every setting with its reason."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+CORRECTNESS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Times are UTC everywhere; a session in another zone would shift what Python and SQL see.
+    "spark.sql.session.timeZone": "UTC",
+    # INT96, the default, has no statistics in Parquet: a load by due time then reads whole tables.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Heap state is held twice during a commit; RocksDB with a changelog writes only what changed.
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    # Offsets are read back from the log by `pipeline.progress`, which knows this format.
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    # A speculative copy of a task writes the same rows again, and its state store version is thrown away.
+    "spark.speculation": "false",
+}
+
+COST = {
+    # 50 partitions for the state of a Delta log is most of the time of a small commit on one machine.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Frames of the stateful stage: state values are as large as a megabyte, and Arrow batches are not bounded in bytes.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
+    "spark.sql.streaming.pollingDelay": "50ms",
+    # stop() in the middle of a deep plan may overflow the default stack.
+    "spark.driver.extraJavaOptions": "-Xss16m",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.debug.maxToStringFields": "200",
+}
+
+
+def builder(app: str) -> SparkSession.Builder:
+    """A session builder with all settings of the pipeline, and Delta's JARs when this process has to fetch them."""
+    plain = SparkSession.builder.appName(app)
+    for key, value in (CORRECTNESS | COST).items():
+        plain = plain.config(key, value)
+    return plain
+
+
+def local_session(
+    app: str, *, cores: int = 2, memory: str = "2g", partitions: int = 2, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session in this process: local Spark, local Delta.
+
+    Args:
+        app: the application's name.
+        cores: tasks that run at once.
+        memory: heap of the JVM.
+        partitions: shuffle partitions; fixed for a stateful query at its first start.
+        extra: further settings, which win over ours.
+    """
+    # Workers start another interpreter: the same one, with the same packages, or they miss every import.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    here = str(Path(__file__).resolve().parents[1])
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
+    plain = builder(app).master(f"local[{cores}]").config("spark.driver.memory", memory)
+    plain = plain.config("spark.sql.shuffle.partitions", str(partitions)).config("spark.ui.enabled", "false")
+    plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+    for key, value in (extra or {}).items():
+        plain = plain.config(key, value)
+    return configure_spark_with_delta_pip(plain).getOrCreate()

@@ -1,0 +1,78 @@
+"""What may be chosen at a start. None of it may change the rows of a batch that is replayed."""
+
+from dataclasses import dataclass
+
+from pipeline.errors import BadSetting
+
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+FIRST_INSTANT_MS = -62_135_596_800_000
+"""The first millisecond of the year 1, the beginning of what tables and their readers agree on."""
+LAST_INSTANT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, the end of what the index accepts."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run; durations in milliseconds, sizes in bytes.
+
+    Attributes:
+        horizon_ms: how far ahead positions are kept in the streaming state; what is due later waits in `messages`.
+        max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
+        max_payload_bytes: a larger payload is rejected.
+        entries_per_ledger: a ledger is rolled when it holds so many entries.
+        partitions: tasks for the large sorts of ingest and dispatch, and for the state of a new schedule.
+        max_files: files of a source table that one batch takes.
+    """
+
+    horizon_ms: int = HOUR_MS
+    max_delay_ms: int = 3_650 * DAY_MS
+    max_payload_bytes: int = 5 * 1024 * 1024
+    entries_per_ledger: int = 50_000
+    partitions: int = 2
+    max_files: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        _check("horizon_ms", self.horizon_ms, 0, 366 * DAY_MS)
+        _check("max_delay_ms", self.max_delay_ms, 0, LAST_INSTANT_MS)
+        _check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
+        _check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
+        _check("partitions", self.partitions, 1, 100_000)
+        _check("max_files", self.max_files, 1, 1_000_000)
+
+
+@dataclass(frozen=True)
+class LiveClock:
+    """A clock that follows the wall clock; all in milliseconds.
+
+    Attributes:
+        lookahead_ms: instants run so far ahead of the wall clock, to hide the latency of the stages.
+        max_step_ms: the next instant is at most so far after the last one: paces the way back after an outage.
+        max_jump_ms: a running clock that jumps by more, either way, stops with `ClockJumped`.
+        resolution_ms: instants are multiples of it, so that a fast trigger does not run a batch per millisecond.
+    """
+
+    lookahead_ms: int = 0
+    max_step_ms: int = MINUTE_MS
+    max_jump_ms: int = MINUTE_MS
+    resolution_ms: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        _check("lookahead_ms", self.lookahead_ms, 0, DAY_MS)
+        _check("max_step_ms", self.max_step_ms, self.resolution_ms, 366 * DAY_MS)
+        _check("max_jump_ms", self.max_jump_ms, 1, 366 * DAY_MS)
+        _check("resolution_ms", self.resolution_ms, 1, MINUTE_MS)
+
+
+@dataclass(frozen=True)
+class VirtualClock:
+    """A clock whose instants are given one by one (`pipeline.clock.advance`)."""
+
+
+Clock = LiveClock | VirtualClock
+
+
+def _check(field: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadSetting(field, value, f"{low}..{high}")

@@ -1,0 +1,109 @@
+"""Writes that happen once: every commit says which batch of which query made it, and a start looks that up.
+
+Spark repeats the last batch after a crash. A table whose last commit names that batch is left alone; the look-up
+happens once, at the start of a query, because only its first batch can be a repetition. After that the answer is
+kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at several times the cost.)
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.errors import CheckpointBehind, ForeignOwner
+from pipeline.tables import Warehouse
+from schemas import Table
+
+Observer = Callable[[str, int], None]
+"""Told of each step of a batch: its name, as in `ingest.messages`, and the batch id. What it raises ends the query."""
+
+
+def nobody(step: str, batch_id: int) -> None:
+    """The observer that looks away."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a stage noted in a commit of a table.
+
+    Attributes:
+        stage: the stage that wrote.
+        owner: the identity of its checkpoint.
+        batch: the batch of that checkpoint.
+        note: what else the stage needs to finish or to repeat the batch.
+    """
+
+    stage: str
+    owner: str
+    batch: int
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        """The commit's metadata."""
+        return json.dumps({"stage": self.stage, "owner": self.owner, "batch": self.batch, "note": dict(self.note)})
+
+    @classmethod
+    def loads(cls, text: str | None) -> "Commit | None":
+        """The note in a commit's metadata; None when somebody else wrote the commit."""
+        try:
+            found = json.loads(text or "")
+            return cls(str(found["stage"]), str(found["owner"]), int(found["batch"]), found["note"])
+        except (ValueError, KeyError, TypeError):
+            return None
+
+
+def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:
+    """The last commit of a stage to a table; None when there is none. Maintenance in between is passed over."""
+    table, limit = DeltaTable.forPath(spark, path), 20
+    while True:
+        rows = table.history(limit).select("version", "userMetadata").orderBy(F.desc("version")).collect()
+        ours = (found for row in rows if (found := Commit.loads(row["userMetadata"])) is not None)
+        newest = next((found for found in ours if found.stage == stage), None)
+        if newest is not None or len(rows) < limit:
+            return newest
+        limit *= 10
+
+
+class Sink:
+    """One table of one stage. Knows the last batch that the table holds."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> None:
+        """Look up what the table holds. The only look-up of the sink's life."""
+        self._path, self._table, self._stage = warehouse.path(table), table, stage
+        self.last = last_commit(spark, self._path, stage)
+
+    def check_owner(self, owner: str | None) -> None:
+        """Refuse a table that another checkpoint wrote.
+
+        Raises:
+            ForeignOwner: the last commit names another owner; `owner` is None for a checkpoint not yet begun.
+        """
+        if self.last is not None and self.last.owner != owner:
+            raise ForeignOwner(self._stage, self._table.name, self.last.owner, owner)
+
+    def found(self, owner: str, batch_id: int) -> Commit | None:
+        """The commit of a batch, when the table holds it.
+
+        Raises:
+            CheckpointBehind: the table holds a later batch: somebody set the checkpoint back.
+        """
+        if self.last is None or self.last.owner != owner or self.last.batch < batch_id:
+            return None
+        if self.last.batch > batch_id:
+            raise CheckpointBehind(self._stage, self._table.name, self.last.batch, batch_id)
+        return self.last
+
+    def append(self, frame: DataFrame, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
+        """Append a batch in one commit, unless the table holds it; give that commit."""
+        found = self.found(owner, batch_id)
+        if found is not None:
+            return found
+        commit = Commit(self._stage, owner, batch_id, note)
+        columns = frame.select(*(F.col(each.name).cast(each.dataType) for each in self._table.schema.fields))
+        columns.write.format("delta").mode("append").option("userMetadata", commit.dumps()).save(self._path)
+        self.last = commit
+        return commit

@@ -1,0 +1,107 @@
+"""The tables of a warehouse as Delta folders: create, read, follow, append."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from delta.tables import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.errors import BadSetting
+from pipeline.settings import DAY_MS, MINUTE_MS
+from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, SEGMENTS, TABLES, Table
+
+SEGMENT_PROPERTY = "delayline.segmentMs"
+
+# Checkpoints of the log every 50 commits instead of 10: each is a Spark job inside somebody's batch. The log is kept
+# for a year: a stage that starts anew reads its source from a version, and a missing version would be lost rows.
+PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 365 days"}
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    """A folder of Delta tables, with checkpoints and the virtual clock beside them."""
+
+    root: str
+
+    def path(self, table: Table) -> str:
+        """The folder of a table."""
+        return f"{self.root}/{table.name}"
+
+    def checkpoint(self, stage: str) -> str:
+        """The checkpoint folder of a stage."""
+        return f"{self.root}/_checkpoints/{stage}"
+
+    def instants(self, stage: str) -> str:
+        """The file with a stage's instants of the virtual clock. One for each stage: a replay runs them in lockstep."""
+        return f"{self.root}/_clock/{stage}"
+
+    def read(self, spark: SparkSession, table: Table, version: int | None = None) -> DataFrame:
+        """A table as it is now, or as it was at a version."""
+        reader = spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path(table))
+
+    def follow(self, spark: SparkSession, table: Table, start: int, max_files: int) -> DataFrame:
+        """A stream of the rows appended to a table from a version on; never a snapshot.
+
+        A snapshot would order rows by file and repeat, on a new checkpoint, what was taken before. Deletes (retention)
+        are not news.
+        """
+        reader = spark.readStream.format("delta").option("startingVersion", start).option("skipChangeCommits", "true")
+        return reader.option("maxFilesPerTrigger", max_files).load(self.path(table))
+
+
+def create_all(
+    spark: SparkSession, warehouse: Warehouse, *, segment_ms: int = 5 * MINUTE_MS, database: str | None = None
+) -> None:
+    """Create the tables that are missing; those that exist are left as they are.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: where the tables lie.
+        segment_ms: span of due time that one state value covers; fixed for the life of the warehouse.
+        database: a database of the session's catalog in which the tables are named too.
+
+    Raises:
+        BadSetting: the span is not between a second and a day.
+    """
+    if not 1_000 <= segment_ms <= DAY_MS:
+        raise BadSetting("segment_ms", segment_ms, f"1000..{DAY_MS}")
+    for table in TABLES:
+        _create(spark, warehouse, table, {SEGMENT_PROPERTY: str(segment_ms)} if table is SEGMENTS else {})
+        if database is not None:
+            name = f"`{database}`.`{table.name}`"
+            spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING DELTA LOCATION '{warehouse.path(table)}'")
+
+
+def segment_ms(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The span of a segment, as fixed when the warehouse was created, in ms."""
+    detail = DeltaTable.forPath(spark, warehouse.path(SEGMENTS)).detail().select("properties").first()
+    if detail is None or SEGMENT_PROPERTY not in detail["properties"]:
+        raise BadSetting(SEGMENT_PROPERTY, None, "a warehouse made by create_all")
+    return int(detail["properties"][SEGMENT_PROPERTY])
+
+
+def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+    """Everything that any stage refused: stage, reason, rejected_at, batch_id, topic, and the source row as JSON."""
+    parts = [
+        warehouse.read(spark, table).select(
+            F.lit(table.writer).alias("stage"), "reason", "rejected_at", "batch_id", "topic", _source_row(table)
+        )
+        for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
+    ]
+    return parts[0].unionByName(parts[1]).unionByName(parts[2])
+
+
+def _source_row(table: Table) -> F.Column:
+    columns = [name for name in table.schema.names if name not in ("reason", "rejected_at", "batch_id")]
+    return F.to_json(F.struct(*columns)).alias("source")
+
+
+def _create(spark: SparkSession, warehouse: Warehouse, table: Table, extra: Mapping[str, str]) -> None:
+    building = DeltaTable.createIfNotExists(spark).location(warehouse.path(table)).addColumns(table.schema)
+    for key, value in (PROPERTIES | table.properties | dict(extra)).items():
+        building = building.property(key, value)
+    building.execute()

@@ -1,0 +1,222 @@
+"""The tables of a warehouse: columns, types, nullability and Delta properties.
+
+Times are UTC timestamps, ids and counts are 64-bit integers. Payloads and other binary columns come last: Delta keeps
+statistics for the leading columns only, and has none to keep for binary ones.
+"""
+
+from dataclasses import dataclass, field
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+TEXT, LONG, TIME, BYTES, FLAG = StringType(), LongType(), TimestampType(), BinaryType(), BooleanType()
+TEXT_MAP = MapType(TEXT, TEXT, valueContainsNull=True)
+
+
+def _columns(*columns: tuple[str, DataType], optional: tuple[str, ...] = ()) -> StructType:
+    """A schema whose columns are required, but for the named ones."""
+    return StructType([StructField(name, kind, nullable=name in optional) for name, kind in columns])
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table contract: its folder name, its columns, who writes it, and properties beyond the common ones."""
+
+    name: str
+    schema: StructType
+    writer: str
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+# Producers append with any Delta writer. Nothing here may raise the writer protocol: delta-rs refuses tables with
+# clustering, column defaults, row tracking, identity columns or in-commit timestamps. All columns may be NULL:
+# a row without a topic is refused with a reason, it must not fail the append of its neighbours.
+INBOX = Table(
+    "inbox",
+    _columns(
+        ("topic", TEXT),
+        ("message_key", TEXT),
+        ("properties", TEXT_MAP),
+        ("publish_time", TIME),
+        ("deliver_at", TIME),
+        ("deliver_after_ms", LONG),
+        ("payload", BYTES),
+        optional=("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload"),
+    ),
+    writer="producers",
+)
+
+SUBSCRIPTIONS = Table(
+    "subscriptions",
+    _columns(
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("type", TEXT),
+        ("start", TEXT),
+        ("tick_ms", LONG),
+        ("policies", TEXT_MAP),
+        ("active", FLAG),
+        optional=("policies",),
+    ),
+    writer="users",
+)
+
+MESSAGES = Table(
+    "messages",
+    _columns(
+        ("topic", TEXT),
+        ("ledger_id", LONG),
+        ("entry_id", LONG),
+        ("message_key", TEXT),
+        ("properties", TEXT_MAP),
+        ("publish_time", TIME),
+        ("deliver_at", TIME),
+        ("due_time", TIME),
+        ("parked", FLAG),
+        ("batch_id", LONG),
+        ("payload", BYTES),
+        optional=("message_key", "properties", "deliver_at", "payload"),
+    ),
+    writer="ingest",
+)
+
+# Marker rows (kind `marker`) carry what ingest must know after a restart, whatever became of its checkpoint:
+# how far parked messages were loaded, which ledger ids are used, and since which ledger a subscription listens
+# (`first_ledger`, NULL in a marker that names subscriptions: they left). `marker` orders them.
+SEGMENTS = Table(
+    "segments",
+    _columns(
+        ("topic", TEXT),
+        ("subscriptions", ArrayType(StructType([StructField("name", TEXT), StructField("tick_ms", LONG)]))),
+        ("segment_start", TIME),
+        ("count", LONG),
+        ("first_due", TIME),
+        ("last_due", TIME),
+        ("kind", TEXT),
+        ("loaded_until", TIME),
+        ("next_ledger", LONG),
+        ("first_ledger", LONG),
+        ("marker", LONG),
+        ("batch_id", LONG),
+        ("chunk", BYTES),
+        optional=(
+            "segment_start", "first_due", "last_due", "loaded_until", "next_ledger", "first_ledger", "marker", "chunk",
+        ),
+    ),
+    writer="ingest",
+)  # fmt: skip
+
+REDELIVERY = Table(
+    "redelivery",
+    _columns(
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("ledger_id", LONG),
+        ("first_entry", LONG),
+        ("last_entry", LONG),
+        ("due_time", TIME),
+        ("message_due", TIME),
+        ("tick_ms", LONG),
+        ("released_at", TIME),
+        ("redelivery_count", LONG),
+        ("cause", TEXT),
+        ("batch_id", LONG),
+    ),
+    writer="schedule",
+)
+
+DELIVERIES = Table(
+    "deliveries",
+    _columns(
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("ledger_id", LONG),
+        ("entry_id", LONG),
+        ("due_time", TIME),
+        ("deliver_at", TIME),
+        ("released_at", TIME),
+        ("redelivery_count", LONG),
+        ("cause", TEXT),
+        ("batch_id", LONG),
+        ("sequence", LONG),
+        ("message_key", TEXT),
+        ("properties", TEXT_MAP),
+        ("publish_time", TIME),
+        ("payload", BYTES),
+        optional=("deliver_at", "message_key", "properties", "payload"),
+    ),
+    writer="dispatch",
+)
+
+PUBLICATIONS = Table(
+    "publications",
+    _columns(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
+    writer="dispatch",
+)
+
+REJECTED_INGEST = Table(
+    "rejected_ingest",
+    _columns(
+        ("reason", TEXT),
+        ("rejected_at", TIME),
+        ("batch_id", LONG),
+        *((f.name, f.dataType) for f in INBOX.schema.fields),
+        optional=tuple(INBOX.schema.names),
+    ),
+    writer="ingest",
+)
+
+REJECTED_SCHEDULE = Table(
+    "rejected_schedule",
+    _columns(
+        ("reason", TEXT),
+        ("rejected_at", TIME),
+        ("batch_id", LONG),
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("segment_start", TIME),
+        ("chunk", BYTES),
+        optional=("chunk",),
+    ),
+    writer="schedule",
+)
+
+REJECTED_DISPATCH = Table(
+    "rejected_dispatch",
+    _columns(
+        ("reason", TEXT),
+        ("rejected_at", TIME),
+        ("batch_id", LONG),
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("ledger_id", LONG),
+        ("entry_id", LONG),
+        ("due_time", TIME),
+        ("redelivery_count", LONG),
+        ("cause", TEXT),
+    ),
+    writer="dispatch",
+)
+
+TABLES = (
+    INBOX,
+    SUBSCRIPTIONS,
+    MESSAGES,
+    SEGMENTS,
+    REDELIVERY,
+    DELIVERIES,
+    PUBLICATIONS,
+    REJECTED_INGEST,
+    REJECTED_SCHEDULE,
+    REJECTED_DISPATCH,
+)

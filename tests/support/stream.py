@@ -1,0 +1,194 @@
+"""Stream tests as lists of steps, under the virtual clock.
+
+A script appends to the inbox, moves the clock, kills, restarts and looks at the tables. A failed step says which one
+of the script it was. Nothing sleeps: stages run in lockstep, each until it has nothing left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQueryException
+
+from pipeline import clock
+from pipeline.run import STAGES, Options, Stage, start, stop_all
+from pipeline.settings import Settings, VirtualClock
+from pipeline.tables import Warehouse, create_all
+from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
+
+
+def at(ms: int) -> datetime:
+    """An instant in ms as a timestamp."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+class Killed(Exception):
+    """Stands for the death of the process."""
+
+
+@dataclass
+class World:
+    """A warehouse under test, and the stages that run on it."""
+
+    spark: SparkSession
+    warehouse: Warehouse
+    options: Options
+    running: list[Stage] = field(default_factory=list)
+    waiting: list[dict[str, Any]] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    progress: list[Any] = field(default_factory=list)
+    fatal: str | None = None
+    instant: int = 0
+
+    def observe(self, step: str, batch_id: int) -> None:
+        """Note a step; die after it when the script says so."""
+        self.seen.append(step)
+        if step == self.fatal:
+            self.fatal = None
+            raise Killed(f"after {step} of batch {batch_id}")
+
+    def rows(self, table: Table) -> list[Row]:
+        """All rows of a table."""
+        return self.warehouse.read(self.spark, table).collect()
+
+    def begin(self) -> None:
+        """Start all stages and let them finish what a dead process left."""
+        options = replace(self.options, observe=self.observe)
+        for stage in STAGES:
+            self.running.append(start(self.spark, self.warehouse, stage, options))
+        if self.instant:
+            self.drain()
+
+    def end(self) -> None:
+        """Stop all stages, whatever state they are in."""
+        for stage in self.running:
+            self.progress += stage.query.recentProgress
+        running, self.running = self.running, []
+        stop_all(running)
+
+    def drain(self) -> None:
+        """Bring every stage to the current instant, one after the other; a killed one takes all down."""
+        try:
+            for stage in self.running:
+                clock.advance(self.warehouse.instants(stage.name), self.instant)
+                if stage.name == STAGES[0]:
+                    self.produce()
+                stage.query.processAllAvailable()
+        except StreamingQueryException as error:
+            if "Killed" not in str(error):
+                raise
+            self.end()
+
+    def produce(self) -> None:
+        """Append what waits to the inbox, in one commit."""
+        rows, self.waiting = self.waiting, []
+        if rows:
+            frame = self.spark.createDataFrame([[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema)
+            frame.coalesce(1).write.format("delta").mode("append").save(self.warehouse.path(INBOX))
+
+
+Step = Callable[[World], None]
+
+
+def append(*rows: dict[str, Any]) -> Step:
+    """Append rows to the inbox when the clock moves next."""
+    return lambda world: world.waiting.extend(rows)
+
+
+def message(
+    payload: str, topic: str | None = "t", deliver_at: int | None = None, after: int | None = None, published: int | None = None
+) -> dict[str, Any]:
+    """A row of the inbox; times in ms."""
+    given = {"deliver_at": deliver_at, "publish_time": published}
+    times = {name: at(ms) for name, ms in given.items() if ms is not None}
+    return {"topic": topic, "payload": payload.encode(), "deliver_after_ms": after, **times}
+
+
+def advance(instant: int) -> Step:
+    """Move the clock to an instant (ms) and let every stage do what there is to do."""
+
+    def step(world: World) -> None:
+        world.instant = instant
+        world.drain()
+
+    return step
+
+
+def subscribe(topic: str, name: str, tick_ms: int = 1, start: str = "latest") -> Step:
+    """Register a subscription."""
+
+    def step(world: World) -> None:
+        row = [topic, name, "shared", start, tick_ms, None, True]
+        frame = world.spark.createDataFrame([row], SUBSCRIPTIONS.schema)
+        frame.coalesce(1).write.format("delta").mode("append").save(world.warehouse.path(SUBSCRIPTIONS))
+
+    return step
+
+
+def kill_after(step_name: str) -> Step:
+    """Let the process die right after the next such step."""
+
+    def step(world: World) -> None:
+        world.fatal = step_name
+
+    return step
+
+
+def stop() -> Step:
+    """Stop all stages in good order."""
+    return World.end
+
+
+def restart(**changes: object) -> Step:
+    """Start again, with changed settings when given."""
+
+    def step(world: World) -> None:
+        assert world.fatal is None, f"nobody was killed after {world.fatal}"
+        world.end()
+        settings = replace(world.options.settings, **changes)
+        world.options = replace(world.options, settings=settings)
+        world.begin()
+
+    return step
+
+
+def delivered(*expected: str, subscription: str = "s") -> Step:
+    """Exactly these payloads were delivered to a subscription so far, in this order."""
+
+    def step(world: World) -> None:
+        assert payloads(world, subscription) == list(expected)
+
+    return step
+
+
+def payloads(world: World, subscription: str = "s") -> list[str]:
+    """The payloads delivered to a subscription, in order."""
+    mine = [row for row in world.rows(DELIVERIES) if row["subscription"] == subscription]
+    return [bytes(row["payload"]).decode() for row in sorted(mine, key=lambda r: (r["batch_id"], r["sequence"]))]
+
+
+def check(look: Callable[[World], None]) -> Step:
+    """Any other look at the world."""
+    return look
+
+
+def play(spark: SparkSession, folder: str, steps: Sequence[Step], settings: Settings | None = None, segment_ms: int = 300_000) -> World:
+    """Make a warehouse, start the stages, take the steps, stop."""
+    options = Options(VirtualClock(), settings or Settings())
+    world = World(spark, Warehouse(folder), options)
+    create_all(spark, world.warehouse, segment_ms=segment_ms)
+    world.begin()
+    try:
+        for number, step in enumerate(steps):
+            try:
+                step(world)
+            except BaseException as error:
+                error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
+                raise
+    finally:
+        world.end()
+    return world
