@@ -59,6 +59,9 @@ def ledger_table(*rows: tuple[int, int, int]) -> Table:
     return Table(varint(len(rows)) + steps + firsts + spans, rows[0][:2], rows[-1][::2])
 
 
+ONE_ENTRY = ledger_table((0, 0, 0))
+
+
 def flat_table(number: int) -> Table:
     """A table that claims this number of ledgers, from 1 on, each with entry 0 alone."""
     return Table(varint(number) + constant(1) + constant(0) * 2, (1, 0), (min(number, 2**62), 0))
@@ -100,7 +103,7 @@ class ChunkParts:
     """A chunk in parts; `number` is that of the blocks, where it is to be another."""
 
     blocks: tuple[BlockParts, ...]
-    table: Table = ledger_table((0, 0, 0))
+    table: Table = ONE_ENTRY
     strict: int = 1
     bits: int = 0
     skip: int = 0

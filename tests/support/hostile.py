@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from pyroaring import BitMap
 
@@ -16,7 +17,7 @@ from tests.support.forge import (
     column,
     columns_payload,
     constant,
-    crc,
+    flat_table,
     index_of,
     ledger_table,
     seal_chunk,
@@ -63,14 +64,15 @@ def field_replaced(rng: random.Random, data: bytes) -> bytes:
     """A chunk in which one number is another one."""
     parts = take_apart(data)
     at = rng.randrange(len(parts.blocks))
-    name = rng.choice(("skip", "first_key", "bits", "kind", "first", "span", "rows", "count"))
+    name = rng.choice(("skip", "first_key", "bits", "kind", "step", "span", "rows", "count"))
     holder = parts if name in {"skip", "first_key", "bits"} else parts.blocks[at]
-    old: int = getattr(holder, name)
+    old = getattr(holder, name)
     high = 255 if name == "bits" else TOP
     value = min(high, max(0, rng.choice((*EDGES, old - 1, old + 1, old // 2, old * 2))))
+    new: Any = {name: value}
     if holder is parts:
-        return replace(parts, **{name: value}).seal()  # type: ignore[arg-type] - the fields named above are integers
-    block = replace(parts.blocks[at], **{name: value})  # type: ignore[arg-type] - as above
+        return replace(parts, **new).seal()
+    block = replace(parts.blocks[at], **new)
     return replace(parts, blocks=(*parts.blocks[:at], block, *parts.blocks[at + 1 :])).seal()
 
 
@@ -129,7 +131,7 @@ def columns_chunk(
     """A chunk of one block of columns without gaps; two ledgers of entries 0..9."""
     count, span = sum(lengths) + len(lengths), sum(steps) % 2**64 % 2**63
     payload = columns_payload(steps, lengths, [], openings, relative)
-    block = BlockParts(payload, 0, first, span, len(steps), count)
+    block = BlockParts(payload, 0, first, span, len(steps), count)  # the first step is the first key
     return ChunkParts((block,), ledger_table((0, 0, 9), (1, 0, 9)), bits=bits, first_key=first).seal()
 
 
@@ -153,10 +155,17 @@ def liars() -> Iterator[tuple[str, bytes]]:
     yield "a position below zero", columns_chunk([0], [0], [1], relative=1)
     wide = column([0]) * 2 + b"\x01\x00\x00" + b"\x00" + column([0])
     yield "a plane of no values", ChunkParts((BlockParts(wide),)).seal()
+    sound = BlockParts(columns_payload([0], [0], [], [0]))
+    for low, high in (((0, 1), (0, 9)), ((0, 0), (0, 8)), ((0, 0), (1, 9)), ((1, 0), (1, 9))):
+        table = replace(ledger_table((0, 0, 9)), low=low, high=high)
+        yield f"a table from {low} to {high}", ChunkParts((sound,), table).seal()
     yield (
         "a first key that is not the first",
         ChunkParts((BlockParts(columns_payload([0, 5], [0, 0], [], [0, 0]), 0, 0, 5, 2, 2),), first_key=5).seal(),
     )
+    late, early = (BlockParts(columns_payload([0], [0], [], [entry])) for entry in (5, 3))
+    yield "blocks in another order", ChunkParts((late, early), ledger_table((0, 0, 9))).seal()
+    yield "the same message in two blocks", ChunkParts((late, late), ledger_table((0, 0, 9))).seal()
     yield "a cell twice", bitmap_chunk((0, 0, cell(1)), (0, 0, cell(3)), rows=2, count=2)
     yield "cells in another order", bitmap_chunk((0, 1, cell(1)), (0, 0, cell(3)), rows=2, count=2)
     yield "an entry outside its ledger", bitmap_chunk((0, 0, cell(1, 12)), rows=2, count=2)
@@ -167,20 +176,18 @@ def liars() -> Iterator[tuple[str, bytes]]:
     yield "a ledger outside the table", bitmap_chunk((0, 2, cell(1)), rows=1, count=1)
 
 
-def bombs() -> Iterator[tuple[str, bytes, int]]:
-    """(name, chunk, bytes that the document allows): small chunks with right checksums that claim to be huge."""
+def bombs(huge: int = 2**24) -> Iterator[tuple[str, bytes, int]]:
+    """(name, chunk, bytes that the document allows): small chunks with right checksums that claim to be huge.
+
+    A reader that is not careful allocates about 40 times `huge` bytes for the last: 2^31 only where memory is limited.
+    """
     one = BlockParts(columns_payload([0], [0], [], [0]))
-    table = varint(2**22) + constant(1) + constant(0) * 2
-    yield "a table of 2^22 ledgers", ChunkParts((one,), table).seal(), 128 * 2**22
-    table = varint(2**22 + 1) + constant(1) + constant(0) * 2
-    yield "a table of more ledgers", ChunkParts((one,), table).seal(), 0
-    table = varint(TOP) + constant(1) + constant(0) * 2
-    yield "a table of 2^63 - 1 ledgers", ChunkParts((one,), table).seal(), 0
-    lines = b"".join(constant(value) for value in (0, 0, 0, 1, 1, 5, crc(bytes(5))))
-    for blocks, allowed in ((2**62, 0), (20_000, 512 * 20_000)):
-        front = varint(blocks) + varint(0) * 2
-        payload = bytes(5 * min(blocks, 20_000))
-        yield f"{blocks} blocks", seal_chunk(front + lines + ledger_table((0, 0, 0)), [payload]), allowed
+    yield "a table of 2^22 ledgers", ChunkParts((one,), flat_table(2**22)).seal(), 128 * 2**22
+    yield "a table of more ledgers", ChunkParts((one,), flat_table(2**22 + 1)).seal(), 0
+    yield "a table of 2^63 - 1 ledgers", ChunkParts((one,), flat_table(TOP)).seal(), 0
+    for blocks, number in ((1, TOP), (4_000, 4_000), (4_000, 4_001)):
+        parts = (replace(one, payload=bytes(5)),) * blocks
+        yield f"{number} blocks", ChunkParts(parts, number=number).seal(), 1024 * blocks
     flat = constant(0) * 2 + constant(1) + b"\x00" + constant(0)
     for rows, allowed in ((2**16, 200 * 2**16), (2**16 + 1, 0), (TOP, 0)):
         block = BlockParts(flat, rows=rows, count=min(rows, 2**53))
@@ -192,12 +199,21 @@ def bombs() -> Iterator[tuple[str, bytes, int]]:
         plane = b"\x01\x02" + varint(len(frame)) + frame
         block = BlockParts(plane * 2 + constant(0) * 2, rows=2**16, count=2**16)
         yield f"{size} zeros for a plane", ChunkParts((block,)).seal(), 200 * 2**16
-    for positions in (2**22, 2**22 + 1, 2**31):
+    for positions, count, allowed in (
+        (2**22, 2**22, 64 * 2**22),
+        (2**22 + 1, 2**22 + 1, 0),
+        (huge, huge, 0),
+        (huge, 1, 0),
+    ):
         bitmap = BitMap()
         bitmap.add_range(0, positions)
         bitmap.run_optimize()
-        block = BlockParts(bitmaps_payload([0], [0], [bitmap.serialize()]), 1, count=min(positions, 2**22))
-        yield f"a bitmap of {positions}", ChunkParts((block,), ledger_table((0, 0, 2**31 - 1))).seal(), 64 * 2**22
+        block = BlockParts(bitmaps_payload([0], [0], [bitmap.serialize()]), 1, count=count)
+        yield (
+            f"a bitmap of {positions} for {count}",
+            ChunkParts((block,), ledger_table((0, 0, 2**31 - 1))).seal(),
+            allowed,
+        )
 
 
 def index_for(data: bytes) -> bytes:
