@@ -50,7 +50,7 @@ def _reason(limits: Limits) -> Column:
         ("deliver_at_and_deliver_after", F.col("deliver_at").isNotNull() & after.isNotNull()),
         ("negative_delay", after < 0),
         ("time_out_of_range", (F.least(published, deliver) < FIRST_INSTANT_MS) | (late > LAST_INSTANT_MS)),
-        ("max_delay_exceeded", (after > limits.max_delay_ms) | (after.isNull() & (late - published > limits.max_delay_ms))),
+        ("max_delay_exceeded", F.coalesce(after, late - published) > limits.max_delay_ms),
         ("published_in_future", published - F.lit(limits.now) > limits.max_delay_ms),
         ("payload_too_large", F.octet_length("payload") > limits.max_payload_bytes),
     )

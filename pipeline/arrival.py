@@ -30,7 +30,7 @@ def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
     or none known, needs no look-up.
     """
     rows = rows.withColumn("arrival_row", F.monotonically_increasing_id())
-    if len(set(commits.values())) < 2:  # noqa: PLR2004 - two commits are where order begins
+    if len(set(commits.values())) < 2:
         return rows.withColumn("arrival_commit", F.lit(0).cast("bigint"))
     table = pa.table({"arrival_file": list(commits), "arrival_commit": pa.array(commits.values(), pa.int64())})
     known = F.broadcast(rows.sparkSession.createDataFrame(table))
@@ -39,7 +39,8 @@ def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
 
 def file_commits(spark: SparkSession, path: str, start: Position, end: Position) -> dict[str, int]:
     """The version that added each file of a table, for the versions that a batch covers. Reads one small file each."""
-    files, found = Files(spark), {}
+    files = Files(spark)
+    found: dict[str, int] = {}
     for version in range(start.version, end.version + (end.index >= 0)):
         log = f"{path}/_delta_log/{version:020d}.json"
         if end.version - start.version > 0 and files.exists(log):

@@ -150,4 +150,3 @@ def wall_ms() -> int:
 def monotonic_ms() -> int:
     """The monotonic clock, ms since an arbitrary start."""
     return time.monotonic_ns() // 1_000_000
-

@@ -24,6 +24,8 @@ from state import tick_bits
 
 STAGE = "dispatch"
 ORDER = ("due_time", "exact_due", "ledger_id", "entry_id", "topic", "subscription", "redelivery_count")
+_BROADCAST = 2_000_000
+"""Up to so many positions, about 200 MB as a hash table, are sent to every task instead of being shuffled."""
 _RUNS_PER_LEDGER = 20
 """Up to so many runs in a ledger a message is compared with each; with more, runs are taken apart to positions."""
 
@@ -43,7 +45,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Window:
-    """What a batch of `redelivery` spans; times in ms, `width` the widest bucket."""
+    """What a batch of `redelivery` spans; times in ms, `tick_ms` the coarsest tick."""
 
     runs: int
     positions: int
@@ -52,7 +54,7 @@ class Window:
     last_ledger: int
     first_due: int
     last_due: int
-    width: int
+    tick_ms: int
     last_bucket: int
     released_at: int
 
@@ -101,8 +103,8 @@ class Dispatch:
         redelivery.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             window = look(redelivery)
-            self._observe("dispatch.looked", batch_id)
             if window is not None:
+                self._observe("dispatch.counted", batch_id)
                 self._hand_over(redelivery, window, owner, batch_id)
         finally:
             redelivery.unpersist()
@@ -123,8 +125,10 @@ class Dispatch:
         messages = self._warehouse.read(self._spark, MESSAGES)
         joined = join(wanted, messages, window).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            note = replace(_seen(joined), registry=version, released_at=window.released_at, source=(end.version, end.index))
-            if note.count < _positions(wanted):
+            note = replace(
+                _seen(joined), registry=version, released_at=window.released_at, source=(end.version, end.index)
+            )
+            if note.count < window.positions and note.count < _positions(wanted):
                 self._reject(wanted, joined, window, owner, batch_id, note)
             self._timeline.hold(window.last_bucket)
             if note.count:
@@ -145,28 +149,28 @@ class Dispatch:
 
 def look(redelivery: DataFrame) -> Window | None:
     """One job over the batch: its window; None when it is empty."""
-    row = redelivery.agg(
-        F.count("*"),
-        F.sum(F.col("last_entry") - F.col("first_entry") + 1),
-        F.approx_count_distinct("ledger_id"),
-        F.min("ledger_id"),
-        F.max("ledger_id"),
-        F.unix_millis(F.min("message_due")),
-        F.unix_millis(F.max("message_due")),
-        F.max("tick_ms"),
-        F.unix_millis(F.max("due_time")),
-        F.unix_millis(F.max("released_at")),
-    ).collect()[0]
-    if row[0] == 0:
-        return None
-    return Window(*row[:7], 1 << tick_bits(row[7]), row[8], row[9])
+    spans = {
+        "runs": F.count("*"),
+        "positions": F.sum(F.col("last_entry") - F.col("first_entry") + 1),
+        "ledgers": F.approx_count_distinct("ledger_id"),
+        "first_ledger": F.min("ledger_id"),
+        "last_ledger": F.max("ledger_id"),
+        "first_due": F.unix_millis(F.min("message_due")),
+        "last_due": F.unix_millis(F.max("message_due")),
+        "tick_ms": F.max("tick_ms"),
+        "last_bucket": F.unix_millis(F.max("due_time")),
+        "released_at": F.unix_millis(F.max("released_at")),
+    }
+    row = redelivery.agg(*(column.alias(name) for name, column in spans.items())).collect()[0]
+    return Window(**row.asDict()) if row["runs"] else None
 
 
 def listening(redelivery: DataFrame, active: Mapping[Name, Any]) -> DataFrame:
     """The runs of subscriptions that are still there: what was removed is dropped here, at the last moment."""
     columns = {"topic": [topic for topic, _ in active], "subscription": [name for _, name in active]}
     known = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    return redelivery.join(F.broadcast(redelivery.sparkSession.createDataFrame(known)), ["topic", "subscription"], "left_semi")
+    registered = F.broadcast(redelivery.sparkSession.createDataFrame(known))
+    return redelivery.join(registered, ["topic", "subscription"], "left_semi")
 
 
 def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
@@ -182,22 +186,23 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
     within = F.col("entry_id").between(F.col("first_entry"), F.col("last_entry"))
     matched = within if few else F.col("entry_id") == F.col("first_entry")
     held = messages.where(_inside(window)).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
-    small = window.positions <= 2_000_000  # noqa: PLR2004 - about 200 MB as a hash table
+    small = window.positions <= _BROADCAST
     joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
-    return joined.withColumn("exact_due", F.coalesce("deliver_at", "message_time")).drop("run_topic", "run_ledger", "first_entry", "last_entry")
+    exact = joined.withColumn("exact_due", F.coalesce("deliver_at", "message_time"))
+    return exact.drop("run_topic", "run_ledger", "first_entry", "last_entry")
 
 
 def _inside(window: Window) -> Column:
     """Literals for pruning: a bucket's messages are due up to its width before it."""
-    first = F.timestamp_millis(F.lit(window.first_due - window.width))
+    first = F.timestamp_millis(F.lit(window.first_due - (1 << tick_bits(window.tick_ms))))
     due = (F.col("due_time") > first) & (F.col("due_time") <= F.timestamp_millis(F.lit(window.last_due)))
     return due & F.col("ledger_id").between(window.first_ledger, window.last_ledger)
 
 
 def positions(runs: DataFrame) -> DataFrame:
     """Runs taken apart: one row per position, its entry in `first_entry` and `last_entry`."""
-    entry = F.explode(F.sequence("first_entry", "last_entry")).alias("entry")
-    return runs.select("*", entry).withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
+    taken_apart = runs.select("*", F.explode(F.sequence("first_entry", "last_entry")).alias("entry"))
+    return taken_apart.withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
 
 
 def in_order(joined: DataFrame, count: int, settings: Settings) -> DataFrame:
@@ -208,7 +213,7 @@ def in_order(joined: DataFrame, count: int, settings: Settings) -> DataFrame:
     cut = joined.repartitionByRange(settings.partitions, *ORDER).sortWithinPartitions(*ORDER)
     task = F.spark_partition_id().alias("task")
     placed = cut.select("*", task, row.alias("row")).localCheckpoint(eager=True)
-    counts = dict(placed.groupBy("task").count().collect())
+    counts = {row["task"]: row["count"] for row in placed.groupBy("task").count().collect()}
     before, offsets = 0, F.lit(0)
     for number in sorted(counts):
         offsets = F.when(F.col("task") == number, F.lit(before)).otherwise(offsets)

@@ -34,6 +34,11 @@ class Files:
         finally:
             stream.close()
 
+    def move(self, old: str, new: str) -> None:
+        """Rename a file or folder within one file system; what is not there is not moved."""
+        if self.exists(old):
+            self._system(old).rename(self._path(old), self._path(new))
+
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return self._jvm.org.apache.hadoop.fs.Path(path)
 

@@ -64,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one look at a classified batch tells; `first_parked` is the earliest due time from `load_until` on, in ms."""
+    """What one look at a classified batch tells; `first_parked` is the earliest due time (ms) from `load_until` on."""
 
     accepted: int
     rejected: int
@@ -100,7 +100,8 @@ class Ingest:
 
     def _take(self, classified: DataFrame, plan: Plan, owner: str, batch_id: int) -> None:
         counts = _count(classified, plan.load_until)
-        self._observe("ingest.counted", batch_id)
+        if counts.accepted or counts.rejected:
+            self._observe("ingest.counted", batch_id)
         plan = self._write_messages(classified, counts, plan, owner, batch_id)
         if counts.rejected:
             rejected = rejected_rows(classified.where("reason IS NOT NULL"), plan.now, batch_id)
@@ -108,9 +109,7 @@ class Ingest:
             self._observe("ingest.rejected", batch_id)
         self._write_segments(counts, plan, owner, batch_id)
 
-    def _write_messages(
-        self, classified: DataFrame, counts: Counts, plan: Plan, owner: str, batch_id: int
-    ) -> Plan:
+    def _write_messages(self, classified: DataFrame, counts: Counts, plan: Plan, owner: str, batch_id: int) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""
         sink = self.sinks["messages"]
         found = sink.found(owner, batch_id)
@@ -170,7 +169,9 @@ class Ingest:
         if self._memory is None:
             markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
             memory = IngestMemory.of_tables(markers, self._messages())
-            self._memory = memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
+            self._memory = (
+                memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
+            )
         return self._memory
 
     def _messages(self) -> DataFrame:
@@ -184,7 +185,6 @@ def _count(classified: DataFrame, load_until: int) -> Counts:
         F.count_if(accepted), F.count_if(~accepted), F.min(F.when(accepted & parked, F.col("due_ms")))
     ).collect()[0]
     return Counts(row[0], row[1], row[2])
-
 
 
 def _kinds(counts: Counts, members: Membership, plan: Plan, memory: IngestMemory) -> frozenset[str]:

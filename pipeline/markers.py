@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.registry import Name
@@ -59,7 +59,8 @@ class IngestMemory:
 
     def after(self, marker: Marker, messages: DataFrame | None) -> "IngestMemory":
         """The same after a commit; `messages` is given when the commit loaded, to find what is parked next."""
-        since = {name: first for name, first in self.since.items() if name not in marker.left} | marker.joined
+        stayed = {name: first for name, first in self.since.items() if name not in marker.left}
+        since = {**stayed, **marker.joined}
         parked = self.first_parked if messages is None else _first_parked(messages, marker.loaded)
         return IngestMemory(marker.number, marker.loaded, marker.next_ledger, since, parked)
 
@@ -90,11 +91,11 @@ def _row(marker: Marker, topic: str, names: list[str], first: int | None) -> dic
     return {"topic": topic, "names": names, "first_ledger": first, **common}
 
 
-def _columns() -> list[F.Column]:
+def _columns() -> list[Column]:
     """A column of `segments` each, from the rows of `_row`."""
     said = {
         "topic": F.col("topic"),
-        "subscriptions": F.transform("names", lambda n: F.struct(n.alias("name"), F.lit(0).cast("bigint").alias("tick_ms"))),
+        "subscriptions": F.transform("names", _listener),
         "count": F.lit(0).cast("bigint"),
         "kind": F.lit("marker"),
         "loaded_until": F.timestamp_millis("loaded_ms"),
@@ -106,11 +107,16 @@ def _columns() -> list[F.Column]:
     return [said.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in fields]
 
 
+def _listener(name: Column) -> Column:
+    return F.struct(name.alias("name"), F.lit(0).cast("bigint").alias("tick_ms"))
+
+
 def _since(markers: DataFrame) -> dict[Name, int]:
     """Replay who joined and who left, in the order of the markers."""
-    told = markers.where(F.size("subscriptions") > 0).select("marker", "topic", "subscriptions", "first_ledger").collect()
+    told = markers.where(F.size("subscriptions") > 0)
+    rows = told.select("marker", "topic", "subscriptions", "first_ledger").collect()
     since: dict[Name, int] = {}
-    for row in sorted(told, key=lambda row: row["marker"]):
+    for row in sorted(rows, key=lambda row: row["marker"]):
         for listener in row["subscriptions"]:
             name = (row["topic"], listener["name"])
             since.pop(name, None)

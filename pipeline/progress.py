@@ -39,12 +39,15 @@ class Checkpoint:
     def __init__(self, files: Files, path: str) -> None:
         """Read the folder through Spark's file system."""
         self._files, self.path = files, path
+        self._owner: str | None = None
 
     @property
     def owner(self) -> str | None:
         """The identity of the query, kept across restarts; None before its first start."""
         path = f"{self.path}/metadata"
-        return str(json.loads(self._files.text(path))["id"]) if self._files.exists(path) else None
+        if self._owner is None and self._files.exists(path):
+            self._owner = str(json.loads(self._files.text(path))["id"])
+        return self._owner
 
     def position(self, batch_id: int) -> Position:
         """The logged end of a batch. Raises what the file system raises when the batch was never logged."""

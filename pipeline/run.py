@@ -1,7 +1,7 @@
 """Starting and stopping the stages: one streaming query each, with its own checkpoint."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -38,7 +38,7 @@ class Options:
     """
 
     clock: Clock
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     trigger: str | None = None
     observe: Observer = nobody
 
@@ -130,4 +130,3 @@ def _write(rows: DataFrame, body: Body, checkpoint: Checkpoint, stage: str, opti
     writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
     writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
     return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
-

@@ -27,7 +27,10 @@ from state import DelaylineError, Runs, TimeBucketIndex
 
 STAGE = "schedule"
 KEY = ("topic", "subscription", "segment_ms")
-RELEASE = "topic string, subscription string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, error string, chunk binary"
+RELEASE = (
+    "topic string, subscription string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, "
+    "error string, chunk binary"
+)
 _COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
 _RUN = (
     "topic string, subscription string, tick_ms bigint, instant bigint, ledger_id bigint, first_entry bigint, "
@@ -78,7 +81,8 @@ def release(key: tuple[str, str, int], frames: Frames, state: GroupState) -> Ite
     except Exception as error:  # noqa: BLE001 - whatever it is, it would come back with every replay
         group_state.keep(state, instant + HOUR_MS)
         reason = f"{key}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
-        answers = [_answer(key, instant, error=reason, chunk=chunk) for _, chunk in chunks or [(0, None)]]
+        inputs: list[bytes | None] = [chunk for _, chunk in chunks]
+        answers = [_answer(key, instant, error=reason, chunk=chunk) for chunk in inputs or [None]]
     yield from answers
 
 
@@ -115,7 +119,12 @@ def _chunk(row: tuple[Any, Any]) -> tuple[int, bytes]:
 
 
 def _answer(
-    key: tuple[str, str, int], instant: int, tick: int = 0, runs: bytes = b"", error: str | None = None, chunk: bytes | None = None
+    key: tuple[str, str, int],
+    instant: int,
+    tick: int = 0,
+    runs: bytes = b"",
+    error: str | None = None,
+    chunk: bytes | None = None,
 ) -> pd.DataFrame:
     return pd.DataFrame([[*key, tick, instant, runs, error, chunk]], columns=_COLUMNS)
 
@@ -135,7 +144,9 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if columns.shape[1]:
                 same = [pa.repeat(value, columns.shape[1]) for value in key[:-1]]
                 arrays = [*same, *(pa.array(column) for column in columns)]
-                yield pa.RecordBatch.from_arrays(arrays, names=[*names, "ledger_id", "first_entry", "last_entry", "due_ms"])
+                yield pa.RecordBatch.from_arrays(
+                    arrays, names=[*names, "ledger_id", "first_entry", "last_entry", "due_ms"]
+                )
 
 
 class Schedule:
@@ -153,7 +164,8 @@ class Schedule:
         released.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             due, failed = _count(released)
-            self._observe("schedule.counted", batch_id)
+            if due or failed:
+                self._observe("schedule.counted", batch_id)
             if failed:
                 self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, position.as_dict())
             if due:
@@ -203,5 +215,3 @@ def failures(released: DataFrame, batch_id: int) -> DataFrame:
         F.timestamp_millis("segment_ms").alias("segment_start"),
         "chunk",
     )
-
-

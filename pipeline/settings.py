@@ -20,7 +20,7 @@ class Settings:
         max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
         max_payload_bytes: a larger payload is rejected.
         entries_per_ledger: a ledger is rolled when it holds so many entries.
-        partitions: tasks for the large sorts of ingest and dispatch, and for the state of a new schedule.
+        partitions: tasks for the large sorts of ingest and dispatch.
         max_files: files of a source table that one batch takes.
     """
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.errors import BadSetting
@@ -95,7 +95,7 @@ def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
     return parts[0].unionByName(parts[1]).unionByName(parts[2])
 
 
-def _source_row(table: Table) -> F.Column:
+def _source_row(table: Table) -> Column:
     columns = [name for name in table.schema.names if name not in ("reason", "rejected_at", "batch_id")]
     return F.to_json(F.struct(*columns)).alias("source")
 

@@ -23,12 +23,12 @@ FIRST = (
     "ingest.segments",
     "schedule.counted",
     "schedule.redelivery",
-    "dispatch.looked",
+    "dispatch.counted",
     "dispatch.deliveries",
     "dispatch.publications",
 )
 """Where the process dies while it takes in new messages."""
-LATER = ("ingest.counted", "ingest.segments", "schedule.redelivery", "dispatch.deliveries")
+LATER = ("ingest.segments", "schedule.counted", "schedule.redelivery", "dispatch.deliveries")
 """Where it dies while it loads and releases parked ones."""
 
 
@@ -36,10 +36,13 @@ def script(first: str | None = None, later: str | None = None) -> list[Step]:
     """Immediate, delayed, parked and refused messages; killed as asked, restarted with other settings."""
     taken = [kill_after(first)] if first else []
     loaded = [kill_after(later)] if later else []
-    changed = [restart(horizon_ms=0, max_delay_ms=1, max_payload_bytes=0, partitions=3)] if first or later else []
+    # Before its first commit a batch belongs to nobody: settings may still decide its rows.
+    limits = {"horizon_ms": 0, "max_delay_ms": 1, "max_payload_bytes": 0} if first != "ingest.counted" else {}
+    changed = [restart(partitions=3, **limits)] if first or later else []
     return [
         subscribe("t", "s"),
         subscribe("t", "coarse", tick_ms=60_000),
+        advance(T0 - 1_000),
         *taken,
         append(
             *(message(f"now {i}") for i in range(3)),
@@ -73,7 +76,17 @@ def same_as_unkilled(world: World) -> None:
     """Every table holds what the undisturbed run holds."""
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
         assert facts(world, table) == facts(unkilled(), table), table.name
-    moved = ("loaded_until", "next_ledger", "marker", "kind", "chunk", "count", "first_due", "last_due", "segment_start")
+    moved = (
+        "loaded_until",
+        "next_ledger",
+        "marker",
+        "kind",
+        "chunk",
+        "count",
+        "first_due",
+        "last_due",
+        "segment_start",
+    )
     assert len(facts(world, SEGMENTS, *moved)) >= 1
 
 

@@ -79,9 +79,11 @@ def test_a_bucket_is_due_when_the_clock_reaches_its_rounded_time(spark: SparkSes
 
 def test_parked_messages_arrive_though_producers_went_quiet(spark: SparkSession, folder: str) -> None:
     """Beyond the horizon messages wait in the log; ticks alone load and release them, in order of due time."""
+
     def no_state(world: World) -> None:
-        rows = world.running[1].query.lastProgress.stateOperators[0].numRowsTotal
-        assert rows == 0
+        progress = world.running[1].query.lastProgress
+        assert progress is not None
+        assert progress.stateOperators[0].numRowsTotal == 0
 
     play(
         spark,

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
+from shutil import copytree
+from tempfile import mkdtemp
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
-from pyspark.sql.streaming.query import StreamingQueryException
 
-from pipeline import clock
+from pipeline.lockstep import reach
 from pipeline.run import STAGES, Options, Stage, start, stop_all
 from pipeline.settings import Settings, VirtualClock
 from pipeline.tables import Warehouse, create_all
@@ -73,11 +76,7 @@ class World:
     def drain(self) -> None:
         """Bring every stage to the current instant, one after the other; a killed one takes all down."""
         try:
-            for stage in self.running:
-                clock.advance(self.warehouse.instants(stage.name), self.instant)
-                if stage.name == STAGES[0]:
-                    self.produce()
-                stage.query.processAllAvailable()
+            reach(self.running, self.warehouse, self.instant, self.produce)
         except StreamingQueryException as error:
             if "Killed" not in str(error):
                 raise
@@ -100,7 +99,11 @@ def append(*rows: dict[str, Any]) -> Step:
 
 
 def message(
-    payload: str, topic: str | None = "t", deliver_at: int | None = None, after: int | None = None, published: int | None = None
+    payload: str,
+    topic: str | None = "t",
+    deliver_at: int | None = None,
+    after: int | None = None,
+    published: int | None = None,
 ) -> dict[str, Any]:
     """A row of the inbox; times in ms."""
     given = {"deliver_at": deliver_at, "publish_time": published}
@@ -143,7 +146,7 @@ def stop() -> Step:
     return World.end
 
 
-def restart(**changes: object) -> Step:
+def restart(**changes: int) -> Step:
     """Start again, with changed settings when given."""
 
     def step(world: World) -> None:
@@ -176,11 +179,21 @@ def check(look: Callable[[World], None]) -> Step:
     return look
 
 
-def play(spark: SparkSession, folder: str, steps: Sequence[Step], settings: Settings | None = None, segment_ms: int = 300_000) -> World:
+@cache
+def empty_warehouse(spark: SparkSession, segment_ms: int) -> str:
+    """The folder of a warehouse just made, to be copied: making ten tables takes seconds."""
+    folder = mkdtemp()
+    create_all(spark, Warehouse(folder), segment_ms=segment_ms)
+    return folder
+
+
+def play(
+    spark: SparkSession, folder: str, steps: Sequence[Step], settings: Settings | None = None, segment_ms: int = 300_000
+) -> World:
     """Make a warehouse, start the stages, take the steps, stop."""
     options = Options(VirtualClock(), settings or Settings())
     world = World(spark, Warehouse(folder), options)
-    create_all(spark, world.warehouse, segment_ms=segment_ms)
+    copytree(empty_warehouse(spark, segment_ms), folder)
     world.begin()
     try:
         for number, step in enumerate(steps):

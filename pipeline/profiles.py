@@ -1,0 +1,58 @@
+"""Profiles: what a start needs, from a TOML file. A name that is not known is refused, not ignored."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipeline.errors import BadSetting
+from pipeline.run import Options
+from pipeline.settings import LiveClock, Settings
+
+T = TypeVar("T", Settings, LiveClock, "Machine")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A local session: cores, heap of the JVM as Spark writes it, shuffle partitions. A cluster has its own."""
+
+    cores: int = 2
+    memory: str = "2g"
+    partitions: int = 2
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The session of a local start, and the options of the stages."""
+
+    machine: Machine
+    options: Options
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile.
+
+    Raises:
+        BadSetting: a table or key that is not known, or a value outside its range.
+        OSError: the file cannot be read.
+        tomllib.TOMLDecodeError: it is not TOML.
+    """
+    told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    _known("profile", told, {"session", "run", "settings", "clock"})
+    run = told.get("run", {})
+    _known("run", run, {"trigger"})
+    clock = _made(LiveClock, "clock", told.get("clock", {}))
+    options = Options(clock, _made(Settings, "settings", told.get("settings", {})), run.get("trigger"))
+    return Profile(_made(Machine, "session", told.get("session", {})), options)
+
+
+def _made(kind: type[T], section: str, values: Mapping[str, Any]) -> T:
+    _known(section, values, {field.name for field in fields(kind)})
+    return kind(**values)
+
+
+def _known(section: str, values: Mapping[str, Any], names: set[str]) -> None:
+    unknown = sorted(set(values) - names)
+    if unknown:
+        raise BadSetting(f"{section}.{unknown[0]}", values[unknown[0]], ", ".join(sorted(names)))

@@ -1,0 +1,87 @@
+"""Stages as a service: they run until somebody asks them to stop, or until one of them fails."""
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from pyspark.errors import StreamingQueryException
+
+from pipeline.run import Stage, stop_all
+from pipeline.tables import Warehouse
+
+_LOOK_S = 0.2
+_PATIENCE_S = 60.0
+
+
+class StopFile:
+    """A file in the warehouse that asks the running process to stop; for those who cannot send it a signal."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        """Name the file; a request from before this process is forgotten when the process starts to look."""
+        self._path = Path(warehouse.root.removeprefix("file:")) / "_control" / "stop"
+
+    def ask(self) -> None:
+        """Ask whoever runs on the warehouse to stop."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.touch()
+
+    def forget(self) -> None:
+        """Take the request back."""
+        self._path.unlink(missing_ok=True)
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is a request."""
+        return self._path.exists()
+
+
+@contextmanager
+def stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set."""
+    asked = threading.Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:
+    """Wait until a stop is asked for or a stage fails; then stop all stages between two batches.
+
+    Returns:
+        The reason of a failure; None after a stop in good order.
+    """
+    reason: str | None = None
+    while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
+        reason = next((failure for stage in running if (failure := _failure(stage)) is not None), None)
+    for stage in reversed(running):
+        _finish_batch(stage)
+    stop_all(list(running))
+    stop_file.forget()
+    return reason
+
+
+def _failure(stage: Stage) -> str | None:
+    """Why a stage ended; None while it runs. A stage that ends without being asked has failed too."""
+    if stage.query.isActive:
+        return None
+    error: StreamingQueryException | None = stage.query.exception()
+    return f"stage {stage.name}: {error or 'the query ended'}"
+
+
+def _finish_batch(stage: Stage) -> None:
+    """Wait, though not for ever, until a stage is between two batches. Stopping in the middle is safe, but noisy."""
+    waited = threading.Event()
+    for _ in range(int(_PATIENCE_S / 0.01)):
+        if not stage.query.isActive or not stage.query.status["isTriggerActive"]:
+            return
+        waited.wait(0.01)

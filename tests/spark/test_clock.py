@@ -1,0 +1,68 @@
+"""The clock's rules, without Spark: time is an argument."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from pipeline import clock
+from pipeline.clock import LiveReader, VirtualReader, advance, instants, next_instant
+from pipeline.errors import BadSetting, ClockJumped
+from pipeline.settings import LiveClock
+
+PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
+
+
+@pytest.mark.parametrize(
+    ("last", "wall", "expected"),
+    [
+        (1_000, 1_000, 1_500),
+        (1_500, 1_049, 1_500),
+        (1_500, 1_100, 1_600),
+        (1_000, 99_000, 2_000),
+        (5_000, 1, 5_000),
+    ],
+)
+def test_an_instant_follows_the_wall_clock_ahead_and_paced(last: int, wall: int, expected: int) -> None:
+    """It looks ahead, keeps to its resolution, catches up in steps, and never goes back."""
+    assert next_instant(last, wall, PACED) == expected
+
+
+def test_a_running_clock_that_jumps_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that leaves the monotonic clock by more than the limit is an error, either way; less is not."""
+    now = {"wall": 1_000_000, "monotonic": 5_000}
+    monkeypatch.setattr(clock, "wall_ms", lambda: now["wall"])
+    monkeypatch.setattr(clock, "monotonic_ms", lambda: now["monotonic"])
+    reader = LiveReader(LiveClock(max_jump_ms=60_000))
+    now["wall"] += 60_000
+    assert reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable()) == {"instant": 1_060_000}
+    for jump in (60_001, -60_001):
+        now["wall"] = 1_000_000 + jump
+        with pytest.raises(ClockJumped) as raised:
+            reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable())
+        assert raised.value.jump_ms == jump
+
+
+def test_a_virtual_clock_gives_each_instant_once_and_in_order(tmp_path: Path) -> None:
+    """Instants come one by one; one that is not later is not given; a line cut by a crash is not read."""
+    path = tmp_path / "clock" / "stage"
+    for instant in (5, 9, 9, 3, 12):
+        advance(str(path), instant)
+    assert instants(str(path)) == [5, 9, 12]
+    path.write_text(path.read_text() + "99")
+    reader, offset, given = VirtualReader(str(path)), {"instant": 0}, []
+    while (following := reader.latestOffset(offset, ReadAllAvailable())) != offset:
+        given += [row for part in reader.partitions(offset, following) for row in reader.read(part)]
+        offset = following
+    assert given == [(5,), (9,), (12,)]
+    assert reader.partitions(offset, offset) == []
+
+
+@pytest.mark.parametrize("wrong", [{"max_step_ms": 1}, {"lookahead_ms": -1}, {"max_jump_ms": 0}, {"resolution_ms": 0}])
+def test_a_clock_that_could_not_work_is_refused(wrong: dict[str, int]) -> None:
+    """The error names the setting."""
+    with pytest.raises(BadSetting) as raised:
+        LiveClock(**wrong)
+    assert raised.value.field in wrong

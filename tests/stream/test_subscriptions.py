@@ -1,0 +1,149 @@
+"""Who gets what: several topics, several subscriptions, early and late ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from schemas import DELIVERIES, SEGMENTS, SUBSCRIPTIONS
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    message,
+    payloads,
+    play,
+    restart,
+    subscribe,
+)
+
+T0 = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def unsubscribe(topic: str, name: str) -> Step:
+    """Take a subscription off the registry."""
+
+    def step(world: World) -> None:
+        mine = (F.col("topic") == topic) & (F.col("subscription") == name)
+        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
+        table.update(mine, {"active": F.lit(False)})  # noqa: FBT003 - a literal column
+
+    return step
+
+
+def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on(spark: SparkSession, folder: str) -> None:
+    """`earliest` gets near, loaded and still parked messages of before; `latest` gets none of them."""
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "first"),
+            append(message("now"), message("soon", after=600_000), message("parked", after=5 * HOUR)),
+            advance(T0),
+            subscribe("t", "all", start="earliest"),
+            subscribe("t", "new", start="latest"),
+            advance(T0 + 1_000),
+            delivered("now", subscription="all"),
+            restart(),
+            append(message("fresh", after=6 * HOUR)),
+            advance(T0 + 600_000),
+            delivered("now", "soon", subscription="all"),
+            subscribe("t", "last", start="earliest"),
+            advance(T0 + 5 * HOUR),
+            delivered("now", "soon", "parked", subscription="first"),
+            delivered("now", "soon", "parked", subscription="all"),
+            delivered("now", "soon", "parked", subscription="last"),
+            delivered(subscription="new"),
+            advance(T0 + 7 * HOUR),
+            delivered("now", "soon", "parked", "fresh", subscription="first"),
+            delivered("now", "soon", "parked", "fresh", subscription="all"),
+            delivered("now", "soon", "parked", "fresh", subscription="last"),
+            delivered("fresh", subscription="new"),
+        ],
+    )
+
+
+def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(spark: SparkSession, folder: str) -> None:
+    """Each subscription is released by its own tick; a topic's messages reach its own subscriptions only."""
+    base = T0 - T0 % 32_768
+
+    def no_stranger(world: World) -> None:
+        pairs = Counter((row["topic"], row["subscription"]) for row in world.rows(DELIVERIES))
+        assert pairs == {("t", "s"): 3, ("t", "minute"): 3, ("u", "other"): 1}
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s", tick_ms=1),
+            subscribe("t", "minute", tick_ms=60_000),
+            subscribe("t", "gone", tick_ms=1_000),
+            subscribe("u", "other"),
+            append(
+                message("b", deliver_at=base + 20_000),
+                message("a", deliver_at=base + 10_000),
+                message("c", deliver_at=base + 40_000),
+                message("u", topic="u", deliver_at=base + 10_000),
+                message("nobody", topic="v"),
+            ),
+            advance(base),
+            unsubscribe("t", "gone"),
+            advance(base + 32_767),
+            delivered("a", "b", subscription="s"),
+            delivered(subscription="minute"),
+            advance(base + 32_768),
+            delivered("a", "b", subscription="minute"),
+            advance(base + 65_536),
+            delivered("a", "b", "c", subscription="s"),
+            delivered("a", "b", "c", subscription="minute"),
+            check(no_stranger),
+        ],
+    )
+
+
+@pytest.mark.parametrize("entries", [3, 50_000])
+def test_equal_times_arrive_in_the_order_of_publication(spark: SparkSession, folder: str, entries: int) -> None:
+    """Two hundred messages of one delay, from two commits: first in, first out, with small ledgers and with large."""
+    names = [f"{i:03d}" for i in range(200)]
+
+    def small_ledgers(world: World) -> None:
+        world.options = replace(world.options, settings=replace(world.options.settings, entries_per_ledger=entries))
+        world.end()
+        world.begin()
+
+    def two_commits(world: World) -> None:
+        """Both commits are there before ingest looks: one batch takes them."""
+        world.end()
+        for half in (names[:100], names[100:]):
+            world.waiting = [message(name, deliver_at=T0 + 5_000) for name in half]
+            world.produce()
+        world.begin()
+
+    def dense(world: World) -> None:
+        rows = [(row["ledger_id"], row["entry_id"]) for row in world.rows(DELIVERIES)]
+        assert len(set(rows)) == len(names)
+        assert max(entry for _, entry in rows) < entries
+        assert payloads(world) == names
+        assert {row["kind"] for row in world.rows(SEGMENTS)} == {"near", "marker"}
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            check(small_ledgers),
+            advance(T0),
+            check(two_commits),
+            advance(T0 + 5_000),
+            check(dense),
+        ],
+    )
