@@ -1,0 +1,187 @@
+"""The command `delayline`: options in, calls out.
+
+Each command imports what it needs when it runs. Spark takes seconds to load and delta-rs a part of one; `send`,
+`receive` and `pending` answer in about a second because they load the second only.
+"""
+# ruff: noqa: PLC0415 - the reason stands above
+
+import os
+import sys
+import time
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from jobs.commands import options
+from jobs.commands.failures import explain
+from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
+from jobs.commands.values import UNITS_MS, pairs
+
+DEBUG = "DELAYLINE_DEBUG"
+
+
+class Start(StrEnum):
+    """Where reading starts."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class Kind(StrEnum):
+    """Subscription types."""
+
+    EXCLUSIVE = "exclusive"
+    FAILOVER = "failover"
+    SHARED = "shared"
+    KEY_SHARED = "key_shared"
+
+
+class Commands(TyperGroup):
+    """A group whose commands fail with one line and an exit code, instead of a stack trace."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
+        """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(0) from None
+        except Exception as error:
+            if isinstance(error, typer.Exit | typer.Abort | typer.TyperException | BrokenPipeError):
+                raise
+            if os.environ.get(DEBUG):
+                raise
+            code, line = explain(error)
+            typer.echo(f"delayline: {line}", err=True)
+            raise typer.Exit(code) from error
+
+
+app = typer.Typer(
+    name="delayline",
+    cls=Commands,
+    help="Delayed message delivery on Spark and Delta tables. DELAYLINE_DEBUG=1 shows the stack trace of an error.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def init(
+    warehouse: Warehouse,
+    segment: Annotated[
+        int, options.duration("--segment", "Span of due time that one state value covers; fixed for ever", "5m")
+    ] = 5 * UNITS_MS["m"],
+) -> None:
+    """Create the tables of a warehouse. Those that exist are left as they are."""
+    from pipeline.client.create import create_all
+
+    create_all(warehouse, segment)
+    typer.echo(f"Warehouse ready in {warehouse}")
+
+
+@app.command()
+def subscribe(
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Annotated[str, typer.Option("--subscription", "-s", help="Its name within the topic.")],
+    tick: Annotated[
+        int, options.duration("--tick", "Precision: a message comes up to so much late, never early", "1s")
+    ] = UNITS_MS["s"],
+    start: Annotated[Start, typer.Option("--from", help="With what is in the log already, or from now on.")] = (
+        Start.LATEST
+    ),
+    kind: Annotated[Kind, typer.Option("--type", help="Subscription type.")] = Kind.SHARED,
+) -> None:
+    """Register a subscription. It counts from the next batch of a running job on."""
+    from pipeline.client import registry
+
+    new = registry.Subscription(topic, subscription, kind.value, start.value, tick)
+    fresh = registry.subscribe(warehouse, new)
+    typer.echo(f"{topic}/{subscription} is {'registered' if fresh else 'registered already'}")
+
+
+@app.command()
+def send(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: Topic,
+    payload: Annotated[str | None, typer.Argument(help="The payload; without it, each line of stdin is one.")] = None,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--file", "-f", exists=True, dir_okay=False, help="A file whose content is a payload. Repeatable."
+        ),
+    ] = None,
+    *,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Message key.")] = None,
+    property_: Annotated[
+        list[str] | None, typer.Option("--property", "-p", metavar="NAME=VALUE", help="A property. Repeatable.")
+    ] = None,
+    deliver_at: Annotated[datetime | None, options.time("--deliver-at", "Not before this time")] = None,
+    deliver_after: Annotated[
+        int | None, options.duration("--deliver-after", "Not before so long after ingest takes it")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send messages: the argument, or each --file as a whole, or each line of stdin."""
+    if payload is not None and file:
+        raise typer.BadParameter("a payload and --file exclude each other")
+    if deliver_at is not None and deliver_after is not None:
+        raise typer.BadParameter("--deliver-at and --deliver-after exclude each other")
+    properties = options.checked(lambda _: pairs(property_ or []))("")
+    from jobs.commands.send import payloads, send_all
+    from pipeline.client.inbox import Message
+
+    form = Message(topic, b"", datetime.now(UTC), key, properties, deliver_at, deliver_after)
+    count = send_all(warehouse, form, payloads(payload, file or [], sys.stdin.buffer))
+    typer.echo(f'{{"sent": {count}}}' if as_json else f"{count} sent")
+
+
+@app.command()
+def receive(
+    warehouse: Warehouse,
+    topic: AnyTopic = None,
+    subscription: AnySubscription = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more; Ctrl-C ends it.")] = True,
+    start: Annotated[Start, typer.Option("--from", help="With the deliveries there are, or from now on.")] = (
+        Start.EARLIEST
+    ),
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print deliveries as they appear, in order, with how late each one was."""
+    from jobs.commands import receive as command
+    from pipeline.client.deliveries import Deliveries
+
+    form = command.as_json if as_json else command.line
+    deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)
+    command.receive(deliveries, (topic, subscription), typer.echo, form=form, follow=follow, limit=limit)
+
+
+@app.command()
+def pending(
+    warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
+) -> None:
+    """Count what is accepted and not yet delivered, with the next due time and a histogram."""
+    from jobs.commands import pending as command
+    from pipeline.client.pending import pending as count
+
+    found = count(warehouse, topic, subscription)
+    lines = [command.as_json(found)] if as_json else command.report(found, time.time_ns() // 1_000_000)
+    for line in lines:
+        typer.echo(line)
+
+
+def main() -> None:
+    """The entry point."""
+    app(prog_name="delayline")
+
+
+if __name__ == "__main__":
+    main()

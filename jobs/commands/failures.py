@@ -1,0 +1,17 @@
+"""What a command says when it fails: one line, and the exit code."""
+
+FAILED, USAGE = 1, 2
+
+
+def explain(error: Exception) -> tuple[int, str]:
+    """Exit code and line for an error. A value that is out of range is a matter of usage, anything else a failure."""
+    from pipeline.client.errors import BadValue  # noqa: PLC0415 - loads numpy, and only a failure needs it
+    from pipeline.errors import BadSetting  # noqa: PLC0415 - the same
+    from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
+
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if isinstance(error, BadValue | BadSetting | InvalidArgument | OutOfRange):
+        return USAGE, text
+    if isinstance(error, DelaylineError):
+        return FAILED, text
+    return FAILED, f"{type(error).__name__}: {text}"

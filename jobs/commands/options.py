@@ -1,0 +1,44 @@
+"""The options that commands share, as Typer wants them."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from jobs.commands.values import BadText, duration_ms, instant
+
+
+def checked(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """A parser whose refusal is a usage error. Defaults come parsed and pass through."""
+
+    def parser(given: Any) -> Any:  # noqa: ANN401 - a text, or a default of the parser's type
+        try:
+            return parse(given) if isinstance(given, str) else given
+        except BadText as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return parser
+
+
+def duration(name: str, text: str, default: str | None = None) -> Any:  # noqa: ANN401 - Typer does not name the type
+    """An option for a duration, in ms."""
+    about = f"{text} (250ms, 5s, 10m, 6h, 7d)."
+    return typer.Option(
+        name, parser=checked(duration_ms), metavar="DURATION", help=about, show_default=default or False
+    )
+
+
+def time(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the type
+    """An option for an instant."""
+    about = f"{text} (ISO; UTC without an offset)."
+    return typer.Option(name, parser=checked(instant), metavar="TIME", help=about)
+
+
+Warehouse = Annotated[
+    str,
+    typer.Option("--warehouse", "-w", envvar="DELAYLINE_WAREHOUSE", metavar="DIR", help="Folder of the tables."),
+]
+Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic.")]
+AnyTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
+AnySubscription = Annotated[str | None, typer.Option("--subscription", "-s", help="Only this subscription.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

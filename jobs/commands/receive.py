@@ -1,0 +1,74 @@
+"""`delayline receive`: deliveries, printed as they appear."""
+
+import base64
+import json
+import time
+from collections.abc import Callable
+
+from pipeline.client.deliveries import Deliveries, Delivery
+
+_POLL_S = 0.2
+
+
+def receive(
+    deliveries: Deliveries,
+    names: tuple[str | None, str | None],
+    echo: Callable[[str], None],
+    *,
+    form: Callable[[Delivery], str],
+    follow: bool,
+    limit: int | None,
+) -> int:
+    """Print deliveries of a topic and subscription (None: any) until there are none, or for ever; give how many.
+
+    Args:
+        deliveries: where to read.
+        names: topic and subscription.
+        echo: prints a line.
+        form: the line of a delivery.
+        follow: wait for more.
+        limit: stop after so many.
+    """
+    count = 0
+    while True:
+        for each in deliveries.take(*names):
+            echo(form(each))
+            count += 1
+            if count == limit:
+                return count
+        if not follow:
+            return count
+        time.sleep(_POLL_S)
+
+
+def line(delivery: Delivery) -> str:
+    """A delivery for people: when, for whom, key, payload, how late."""
+    key = f" [{delivery.key}]" if delivery.key else ""
+    name = f"{delivery.topic}/{delivery.subscription}"
+    text = delivery.payload.decode(errors="backslashreplace")
+    return f"{delivery.visible_at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {name}{key}  {text}  ({delivery.late_s:.3f} s late)"
+
+
+def as_json(delivery: Delivery) -> str:
+    """A delivery for scripts, on one line. The payload is text when it is UTF-8, else base64 in `payload_base64`."""
+    asked = delivery.deliver_at
+    fields: dict[str, object] = {
+        "topic": delivery.topic,
+        "subscription": delivery.subscription,
+        "ledger_id": delivery.position[0],
+        "entry_id": delivery.position[1],
+        "version": delivery.order[0],
+        "sequence": delivery.order[1],
+        "key": delivery.key,
+        "properties": delivery.properties,
+        "publish_time": delivery.publish_time.isoformat(),
+        "deliver_at": asked.isoformat() if asked else None,
+        "visible_at": delivery.visible_at.isoformat(),
+        "late_ms": round(delivery.late_s * 1_000),
+        "redelivery_count": delivery.redelivery_count,
+    }
+    try:
+        fields["payload"] = delivery.payload.decode()
+    except UnicodeDecodeError:
+        fields["payload_base64"] = base64.b64encode(delivery.payload).decode()
+    return json.dumps(fields, ensure_ascii=False)

@@ -1,0 +1,78 @@
+"""Values on the command line: durations, times, properties. Errors name the value and what is allowed."""
+
+import re
+from datetime import UTC, datetime
+
+UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DURATIONS = "a whole number with a unit: 250ms, 5s, 10m, 6h, 7d"
+TIMES = "an ISO time: 2026-01-31, 2026-01-31T12:00:00, 2026-01-31T12:00:00.250+02:00 (UTC when no offset is given)"
+_DURATION = re.compile(rf"([0-9]{{1,15}})({'|'.join(UNITS_MS)})")
+
+
+class BadText(ValueError):
+    """A text is not what an option takes.
+
+    Attributes:
+        value: the text.
+        allowed: the forms that are taken.
+    """
+
+    def __init__(self, value: str, allowed: str) -> None:
+        """Name the text and the allowed forms."""
+        super().__init__(f"{value!r} is not {allowed}")
+        self.value, self.allowed = value, allowed
+
+
+def duration_ms(text: str) -> int:
+    """A duration in ms: `250ms`, `5s`, `10m`, `6h`, `7d`.
+
+    Raises:
+        BadText: another form.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise BadText(text, DURATIONS)
+    return int(match[1]) * UNITS_MS[match[2]]
+
+
+def instant(text: str) -> datetime:
+    """An ISO time; UTC when it names no offset.
+
+    Raises:
+        BadText: another form, or a time that does not exist.
+    """
+    try:
+        time = datetime.fromisoformat(text.strip())
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise BadText(text, TIMES) from error
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    """Properties from `name=value` texts; the value may hold further equals signs.
+
+    Raises:
+        BadText: no equals sign, or no name before it.
+    """
+    found = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or not name:
+            raise BadText(text, "name=value")
+        found[name] = value
+    return found
+
+
+def spell(ms: int) -> str:
+    """A duration for people: the two largest units that are not zero, as in `2d 3h`; `0s` below a second."""
+    left, parts = abs(ms) // 1_000 * 1_000, []
+    for unit in ("d", "h", "m", "s"):
+        count, left = divmod(left, UNITS_MS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"
+
+
+def iso(ms: int) -> str:
+    """An instant in ms as ISO text, UTC."""
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,156 @@
+"""Receiving: the commits of `deliveries`, one after the other, each in its sequence.
+
+A commit is a batch of dispatch, and a version of the Delta log. The log is read, not the table: it knows which rows
+are new, in which order they became visible, and when. Nothing is held but the rows of one row group.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+import pyarrow.parquet as pq
+from deltalake.fs import DeltaStorageHandler
+
+from pipeline.client.delta import open_table, path_of
+from pipeline.client.errors import VersionGone
+from schemas import DELIVERIES
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as a subscription got it; times UTC.
+
+    Attributes:
+        topic: its topic.
+        subscription: who got it.
+        position: (ledger, entry) in the topic's log.
+        order: (version of `deliveries`, sequence within its batch): ascends in the order of delivery.
+        key: the message's key.
+        properties: what travelled beside the payload.
+        publish_time: when it was sent.
+        deliver_at: the time asked for; None: at once.
+        visible_at: when the commit made it visible; in a replay, the virtual instant of its release.
+        redelivery_count: 0 the first time.
+        payload: the bytes sent.
+    """
+
+    topic: str
+    subscription: str
+    position: tuple[int, int]
+    order: tuple[int, int]
+    key: str | None
+    properties: dict[str, str]
+    publish_time: datetime
+    deliver_at: datetime | None
+    visible_at: datetime
+    redelivery_count: int
+    payload: bytes
+
+    @property
+    def late_s(self) -> float:
+        """Seconds between the time the message was due and the time it became visible. Never negative."""
+        due = self.publish_time if self.deliver_at is None else max(self.deliver_at, self.publish_time)
+        return (self.visible_at - due).total_seconds()
+
+
+class Deliveries:
+    """The deliveries of a warehouse from a version on. Each call of `take` gives what has been committed since."""
+
+    def __init__(self, root: str, *, earliest: bool = True) -> None:
+        """Stand before the first delivery that the log still holds, or behind the last one.
+
+        Raises:
+            NoWarehouse: the folder has no deliveries.
+        """
+        newest = open_table(root, DELIVERIES).version()
+        self._files = pa.fs.PyFileSystem(DeltaStorageHandler(path_of(root, DELIVERIES)))
+        # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
+        self._virtual = "://" not in root and Path(root, "_clock").is_dir()
+        self._next = self._first() if earliest else newest + 1
+
+    def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
+        """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
+
+        Costs one look at the log and one pass over the new files.
+
+        Raises:
+            VersionGone: compaction and vacuum removed a file of a version.
+        """
+        wanted = {"topic": topic, "subscription": subscription}
+        while (log := self._log(self._next)) is not None:
+            version, self._next = self._next, self._next + 1
+            yield from self._commit(version, log, {key: value for key, value in wanted.items() if value is not None})
+
+    def _commit(self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]) -> Iterator[Delivery]:
+        adds = [line["add"] for line in log if "add" in line and line["add"]["dataChange"]]
+        visible_ms = next((line["commitInfo"]["timestamp"] for line in log if "commitInfo" in line), 0)
+        # Dispatch cuts a batch into files by range, each sorted, so files in the order of their first row are sorted.
+        for add in sorted(adds, key=_first_sequence):
+            if _may_hold(add, wanted):
+                for rows in self._rows(version, unquote(add["path"]), wanted):
+                    yield from (self._delivery(version, row, visible_ms) for row in rows)
+
+    def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[list[dict[str, Any]]]:
+        try:
+            file = pq.ParquetFile(self._files.open_input_file(path))
+        except FileNotFoundError as error:
+            raise VersionGone(DELIVERIES.name, version, path) from error
+        with file:
+            for batch in file.iter_batches(batch_size=8_192, columns=DELIVERIES.schema.names):
+                rows = batch
+                for column, value in wanted.items():
+                    rows = rows.filter(pc.equal(rows.column(column), value))
+                yield rows.to_pylist()
+
+    def _delivery(self, version: int, row: dict[str, Any], visible_ms: int) -> Delivery:
+        visible = row["released_at"] if self._virtual else datetime.fromtimestamp(visible_ms / 1_000, UTC)
+        return Delivery(
+            topic=row["topic"],
+            subscription=row["subscription"],
+            position=(row["ledger_id"], row["entry_id"]),
+            order=(version, row["sequence"]),
+            key=row["message_key"],
+            properties=dict(row["properties"] or ()),
+            publish_time=row["publish_time"],
+            deliver_at=row["deliver_at"],
+            visible_at=visible,
+            redelivery_count=row["redelivery_count"],
+            payload=row["payload"] or b"",
+        )
+
+    def _log(self, version: int) -> list[dict[str, Any]] | None:
+        """The actions of a version; None when it does not exist yet."""
+        try:
+            with self._files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
+                return [json.loads(line) for line in stream.read().splitlines() if line]
+        except FileNotFoundError:
+            return None
+
+    def _first(self) -> int:
+        """The first version whose log entry is there."""
+        names = (info.base_name for info in self._files.get_file_info(pa.fs.FileSelector("_delta_log")))
+        return min(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
+
+
+def _statistics(add: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(add.get("stats") or "{}")
+    return found
+
+
+def _first_sequence(add: dict[str, Any]) -> tuple[int, int]:
+    least = _statistics(add).get("minValues", {})
+    return least.get("batch_id", 0), least.get("sequence", 0)
+
+
+def _may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:
+    """Whether a file may hold rows with these values, by its statistics."""
+    statistics = _statistics(add)
+    low, high = statistics.get("minValues", {}), statistics.get("maxValues", {})
+    return all(low.get(name, value) <= value <= high.get(name, value) for name, value in wanted.items())

@@ -1,0 +1,82 @@
+"""Tables of a warehouse through delta-rs: open, create, append with retries."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from pipeline.client.errors import NoWarehouse, StillConflicting
+from schemas import Table
+
+ATTEMPTS = 8
+_FIRST_PAUSE_S = 0.05
+
+
+def path_of(root: str, table: Table) -> str:
+    """The folder of a table."""
+    return f"{root.rstrip('/')}/{table.name}"
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The Arrow schema of a table, from its contract: Spark's JSON of a struct is also Delta's."""
+    return pa.schema(Schema.from_json(table.schema.json()).to_arrow())
+
+
+def open_table(root: str, table: Table) -> DeltaTable:
+    """A table as it is now.
+
+    Raises:
+        NoWarehouse: there is no such table.
+    """
+    try:
+        return DeltaTable(path_of(root, table))
+    except (TableNotFoundError, FileNotFoundError) as error:
+        raise NoWarehouse(root, table.name) from error
+
+
+def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
+    """Create a table with the schema of its contract; one that exists is left as it is."""
+    schema = Schema.from_json(table.schema.json())
+    DeltaTable.create(
+        path_of(root, table), schema, mode="ignore", configuration=dict(properties), raise_if_key_not_exists=False
+    )
+
+
+def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], None] = time.sleep) -> int:
+    """Append rows in one commit; give the table's version afterwards.
+
+    Appends do not contradict each other, so a lost race for a version is repeated: by delta-rs at once, then here with
+    growing pauses (`pause` takes seconds).
+
+    Raises:
+        NoWarehouse: there is no such table.
+        StillConflicting: the race was lost every time.
+    """
+    for attempt in range(ATTEMPTS):
+        opened = open_table(root, table)
+        try:
+            write_deltalake(opened, rows, mode="append", commit_properties=CommitProperties(max_commit_retries=15))
+        except CommitFailedError:
+            pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
+        else:
+            return opened.version()
+    raise StillConflicting(table.name, ATTEMPTS)
+
+
+def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows as Arrow, in the table's schema."""
+    return pa.Table.from_pylist(rows, schema=arrow_schema(table))
+
+
+def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
+    """The rows of a query (DataFusion's SQL) over tables, registered under the names they are given."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder = builder.register(name, table)
+    # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
+    rows: list[dict[str, Any]] = pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all().to_pylist()
+    return rows

@@ -1,0 +1,73 @@
+"""Sending: rows appended to `inbox`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pipeline.client.delta import append, rows_of
+from pipeline.client.errors import BadValue
+from schemas import INBOX
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message to send.
+
+    Attributes:
+        topic: where to; not empty.
+        payload: the bytes to deliver.
+        publish_time: when it was sent, with a time zone; None: when ingest takes it.
+        key: messages with one key stay in order on a key-shared subscription.
+        properties: what travels beside the payload.
+        deliver_at: not before this time, with a time zone.
+        deliver_after_ms: not before so many ms after ingest takes it. Not together with `deliver_at`.
+
+    Raises:
+        BadValue: topic empty, a time without a zone, both forms of delay, or a negative one. Ingest would refuse
+            such a row later, with a row in `rejected_ingest`; here the sender learns it at once.
+    """
+
+    topic: str
+    payload: bytes
+    publish_time: datetime | None = None
+    key: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    deliver_at: datetime | None = None
+    deliver_after_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what ingest would reject."""
+        if not self.topic.strip():
+            raise BadValue("topic", self.topic, "a name")
+        for name in ("publish_time", "deliver_at"):
+            value = getattr(self, name)
+            if value is not None and value.tzinfo is None:
+                raise BadValue(name, value.isoformat(), "a time with its time zone")
+        if self.deliver_at is not None and self.deliver_after_ms is not None:
+            raise BadValue("deliver_after_ms", self.deliver_after_ms, "one of deliver_at and deliver_after_ms")
+        if self.deliver_after_ms is not None and self.deliver_after_ms < 0:
+            raise BadValue("deliver_after_ms", self.deliver_after_ms, "0 or more")
+
+
+def send(root: str, messages: Sequence[Message]) -> int:
+    """Append messages to the inbox in one commit; give how many.
+
+    Raises:
+        NoWarehouse: the folder has no inbox.
+        StillConflicting: other writers were faster every time; nothing was sent.
+    """
+    if messages:
+        append(root, INBOX, rows_of(INBOX, [_row(message) for message in messages]))
+    return len(messages)
+
+
+def _row(message: Message) -> dict[str, object]:
+    return {
+        "topic": message.topic,
+        "message_key": message.key,
+        "properties": dict(message.properties) or None,
+        "publish_time": message.publish_time,
+        "deliver_at": message.deliver_at,
+        "deliver_after_ms": message.deliver_after_ms,
+        "payload": message.payload,
+    }

@@ -1,0 +1,156 @@
+"""What is pending, counted from the tables alone, while the job runs.
+
+Pending for a subscription is what ingest accepted for it less what dispatch delivered to it:
+
+- accepted: the rows of `messages` of its topic, from the first ledger that ingest noted for it in the marker rows of
+  `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
+- delivered: its rows in `deliveries` from that ledger on, with `redelivery_count` 0.
+
+Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
+minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
+`deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+
+from pipeline.client.delta import open_table, query
+from pipeline.client.registry import first_ledgers, subscriptions
+from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
+
+MINUTE_MS = 60_000
+Name = tuple[str, str]
+
+# Due times as ingest computes them: the later of delivery and publication, rounded up to ms, not before 1970.
+_DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
+_CHANGES = """
+    SELECT s.topic, s.subscription, m.due_ms, 1 AS change
+    FROM (SELECT topic, ledger_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages) m
+    JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger
+    UNION ALL
+    SELECT s.topic, s.subscription, d.due_ms, -1 AS change
+    FROM (SELECT topic, subscription, ledger_id, {due} AS due_ms FROM deliveries WHERE redelivery_count = 0) d
+    JOIN ({listeners}) s
+    ON d.topic = s.topic AND d.subscription = s.subscription AND d.ledger_id >= s.first_ledger
+"""
+_MINUTES = """
+    SELECT topic, subscription, due_ms / 60000 AS minute, SUM(change) AS messages
+    FROM ({changes}) GROUP BY 1, 2, 3 HAVING SUM(change) > 0 ORDER BY 1, 2, 3
+"""
+_NEXT = """
+    SELECT topic, subscription, MIN(due_ms) AS due_ms FROM (
+        SELECT c.topic, c.subscription, c.due_ms
+        FROM ({changes}) c JOIN ({firsts}) f
+        ON c.topic = f.topic AND c.subscription = f.subscription AND c.due_ms / 60000 = f.minute
+        GROUP BY 1, 2, 3 HAVING SUM(c.change) > 0
+    ) GROUP BY 1, 2
+"""
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What is pending for one subscription.
+
+    Attributes:
+        topic: its topic.
+        subscription: its name.
+        count: messages accepted for it and not yet delivered.
+        next_due: when the first of them is due, ms UTC; None: nothing is pending.
+        minutes: how many are due in each minute, by the minute's start in ms UTC, ascending; empty ones left out.
+    """
+
+    topic: str
+    subscription: str
+    count: int
+    next_due: int | None
+    minutes: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What is pending in a warehouse.
+
+    Attributes:
+        backlogs: one for each active subscription, by topic and name.
+        in_inbox: rows of the inbox that ingest has neither accepted nor rejected yet.
+        versions: the versions of the tables that were counted.
+    """
+
+    backlogs: tuple[Backlog, ...]
+    in_inbox: int
+    versions: Mapping[str, int]
+
+
+def pending(root: str, topic: str | None = None, subscription: str | None = None) -> Pending:
+    """Count what is pending, of one topic or subscription when named.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
+    listeners = {
+        (each.topic, each.name): each.start == "earliest"
+        for each in subscriptions(root)
+        if topic in (None, each.topic) and subscription in (None, each.name)
+    }
+    versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
+    backlogs = tuple(_backlogs(deliveries, messages, _since(root, listeners)))
+    return Pending(backlogs, _in_inbox(root, messages), versions)
+
+
+def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, int | None]:
+    """The first ledger of each listener; None: it gets none of those there are."""
+    known = first_ledgers(root)
+    return {name: known.get(name, 0 if earliest else None) for name, earliest in listeners.items()}
+
+
+def _backlogs(deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, int | None]) -> Iterator[Backlog]:
+    counted = {name: first for name, first in since.items() if first is not None}
+    minutes: dict[Name, dict[int, int]] = {}
+    due: dict[Name, int] = {}
+    if counted:
+        tables = {"deliveries": deliveries, "messages": messages}
+        minutes = _minutes(tables, _changes(counted))
+        if minutes:
+            due = _next(tables, _changes(counted), {name: min(each) // MINUTE_MS for name, each in minutes.items()})
+    for name in sorted(since):
+        mine = minutes.get(name, {})
+        yield Backlog(*name, sum(mine.values()), due.get(name), mine)
+
+
+def _changes(since: Mapping[Name, int]) -> str:
+    rows = [(topic, name, first) for (topic, name), first in sorted(since.items())]
+    micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
+    return _CHANGES.format(listeners=_values(rows, "first_ledger"), due=_DUE.format(**micros))
+
+
+def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[int, int]]:
+    found: dict[Name, dict[int, int]] = {}
+    for row in query(_MINUTES.format(changes=changes), **tables):
+        found.setdefault((row["topic"], row["subscription"]), {})[row["minute"] * MINUTE_MS] = row["messages"]
+    return found
+
+
+def _next(tables: Mapping[str, DeltaTable], changes: str, firsts: Mapping[Name, int]) -> dict[Name, int]:
+    """The first due time to the millisecond: the same subtraction, within the first minute of each subscription."""
+    rows = [(topic, name, minute) for (topic, name), minute in firsts.items()]
+    text = _NEXT.format(changes=changes, firsts=_values(rows, "minute"))
+    return {(row["topic"], row["subscription"]): row["due_ms"] for row in query(text, **tables)}
+
+
+def _values(rows: list[tuple[str, str, int]], column: str) -> str:
+    """Rows as a subquery, with names quoted."""
+    lines = ", ".join(f"({_quoted(topic)}, {_quoted(name)}, {number})" for topic, name, number in rows)
+    return f"SELECT column1 AS topic, column2 AS subscription, column3 AS {column} FROM (VALUES {lines})"  # noqa: S608 - quoted
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _in_inbox(root: str, messages: DeltaTable) -> int:
+    """Sent, less accepted and rejected; from file statistics, so no file is opened."""
+    rejected, inbox = open_table(root, REJECTED_INGEST), open_table(root, INBOX)
+    return max(0, inbox.count() - messages.count() - rejected.count())

@@ -1,0 +1,95 @@
+"""Subscribing: rows of `subscriptions`, and how far ingest has noticed them."""
+
+from dataclasses import dataclass
+
+from pipeline.client.delta import append, open_table, query, rows_of
+from pipeline.client.errors import AlreadySubscribed, BadValue
+from schemas import SEGMENTS, SUBSCRIPTIONS
+from state import tick_bits
+
+TYPES = ("exclusive", "failover", "shared", "key_shared")
+STARTS = ("earliest", "latest")
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A line of the registry.
+
+    Attributes:
+        topic: the topic listened to.
+        name: unique within the topic.
+        type: one of `TYPES`.
+        start: `earliest` (what the log holds already, too) or `latest` (what comes from now on).
+        tick_ms: precision in ms: a message comes up to so much late for it, never early.
+
+    Raises:
+        BadValue: an empty name, an unknown type or start.
+        OutOfRange: the tick is not in 1..2^41.
+    """
+
+    topic: str
+    name: str
+    type: str = "shared"
+    start: str = "latest"
+    tick_ms: int = 1_000
+
+    def __post_init__(self) -> None:
+        """Refuse what no stage could work with."""
+        for field in ("topic", "name"):
+            if not getattr(self, field).strip():
+                raise BadValue(field, getattr(self, field), "a name")
+        for field, allowed in (("type", TYPES), ("start", STARTS)):
+            if getattr(self, field) not in allowed:
+                raise BadValue(field, getattr(self, field), ", ".join(allowed))
+        tick_bits(self.tick_ms)
+
+
+def subscribe(root: str, new: Subscription) -> bool:
+    """Register a subscription; False when it is registered already, just so.
+
+    Two processes that register one name at the same moment may both succeed: look with `subscriptions` afterwards.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        AlreadySubscribed: the name is taken, with other settings.
+    """
+    for each in subscriptions(root):
+        if (each.topic, each.name) == (new.topic, new.name):
+            if each == new:
+                return False
+            raise AlreadySubscribed(
+                new.topic, new.name, f"type {each.type}, start {each.start}, tick {each.tick_ms} ms"
+            )
+    row = {
+        "topic": new.topic,
+        "subscription": new.name,
+        "type": new.type,
+        "start": new.start,
+        "tick_ms": new.tick_ms,
+        "active": True,
+    }
+    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [row]))
+    return True
+
+
+def subscriptions(root: str) -> list[Subscription]:
+    """The active subscriptions, by topic and name."""
+    rows = query(
+        "SELECT topic, subscription, type, start, tick_ms FROM registry WHERE active ORDER BY topic, subscription",
+        registry=open_table(root, SUBSCRIPTIONS),
+    )
+    return [Subscription(*row.values()) for row in rows]
+
+
+def first_ledgers(root: str) -> dict[tuple[str, str], int]:
+    """The first ledger of each subscription that ingest has noticed, by topic and name.
+
+    Reads the marker rows of `segments`, of which the last one about a subscription counts; files without any are
+    passed over by their statistics.
+    """
+    rows = query(
+        "SELECT topic, subscriptions[1]['name'] AS name, first_ledger FROM segments "
+        "WHERE first_ledger IS NOT NULL ORDER BY marker",
+        segments=open_table(root, SEGMENTS),
+    )
+    return {(row["topic"], row["name"]): row["first_ledger"] for row in rows}
