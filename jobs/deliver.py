@@ -1,0 +1,9 @@
+"""spark-submit main: all stages in one session."""
+
+import sys
+
+from jobs.main import run
+from pipeline.run import STAGES
+
+if __name__ == "__main__":
+    sys.exit(run(STAGES))

@@ -1,0 +1,8 @@
+"""spark-submit main: the dispatch stage alone."""
+
+import sys
+
+from jobs.main import run
+
+if __name__ == "__main__":
+    sys.exit(run(["dispatch"]))

@@ -1,0 +1,81 @@
+"""The job as a process of its own, on the wall clock: started, used from outside, asked to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 180
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Path:
+    """A folder for the tables."""
+    return tmp_path / "warehouse"
+
+
+@pytest.fixture
+def job(warehouse: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The job, running all stages; killed if the test leaves it running."""
+    command = [sys.executable, "-m", "jobs.deliver", "--profile", str(ROOT / "conf/local.toml")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own job
+            [*command, "--warehouse", str(warehouse)], cwd=tmp_path, env=environment, stdout=log, stderr=log
+        )
+        yield process
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def until(seen: Callable[[], bool], job: subprocess.Popen[bytes]) -> None:
+    """Wait for the job to get somewhere; it must stay alive meanwhile."""
+    end = time.monotonic() + PATIENCE_S
+    while not seen():
+        assert job.poll() is None, f"the job ended with {job.returncode}"
+        assert time.monotonic() < end, f"not within {PATIENCE_S} s"
+        time.sleep(0.2)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """A table's rows; none before it exists."""
+    if not (folder / "_delta_log").exists():
+        return []
+    found: list[dict[str, Any]] = DeltaTable(folder).to_pyarrow_table().to_pylist()
+    return found
+
+
+def test_messages_arrive_on_the_wall_clock_and_a_signal_ends_the_job_well(
+    job: subprocess.Popen[bytes], warehouse: Path
+) -> None:
+    """Sent by delta-rs with delays of seconds: each comes once, none is shown early, and SIGTERM gives exit code 0."""
+    until((warehouse / "_checkpoints/dispatch/offsets").exists, job)
+    who = {"topic": ["t"], "subscription": ["s"], "type": ["shared"], "start": ["earliest"], "tick_ms": [100]}
+    registered = pa.table({**who, "policies": pa.nulls(1, pa.map_(pa.string(), pa.string())), "active": [True]})
+    write_deltalake(warehouse / "subscriptions", registered, mode="append")
+    delays = pa.table({"topic": ["t"] * 10, "deliver_after_ms": [i * 500 for i in range(10)]})
+    sent = delays.append_column("payload", pa.array([b"%d" % i for i in range(10)]))
+    write_deltalake(warehouse / "inbox", sent, mode="append", schema_mode="merge")
+    until(lambda: len(rows(warehouse / "deliveries")) >= 10, job)
+    seen_at = datetime.now(UTC)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(timeout=PATIENCE_S) == 0
+    delivered = rows(warehouse / "deliveries")
+    assert sorted(int(row["payload"]) for row in delivered) == list(range(10))
+    assert all(row["deliver_at"] <= row["due_time"] <= row["released_at"] <= seen_at for row in delivered)
+    published = rows(warehouse / "publications")
+    assert sum(row["count"] for row in published) == 10
+    assert all(row["last_due"] <= row["committed_at"] for row in published)

@@ -1,0 +1,66 @@
+"""One owner per stage: who may start it, and who may not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import rmtree
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from pipeline.errors import ForeignOwner, StageRunning
+from pipeline.run import STAGES, start
+from schemas import DELIVERIES
+from tests.support.stream import World, advance, append, check, message, play, stop, subscribe
+
+T0 = 1_700_000_000_000
+
+
+def test_a_second_process_and_a_new_checkpoint_are_refused(spark: SparkSession, folder: str) -> None:
+    """A stage that runs cannot be started again; one whose tables another checkpoint wrote does not start at all."""
+
+    def second(world: World) -> None:
+        for stage in STAGES:
+            with pytest.raises(StageRunning) as raised:
+                start(spark, world.warehouse, stage, world.options)
+            assert raised.value.stage == stage
+
+    def new_checkpoint(world: World) -> None:
+        for stage in STAGES:
+            rmtree(world.warehouse.checkpoint(stage))
+            with pytest.raises(ForeignOwner) as raised:
+                start(spark, world.warehouse, stage, world.options)
+            assert raised.value.ours is None
+
+    script = [subscribe("t", "s"), append(message("a")), advance(T0), check(second), stop(), check(new_checkpoint)]
+    play(spark, folder, script)
+
+
+def test_a_checkpoint_that_was_set_back_writes_nothing_twice(spark: SparkSession, folder: str) -> None:
+    """With an old offset log a stage would write its batches again under old numbers: it stops instead."""
+
+    def set_back(world: World) -> None:
+        for log in ("offsets", "commits"):
+            entries = sorted(Path(world.warehouse.checkpoint(STAGES[0]), log).glob("[0-9]*"), key=lambda p: int(p.name))
+            for entry in entries[1:]:
+                entry.unlink()
+                entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+        with pytest.raises(StreamingQueryException, match="CheckpointBehind"):
+            world.begin()
+        assert len(world.rows(DELIVERIES)) == 2
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            advance(T0 - 1),
+            append(message("a")),
+            advance(T0),
+            append(message("b")),
+            advance(T0 + 1),
+            stop(),
+            check(set_back),
+        ],
+    )
