@@ -178,6 +178,58 @@ def pending(
         typer.echo(line)
 
 
+@app.command()
+def run(
+    warehouse: Warehouse,
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", exists=True, dir_okay=False, help="A TOML file as in conf/.", show_default="local"),
+    ] = None,
+) -> None:
+    """Run all stages here, on the live clock, until Ctrl-C, SIGTERM or `delayline stop`. Needs Java 17."""
+    from jobs.commands import run as command
+
+    command.run(warehouse, profile or command.PROFILE, _stamped)
+
+
+@app.command()
+def replay(
+    warehouse: Warehouse,
+    source: Annotated[
+        str, typer.Option("--input", metavar="FILE_OR_TABLE", help="Delta table, .parquet, .json or .jsonl.")
+    ],
+    first: Annotated[datetime, options.time("--from", "The first instant")],
+    last: Annotated[datetime, options.time("--to", "The last instant")],
+    step: Annotated[int, options.duration("--step", "From one instant to the next")],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Replay messages under the virtual clock, as fast as it goes. Needs Java 17.
+
+    The input has the columns of the inbox; a row enters when the clock passes its publish_time. Call it again after a
+    crash with the same options, and it goes on where it was.
+    """
+    from jobs.commands import replay as command
+    from jobs.commands.run import PROFILE
+    from pipeline.replay import Course
+
+    course = Course(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
+    command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo)
+
+
+@app.command()
+def stop(warehouse: Warehouse) -> None:
+    """Ask whoever runs on a warehouse to stop between two batches."""
+    from pipeline.service import StopFile
+    from pipeline.tables import Warehouse as Folder
+
+    StopFile(Folder(warehouse)).ask()
+
+
+def _stamped(text: str) -> None:
+    typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}")
+
+
 def main() -> None:
     """The entry point."""
     app(prog_name="delayline")

@@ -1,0 +1,137 @@
+"""`delayline replay`: messages of a file or table, under the virtual clock."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from jobs.commands.run import Counts, StageFailed, counts, tables
+from jobs.commands.spark import session
+from jobs.commands.values import iso
+from pipeline.client.create import create_all
+from pipeline.errors import PipelineError
+from pipeline.profiles import read_profile
+from pipeline.replay import Course, replay
+from pipeline.settings import Settings
+from pipeline.tables import Warehouse
+from schemas import INBOX
+
+FORMS = "a Delta table (a folder with _delta_log), Parquet (.parquet), or JSON lines (.json, .jsonl; payload as text)"
+
+
+class BadInput(PipelineError):
+    """The input of a replay cannot be read as rows of the inbox. Correct it, or convert it."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        """Name what is wrong, its value and what is allowed."""
+        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command line says."""
+
+    root: str
+    source: str
+    course: Course
+    profile: Path
+    as_json: bool
+
+
+def run(told: Told, echo: Callable[[str], None]) -> None:
+    """Replay, with a progress bar on stderr when that is a terminal.
+
+    Raises:
+        BadInput: the input is of another form, or has columns that the inbox lacks.
+        StageFailed: a stage ended with an error; the same command goes on where it was.
+    """
+    form_of(told.source)
+    create_all(told.root)
+    profile = read_profile(told.profile)
+    start = time.monotonic()
+    with session("delayline replay", profile.machine) as spark:
+        replay_with_bar(spark, told.root, read(spark, told.source), told.course, profile.options.settings)
+    done, took = counts(tables(told.root)), time.monotonic() - start
+    echo(as_json(done, told.course, took) if told.as_json else f"{done}  in {took:.0f} s")
+
+
+def replay_with_bar(
+    spark: SparkSession, root: str, messages: DataFrame, course: Course, settings: Settings | None = None
+) -> None:
+    """Replay messages over a course, showing the instant that was reached.
+
+    Raises:
+        StageFailed: a stage ended with an error.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+        task = bar.add_task(iso(course.first)[:16], total=len(course))
+        try:
+            replay(
+                spark, Warehouse(root), messages, course, settings=settings,
+                on_instant=lambda instant: bar.update(task, advance=1, description=iso(instant)[:16]),
+            )  # fmt: skip
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise StageFailed(str(error)) from error
+
+
+def read(spark: SparkSession, source: str) -> DataFrame:
+    """Rows of the inbox from a file or table; columns that it lacks are NULL.
+
+    Raises:
+        BadInput: it has columns that the inbox lacks, or no topic; or it is of another form.
+    """
+    frame = _READERS[form_of(source)](spark, source)
+    known = INBOX.schema.names
+    for name in frame.columns:
+        if name not in known:
+            raise BadInput("column", name, ", ".join(known))
+    if "topic" not in frame.columns:
+        raise BadInput("columns", ", ".join(frame.columns), "topic among them")
+    empty = spark.createDataFrame([], INBOX.schema)
+    whole = empty.unionByName(frame, allowMissingColumns=True)
+    return whole.select(*(whole[field.name].cast(field.dataType) for field in INBOX.schema.fields))
+
+
+def form_of(source: str) -> str:
+    """The form of an input: delta, parquet or json.
+
+    Raises:
+        BadInput: another one, or nothing there.
+    """
+    path = Path(source)
+    if path.joinpath("_delta_log").is_dir():
+        return "delta"
+    form = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(path.suffix)
+    if form is None or not path.exists():
+        raise BadInput("input", source, FORMS)
+    return form
+
+
+def _json(spark: SparkSession, source: str) -> DataFrame:
+    """With the names that the file holds, so that a misspelt one is seen, and the types that the inbox has."""
+    names = spark.read.json(source).columns
+    known = {field.name: field for field in INBOX.schema.fields} | {"payload": StructField("payload", StringType())}
+    fields = [known.get(name, StructField(name, StringType())) for name in names]
+    return spark.read.schema(StructType(fields)).option("mode", "FAILFAST").json(source)
+
+
+_READERS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
+    "delta": lambda spark, source: spark.read.format("delta").load(source),
+    "parquet": lambda spark, source: spark.read.parquet(source),
+    "json": _json,
+}
+
+
+def as_json(done: Counts, course: Course, took: float) -> str:
+    """The end of a replay for scripts."""
+    return json.dumps({**asdict(done), "instants": len(course), "seconds": round(took, 1)})

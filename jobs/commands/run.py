@@ -1,0 +1,115 @@
+"""`delayline run`: all stages on the live clock, in one process, until somebody stops them."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from jobs.commands.spark import session
+from pipeline.client.create import create_all
+from pipeline.client.delta import open_table
+from pipeline.errors import PipelineError
+from pipeline.profiles import read_profile
+from pipeline.run import start_all
+from pipeline.service import StopFile, serve, stop_signals
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
+
+PROFILE = Path(__file__).resolve().parents[2] / "conf" / "local.toml"
+_EVERY_S, _QUIET_LOOKS = 5.0, 12
+"""A line every few seconds while something moves, and one a minute while nothing does."""
+
+
+class StageFailed(PipelineError):
+    """A stage ended with an error; all were stopped. Its last line is the reason. A restart goes on where it was."""
+
+    def __init__(self, reason: str) -> None:
+        """Keep the reason, of which the stack traces of two languages are left out."""
+        lines = [line.strip() for line in reason.splitlines() if line.strip()]
+        causes = [line for line in lines[1:] if _names_an_error(line)]
+        super().__init__(" ... ".join([*lines[:1], *causes[-1:]]))
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Rows of four tables, from their statistics."""
+
+    sent: int
+    accepted: int
+    rejected: int
+    delivered: int
+
+    def __str__(self) -> str:
+        """For people."""
+        return (
+            f"sent {self.sent:,}  accepted {self.accepted:,}  rejected {self.rejected:,}  delivered {self.delivered:,}"
+        )
+
+
+def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
+    """Run all stages until SIGTERM, SIGINT or a stop file asks for the end; they end between two batches.
+
+    Raises:
+        BadSetting: the profile holds an unknown key, or a value outside its range.
+        NoJava, NoSession: Spark did not start.
+        StageRunning, ForeignOwner: another process runs a stage, or another checkpoint wrote its tables.
+        StageFailed: a stage ended with an error.
+    """
+    told = read_profile(profile)
+    create_all(root)
+    echo("Starting Spark")
+    with session("delayline run", told.machine) as spark, stop_signals() as asked:
+        stop_file = StopFile(Warehouse(root))
+        stop_file.forget()
+        running = start_all(spark, Warehouse(root), told.options)
+        echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
+        with _reporting(root, echo):
+            reason = serve(running, asked, stop_file)
+    if reason is not None:
+        raise StageFailed(reason)
+    echo(f"Stopped  {counts(tables(root))}")
+
+
+def tables(root: str) -> list[DeltaTable]:
+    """The tables that are counted."""
+    return [open_table(root, table) for table in (INBOX, MESSAGES, REJECTED_INGEST, DELIVERIES)]
+
+
+def counts(opened: list[DeltaTable]) -> Counts:
+    """Count rows by the statistics of the logs, of which only what is new is read."""
+    for table in opened:
+        table.update_incremental()
+    return Counts(*(table.count() for table in opened))
+
+
+@contextmanager
+def _reporting(root: str, echo: Callable[[str], None]) -> Iterator[None]:
+    """Print how far things are, from a thread, until the block ends."""
+    ended = threading.Event()
+    reporter = threading.Thread(target=_report, args=(root, echo, ended), daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        reporter.join()
+
+
+def _report(root: str, echo: Callable[[str], None], ended: threading.Event) -> None:
+    opened, last, quiet = tables(root), None, 0
+    while not ended.wait(_EVERY_S):
+        now = counts(opened)
+        quiet += 1
+        if now != last or quiet >= _QUIET_LOOKS:
+            echo(str(now))
+            last, quiet = now, 0
+
+
+def _names_an_error(line: str) -> bool:
+    """Whether a line of a stack trace is the one that names the error: `package.Type: text`, or just `Type: text`."""
+    kind, colon, _ = line.partition(": ")
+    return bool(colon) and " " not in kind and kind[:1].isalpha() and kind.rpartition(".")[2][:1].isupper()

@@ -1,0 +1,61 @@
+"""The Spark session of a command: Java looked for first, Spark's own talk kept in a file."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from jobs.commands.java import need_java
+from pipeline.errors import PipelineError
+from pipeline.profiles import Machine
+from pipeline.session import local_session
+
+
+class NoSession(PipelineError):
+    """Spark did not start. Its own words are in the log; often memory, a proxy, or no way to Maven Central."""
+
+    def __init__(self, log: Path, error: Exception) -> None:
+        """Name the log and the error that Python saw."""
+        super().__init__(f"Spark did not start ({type(error).__name__}); its log is {log}")
+        self.log, self.error = log, error
+
+
+@contextmanager
+def session(app: str, machine: Machine) -> Iterator[SparkSession]:
+    """A local session, stopped at the end. What the JVM writes goes to a file in the folder for temporary files.
+
+    Raises:
+        NoJava: there is no suitable Java.
+        NoSession: Spark did not start.
+    """
+    need_java()
+    log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
+    try:
+        with _stderr_to(log):
+            spark = local_session(app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+    except Exception as error:
+        raise NoSession(log, error) from error
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Point file descriptor 2 to a file: a process started meanwhile keeps it, ours comes back."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
