@@ -109,15 +109,14 @@ def decode_block(block: Block, ledgers: LedgerTable, last_key: int | None = None
 
 def _check(rows: Rows, next_key: int, block: Block, ledgers: LedgerTable) -> None:
     """Whatever the bytes were, what leaves here is ordered, in range, and what the directory promised."""
-    whole = len(rows) == block.rows and int(rows.lengths.sum()) == block.count and int(rows.keys[-1]) == block.last_key
+    whole = len(rows) == block.rows and int(rows.lengths.sum()) == block.count
     if not whole and next_key > block.last_key:
-        raise CorruptBytes("block", "rows, count or last key differ from the directory")
+        raise CorruptBytes("block", "rows or count differ from the directory")
     ends = rows.positions + rows.lengths
-    steps = rows.keys[1:] - rows.keys[:-1]
-    overlap = (steps == 0) & (rows.positions[1:] < ends[:-1])
-    ordered = not overlap.any() and int(rows.keys[0]) == block.first_key and not (steps < 0).any()
-    inside = int(rows.positions.min()) >= 0 and int(ends.max()) <= ledgers.size
-    if not (ordered and inside and int(rows.lengths.min()) > 0 and int(rows.lengths.max()) <= ledgers.size):
+    overlap = (rows.keys[1:] == rows.keys[:-1]) & (rows.positions[1:] < ends[:-1])
+    # Positions are sums that may go round 2^64: each has to lie in the table by itself, not only its end.
+    inside = int(rows.positions.min()) >= 0 and int(rows.positions.max()) < ledgers.size > int(ends.max())
+    if overlap.any() or not (inside and 0 < int(rows.lengths.min()) <= int(rows.lengths.max()) < ledgers.size):
         raise CorruptBytes("block", "rows are out of order or leave the ledger table")
 
 
@@ -149,7 +148,7 @@ def _pack_columns(rows: Rows) -> bytes:
 
 def _read_columns(reader: Reader, block: Block, _ledgers: LedgerTable, last_key: int) -> tuple[Rows, int]:
     steps = reader.column(block.rows)
-    keys, rows, next_key = _cut(np.cumsum(steps) + block.first_key, last_key)
+    keys, rows, next_key = _cut(steps, block, last_key)
     opening_rows = 1 + int(np.count_nonzero(steps[1:]))
     opens = steps[:rows] != 0
     opens[0] = True
@@ -159,6 +158,8 @@ def _read_columns(reader: Reader, block: Block, _ledgers: LedgerTable, last_key:
     gaps[~opens] = reader.column(block.rows - opening_rows, rows - len(heads))
     is_relative = reader.byte()
     opening = reader.column(opening_rows, len(heads))
+    if is_relative > 1:
+        raise CorruptBytes("block", f"openings of kind {is_relative}")
     if is_relative:
         gaps[heads] = (opening >> 1) ^ -(opening & 1)
         positions = np.cumsum(gaps + lengths) - lengths
@@ -169,8 +170,12 @@ def _read_columns(reader: Reader, block: Block, _ledgers: LedgerTable, last_key:
     return Rows(keys, positions, lengths), next_key
 
 
-def _cut(keys: IntArray, last_key: int) -> tuple[IntArray, int, int]:
+def _cut(steps: IntArray, block: Block, last_key: int) -> tuple[IntArray, int, int]:
     """The keys up to `last_key` (at least the first), how many they are, and the key that follows."""
+    keys = np.cumsum(steps) + block.first_key
+    # Steps are not negative, but their sum may go round 2^64: it did not where no key leaves the block's range.
+    if int(steps[0]) or int(keys.min()) < block.first_key or not int(keys.max()) == int(keys[-1]) == block.last_key:
+        raise CorruptBytes("block", "keys differ from the directory")
     if int(keys[-1]) <= last_key:
         return keys, len(keys), int(keys[-1]) + 1
     size = max(1, int(np.searchsorted(keys, last_key, side="right")))
@@ -223,7 +228,7 @@ def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: 
     cells, blob_size = reader.varint(block.rows), reader.varint(MAX_BITMAP_BYTES)
     if cells == 0 or block.count > MAX_BITMAP_COUNT:
         raise CorruptBytes("block", f"{cells} cells with {block.count} messages in bitmaps")
-    keys, kept, next_key = _cut(np.cumsum(reader.column(cells)) + block.first_key, last_key)
+    keys, kept, next_key = _cut(reader.column(cells), block, last_key)
     ledger, sizes = reader.column(cells, kept), reader.column(cells)
     blob = decompress(reader.rest(), blob_size, "block")
     if int(ledger.max()) >= len(ledgers.ids) or int(sizes.max()) > blob_size or int(sizes.sum()) != blob_size:
@@ -233,6 +238,11 @@ def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: 
     counts = np.asarray([len(b) for b in bitmaps], dtype=np.int64)
     if int(counts.sum()) > block.count or int(counts.min()) == 0:
         raise CorruptBytes("block", "bitmaps hold another number of messages than the directory says")
+    if ((np.diff(keys) == 0) & (np.diff(ledger) <= 0)).any():
+        raise CorruptBytes("block", "cells are out of order")
+    lows, highs = np.asarray([b.min() for b in bitmaps]), np.asarray([b.max() for b in bitmaps])
+    if ((lows < ledgers.firsts[ledger]) | (highs > (ledgers.firsts + ledgers.spans)[ledger])).any():
+        raise CorruptBytes("block", "entries outside the range of their ledger")
     entries = np.concatenate([np.frombuffer(b.to_array(), dtype=np.uint32) for b in bitmaps]).astype(np.int64)
     shifts = (ledgers.bases[:-1] - ledgers.firsts)[ledger]
     return join_rows(np.repeat(keys, counts), entries + np.repeat(shifts, counts)), next_key
@@ -240,9 +250,12 @@ def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: 
 
 def _read_bitmap(data: bytes) -> BitMap:
     try:
-        return BitMap.deserialize(data)
-    except ValueError as error:
+        bitmap = BitMap.deserialize(data)
+    except (ValueError, IndexError) as error:  # IndexError: no bytes at all
         raise CorruptBytes("block", "a roaring bitmap cannot be read") from error
+    if bitmap.serialize() != data:
+        raise CorruptBytes("block", "a roaring bitmap with other cardinalities, offsets or bytes than its content has")
+    return bitmap
 
 
 def join_rows(keys: IntArray, positions: IntArray) -> Rows:

@@ -11,6 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from sys import getsizeof
 
 import numpy as np
@@ -43,8 +44,8 @@ class ChunkInfo:
         bits: the buckets are `2^bits` ms wide.
         strict: keys are rounded up (never early), not down.
         count: messages in it.
-        first_due: earliest bucket key, ms UTC.
-        last_due: latest bucket key, ms UTC.
+        first_due: earliest bucket key, ms UTC; None in an empty chunk.
+        last_due: latest bucket key, ms UTC; None in an empty chunk.
         ledger_ids: the ledgers it was made from, ascending.
         first_entries: lowest entry of each ledger.
         last_entries: highest entry of each ledger.
@@ -54,8 +55,8 @@ class ChunkInfo:
     bits: int
     strict: bool
     count: int
-    first_due: int
-    last_due: int
+    first_due: int | None
+    last_due: int | None
     ledger_ids: tuple[int, ...]
     first_entries: tuple[int, ...]
     last_entries: tuple[int, ...]
@@ -72,7 +73,7 @@ class Chunk:
         table: the packed ledger table; live it is several times as large, and mostly only its range is asked for.
         low: lowest (ledger id, entry id) in the table.
         high: highest (ledger id, entry id) in the table.
-        blocks: what is left, ordered; never empty.
+        blocks: what is left, ordered; none in an empty chunk, which an index does not hold.
         skip: messages of the first block that are gone.
         first_key: key of the first message that is left, in widths.
         count: messages that are left.
@@ -87,6 +88,11 @@ class Chunk:
     skip: int
     first_key: int
     count: int
+
+    @classmethod
+    def empty(cls, bits: int, *, strict: bool) -> Chunk:
+        """A chunk without messages."""
+        return cls(bits, strict, b"", (0, 0), (0, 0), (), 0, 0, 0)
 
     @property
     def first_due(self) -> int:
@@ -105,8 +111,15 @@ class Chunk:
         return objects + getsizeof(self.table) + getsizeof(self.blocks) + getsizeof(self) + _SCALAR_BYTES
 
     def ledgers(self) -> LedgerTable:
-        """The ledger table, unpacked. O(ledgers)."""
-        return LedgerTable.unpack(self.table)
+        """The ledger table, unpacked. O(ledgers).
+
+        Raises:
+            CorruptBytes: it is none, or not the one that the header speaks of.
+        """
+        ledgers = LedgerTable.unpack(self.table)
+        if ledgers.bounds != (self.low, self.high):
+            raise CorruptBytes("ledger table", "lowest or highest position differs from the header")
+        return ledgers
 
     def shares_positions(self, other: Chunk) -> bool:
         """True when a position may be in both, judged by ledger and entry ranges. O(ledgers), mostly O(1)."""
@@ -127,7 +140,7 @@ class Chunk:
     def decode(self, block: Block, skip: int, ledgers: LedgerTable, last_key: int | None = None) -> tuple[Runs, int]:
         """The runs of a block less its first `skip` messages, up to `last_key`, and the key after them. O(rows)."""
         rows, next_key = decode_block(block, ledgers, last_key)
-        ledger_ids, first_entries = ledgers.resolve(rows.positions)
+        ledger_ids, first_entries = ledgers.resolve(rows.positions, rows.lengths)
         runs = Runs(rows.keys << self.bits, ledger_ids, first_entries, first_entries + rows.lengths - 1)
         return (runs.split(skip)[1] if skip else runs), next_key
 
@@ -136,7 +149,9 @@ class Chunk:
         low, high = first_due >> self.bits, last_due >> self.bits
         ledgers = self.ledgers()
         meeting = [(b, skip) for b, skip in self.pending() if b.first_key <= high and low <= b.last_key]
-        return Runs.concat([self.decode(block, skip, ledgers)[0] for block, skip in meeting])
+        parts = [self.decode(block, skip, ledgers)[0] for block, skip in meeting]
+        _check_seams(parts)
+        return Runs.concat(parts)
 
     def prefix(self, horizon: int, limit: int | None = None) -> Prefix:
         """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded)."""
@@ -148,8 +163,11 @@ class Chunk:
             if missing <= 0 or block.first_key << self.bits > horizon:
                 break
             runs, next_key = self.decode(block, skip, ledgers, horizon >> self.bits)
+            if not parts and (len(runs) == 0 or int(runs.due[0]) != self.first_due):
+                raise CorruptBytes("chunk header", "first_key is not the key of the first message")
             parts.append(runs)
             missing -= block.count - skip
+        _check_seams(parts)
         return Prefix(self, tuple(parts), next_key)
 
     def check_invariants(self) -> None:
@@ -168,6 +186,8 @@ class Chunk:
     def to_bytes(self) -> bytes:
         """The chunk as bytes (`docs/format.md`, Chunk). O(bytes)."""
         blocks = self.blocks
+        if not blocks:
+            return _HEAD.pack(VERSION, _MAGIC, self.strict, self.bits, 0, _checksum(self.strict, self.bits, b""))
         scalars = (len(blocks), self.skip, self.first_key, *self.low, *self.high)
         before = [0, *(block.last_key for block in blocks)]
         directory = [_directory_entry(block, last) for block, last in zip(blocks, before, strict=False)]
@@ -190,6 +210,9 @@ class Chunk:
         header = Reader(reader.take(length), "chunk header")
         if checksum != _checksum(strict, bits, header.data) or strict > 1 or bits > MAX_BITS:
             raise CorruptBytes("chunk header", "checksum or settings do not fit")
+        if length == 0:
+            reader.end()
+            return cls.empty(bits, strict=bool(strict))
         size, skip, first_key = header.varint(len(data)), header.varint(_MAX_COUNT), header.varint(_LATEST)
         low = header.varint(MAX_LEDGER), header.varint(MAX_ENTRY)
         high = header.varint(MAX_LEDGER), header.varint(MAX_ENTRY)
@@ -198,6 +221,8 @@ class Chunk:
         reader.end()
         if not (blocks and skip < blocks[0].count and blocks[0].first_key <= first_key <= blocks[0].last_key):
             raise CorruptBytes("chunk header", "the first block does not hold what is left of it")
+        if blocks[-1].last_key << bits >= MAX_TIME + (1 << MAX_BITS):
+            raise CorruptBytes("chunk header", "keys after the year 9999")
         count = sum(b.count for b in blocks) - skip
         return cls(bits, bool(strict), table, low, high, blocks, skip, first_key, count)
 
@@ -236,6 +261,13 @@ class Prefix:
         if not blocks:
             return None
         return replace(chunk, blocks=blocks, skip=0, first_key=blocks[0].first_key, count=chunk.count - taken)
+
+
+def _check_seams(parts: list[Runs]) -> None:
+    """Where two blocks meet inside a key, the second goes on behind the first. O(blocks)."""
+    for a, b in pairwise(part for part in parts if len(part)):
+        if (a.due[-1], a.ledger_ids[-1], a.last_entries[-1]) >= (b.due[0], b.ledger_ids[0], b.first_entries[0]):
+            raise CorruptBytes("chunk", "blocks are out of order")
 
 
 def _checksum(strict: int, bits: int, body: bytes) -> int:
@@ -321,7 +353,7 @@ def encode_chunk(
         strict: round up (never early) or down.
 
     Returns:
-        The bytes of one chunk; of none (`b""`) when n is 0. A position that comes twice in a bucket counts once.
+        The bytes of one chunk, an empty one when n is 0. A position that comes twice in a bucket counts once.
 
     Raises:
         InvalidArgument: arrays that are not integers or not of one length.
@@ -330,7 +362,7 @@ def encode_chunk(
     rule = DueRule(tick_ms, strict)
     ledgers, entries, times = check_arrays(ledger_ids, entry_ids, deliver_ats)
     if len(times) == 0:
-        return b""
+        return Chunk.empty(rule.bits, strict=strict).to_bytes()
     return chunk_of_arrays(ledgers, entries, rule.key(times) >> rule.bits, rule.bits, strict=strict).to_bytes()
 
 
@@ -341,6 +373,8 @@ def describe_chunk(data: bytes) -> ChunkInfo:
         CorruptBytes: truncated, altered, foreign, or of an unknown version.
     """
     chunk = Chunk.from_bytes(data)
+    if not chunk.blocks:
+        return ChunkInfo(chunk.bits, chunk.strict, 0, None, None, (), (), (), len(data))
     table = chunk.ledgers()
     return ChunkInfo(
         bits=chunk.bits,

@@ -110,8 +110,8 @@ class Reader:
         """The next column of `size` values, or its `first` ones; allocates no more than 16 bytes a value."""
         kept = size if first is None else first
         width = self.byte()
-        if width > 8:
-            raise CorruptBytes(self.part, f"column of {width} planes")
+        if width > 8 or (width and not size):
+            raise CorruptBytes(self.part, f"column of {size} values in {width} planes")
         planes = np.zeros((kept, 8), dtype=np.uint8)
         for i in range(width):
             self._plane(planes, i, size)

@@ -106,13 +106,13 @@ class TimeBucketIndex:
             CorruptBytes: `data` is not a whole chunk; nothing was added.
             IncompatibleChunk: it was rounded the other way, or, in a tolerant index, at another tick.
         """
-        if not data:
-            return 0
         chunk = Chunk.from_bytes(data)
         if chunk.strict != self.rule.strict:
             raise IncompatibleChunk("strict", chunk.strict, self.rule.strict)
         if not chunk.strict and chunk.bits != self.rule.bits:
             raise IncompatibleChunk("bits", chunk.bits, self.rule.bits)
+        if chunk.count == 0:
+            return 0
         self.seal()
         return self._append(chunk)
 
@@ -184,7 +184,7 @@ class TimeBucketIndex:
         small = sum(len(chunk.blocks) == 1 for chunk in chunks)
         if small > min(_MAX_SMALL, self.max_chunks):
             chunks = self._merged(chunks, small)
-        if len(chunks) > self.max_chunks:
+        while len(chunks) > self.max_chunks:
             chunks = self._merged(chunks, max(2, (self.max_chunks + 1) // 2 + 1))
         self._chunks = chunks
 
@@ -339,6 +339,7 @@ class TimeBucketIndex:
         body.end()
         index._chunks = [Chunk.from_bytes(reader.take(size)) for size in sizes]
         reader.end()
+        index._check_settings()
         return index
 
     def check_invariants(self) -> None:
@@ -347,17 +348,23 @@ class TimeBucketIndex:
         Raises:
             CorruptBytes: a chunk is not what its directory says, or a position is held twice in a bucket.
         """
+        self._check_settings()
+        if len(self._chunks) > self.max_chunks:
+            raise CorruptBytes("index", f"{len(self._chunks)} chunks where {self.max_chunks} are allowed")
         for chunk in self._chunks:
             chunk.check_invariants()
-            if chunk.strict != self.rule.strict or not (chunk.strict or chunk.bits == self.rule.bits):
-                raise CorruptBytes("index", "a chunk follows another due rule")
         runs = Runs.concat([self._read(chunk) for chunk in self._chunks]).sorted()
         if runs.overlap() or runs.messages + len(self._open) != len(self):
             raise CorruptBytes("index", "a position is pending twice in one bucket, or the count is off")
         if min((key for key, _, _ in self._open), default=_NEVER) != self._open_first:
             raise CorruptBytes("index", "the earliest of the open messages is off")
-        if len(self._chunks) > self.max_chunks:
-            raise CorruptBytes("index", f"{len(self._chunks)} chunks where {self.max_chunks} are allowed")
+
+    def _check_settings(self) -> None:
+        for chunk in self._chunks:
+            if chunk.strict != self.rule.strict or not (chunk.strict or chunk.bits == self.rule.bits):
+                raise CorruptBytes("index", "a chunk follows another due rule")
+            if not chunk.blocks:
+                raise CorruptBytes("index", "a chunk is empty")
 
 
 def _checksum(strict: int, body: bytes) -> int:

@@ -85,11 +85,19 @@ class LedgerTable:
         rows += positions >= self.bases[rows + 1]
         return rows
 
-    def resolve(self, positions: IntArray) -> tuple[IntArray, IntArray]:
-        """Ledger id and entry id of each position, shape (n,) both."""
+    def resolve(self, positions: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
+        """Ledger id and first entry id of runs that lie on the line, shape (n,) both.
+
+        Raises:
+            CorruptBytes: a run leaves its ledger.
+        """
         if len(self.ids) == 1:
+            if int((positions + lengths).max()) >= self.size:
+                raise CorruptBytes("block", "a row leaves its ledger")
             return np.full(len(positions), self.ids[0]), positions + self.firsts[0]
         rows = self.index_of(positions)
+        if (positions + lengths >= self.bases[rows + 1]).any():
+            raise CorruptBytes("block", "a row leaves its ledger")
         return self.ids[rows], positions + (self.firsts - self.bases[:-1])[rows]
 
     def holds(self, ledger_id: int, entry_id: int) -> bool:

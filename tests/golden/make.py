@@ -58,7 +58,7 @@ class Shape:
 
     def encode(self) -> bytes:
         """The bytes of the chunk."""
-        ledgers, entries, times = zip(*self.messages, strict=True)
+        ledgers, entries, times = ([message[i] for message in self.messages] for i in range(3))
         return encode_chunk(ledgers, entries, times, self.tick_ms, self.strict)
 
 
@@ -90,6 +90,7 @@ def chunks() -> dict[str, Shape]:
     rng = random.Random(1)  # noqa: S311 - test data, the same on each machine
     mixed = two_delays(rng, range(16_600), START) + scattered(rng, 500, 5, START + 86_400_000)
     return {
+        "empty_chunk": Shape([]),
         "one_message": Shape([(5, 7, START + 123)]),
         "sequential": Shape([(3, 1_000 + i, START + i) for i in range(20_000)], 1_024),
         "scattered": Shape(scattered(rng, 600, 1, START)),

@@ -258,6 +258,9 @@ def read_chunk(data: bytes) -> Chunk:
     body = cursor.take(length)
     need(zlib.crc32(bytes((VERSION, strict, bits)) + body) == checksum, "checksum of the header")
     need(strict <= 1 and bits <= 41, "rounding")
+    if length == 0:
+        cursor.end()
+        return Chunk(bool(strict), bits, 0, [], Ledgers([], []), [])
     header = Cursor(body)
     number, skip, first_key = header.varint(), header.varint(), header.varint()
     need(1 <= number <= len(data), "number of blocks")
@@ -272,7 +275,7 @@ def read_chunk(data: bytes) -> Chunk:
     need(all(a[0] < b[0] or a[1] + a[2] <= b[1] for a, b in pairwise(rows)), "order of rows")
     for _, position, length in rows:
         ledgers.find(position, length)  # the rows that are taken out too
-    need(rows[-1][0] << bits < LATEST + 2**bits, "key after the year 9999")
+    need(rows[-1][0] << bits < LATEST + 2**41, "key after the year 9999")
     left = list(without(rows, skip))
     need(left[0][0] == first_key, "first key")
     runs = [(key << bits, *ledgers.find(position, length)) for key, position, length in left]
@@ -335,6 +338,7 @@ def read_index(data: bytes) -> Index:
     bits = tick.bit_length() - 1
     need(all(chunk.strict == bool(strict) for chunk in chunks), "rounding of a chunk")
     need(bool(strict) or all(chunk.bits == bits for chunk in chunks), "bits of a tolerant chunk")
+    need(all(chunk.blocks for chunk in chunks), "an empty chunk in an index")
     width = 2**bits
     runs = [(-(-due // width) * width, *rest) for chunk in chunks for due, *rest in chunk.runs]
     return Index(bool(strict), tick, max_chunks, chunks, joined(runs))

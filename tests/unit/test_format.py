@@ -94,7 +94,7 @@ def test_a_golden_chunk_is_described_without_being_decoded(golden: Golden) -> No
     """Parked segments are chosen by this description alone."""
     info, chunk = describe_chunk(golden.data), read_chunk(golden.data)
     due = [run[0] for run in golden.runs]
-    assert (info.count, info.first_due, info.last_due) == (golden.count, min(due), max(due))
+    assert (info.count, info.first_due, info.last_due) == (golden.count, min(due, default=None), max(due, default=None))
     assert (info.strict, info.bits, info.nbytes) == (chunk.strict, chunk.bits, len(golden.data))
     rows = zip(info.ledger_ids, info.first_entries, info.last_entries, strict=True)
     assert list(rows) == chunk.ledgers.rows
