@@ -75,6 +75,18 @@ def test_within_a_bucket_the_exact_time_does_not_matter(make_index: MakeIndex) -
     assert triples(index.pop_due(1024)) == [(1024, 1, 1), (1024, 1, 2), (1024, 1, 3)]
 
 
+@pytest.mark.parametrize("last_due", [10, 11, 12, 13])
+def test_chunks_merge_in_order_where_due_ledger_and_entry_fill_one_sort_key(
+    make_index: MakeIndex, last_due: int
+) -> None:
+    """Ledgers of 32 bits and entries of 31 leave no bit for time: with one time they fit 63, with more they do not."""
+    index = make_index(1)
+    index.add([0, 2**31], [LAST_ENTRY, 0], [last_due, last_due])
+    index.add([2**31, 0], [LAST_ENTRY, 0], [10, 10])
+    late = [(last_due, 0, LAST_ENTRY), (last_due, 2**31, 0)]
+    assert triples(index.pop_due(20)) == sorted([*late, (10, 0, 0), (10, 2**31, LAST_ENTRY)])
+
+
 def test_runs_are_joined_across_chunks(make_index: MakeIndex) -> None:
     """Entries that came by three doors and touch are one run; another ledger or bucket breaks it."""
     index = make_index(1)
@@ -480,7 +492,6 @@ def test_an_index_of_few_chunks_keeps_every_batch(make_index: MakeIndex, small_b
     assert len(popped) == 200
 
 
-@pytest.mark.xfail(reason="_place merges a fixed number of chunks, and a limited pop can bring several at once")
 def test_a_limited_pop_of_finer_chunks_keeps_the_limit_of_chunks(small_blocks: int) -> None:
     """Each finer chunk is cut in two by a limited pop; the limit holds all the same."""
     assert small_blocks == 4
@@ -606,6 +617,13 @@ def test_a_position_in_two_finer_buckets_of_one_coarser_bucket_counts_once(make_
     assert not index.add_one(1, 5, 20_000)
     assert index.add([1, 1], [5, 5], [32_768, 32_769]) == 1
     assert triples(index.pop_due(FOREVER)) == [(32_768, 1, 5), (32_768, 1, 6), (32_768, 1, 7), (65_536, 1, 5)]
+
+
+def test_runs_that_share_their_last_and_first_entry_in_one_coarser_bucket_count_it_once(make_index: MakeIndex) -> None:
+    """Entries 0 to 5 due at 1 s and 5 to 9 due at 2 s are ten messages of the reader's bucket."""
+    index = make_index(60_000)
+    assert index.append_chunk(encode_chunk(*batch(1, [*range(6), *range(5, 10)], [1_000] * 6 + [2_000] * 5))) == 10
+    assert quads(index.pop_due_runs(32_768)) == [(32_768, 1, 0, 9)]
 
 
 def test_a_chunk_of_a_coarser_tick_keeps_its_own_times(make_index: MakeIndex) -> None:
@@ -946,14 +964,28 @@ def test_a_run_that_ends_at_the_last_entry_is_joined_and_split(make_index: MakeI
 
 
 def test_adding_nothing_is_allowed_by_every_door(make_index: MakeIndex) -> None:
-    """Empty lists, empty arrays of any type and the chunk of nothing add nothing."""
+    """Empty lists, empty arrays of any type and the empty chunk add nothing."""
     index = make_index()
-    assert encode_chunk([], [], []) == b""
-    assert index.append_chunk(b"") == index.add([], [], []) == 0
+    assert index.append_chunk(encode_chunk([], [], [])) == index.add([], [], []) == 0
     assert index.add(np.empty(0), np.empty(0, dtype=np.uint8), ()) == 0
     assert (len(index), index.chunks, index.next_due, index.counts(1)) == (0, 0, None, {})
     with pytest.raises(InvalidArgument):
         index.add(np.empty((0, 2)), [], [])
+
+
+def test_an_empty_chunk_says_that_it_is_empty(make_index: MakeIndex) -> None:
+    """It has bytes and a due rule as any other, so one that does not fit is refused, and so are no bytes at all."""
+    data = encode_chunk([], [], [], 60_000, strict=False)
+    info = describe_chunk(data)
+    assert (info.bits, info.strict, info.count, info.nbytes) == (15, False, 0, len(data))
+    assert (info.first_due, info.last_due) == (None, None)
+    assert (info.ledger_ids, info.first_entries, info.last_entries) == ((), (), ())
+    with pytest.raises(IncompatibleChunk):
+        make_index(60_000).append_chunk(data)
+    with pytest.raises(IncompatibleChunk):
+        make_index(1_000, strict=False).append_chunk(data)
+    with pytest.raises(CorruptBytes):
+        make_index().append_chunk(b"")
 
 
 def test_clear_forgets_everything(make_index: MakeIndex) -> None:
