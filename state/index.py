@@ -208,7 +208,7 @@ class TimeBucketIndex:
             OutOfRange: a negative `limit`.
         """
         if limit is not None:
-            check_range("limit", limit, 0, _NEVER)
+            check_range("limit", limit, 0, MAX_LEDGER)
         return self._pop(now, limit).expanded()
 
     def pop_due_runs(self, now: int) -> Runs:

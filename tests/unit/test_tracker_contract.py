@@ -422,10 +422,6 @@ def test_a_tick_outside_its_range_is_refused_with_field_value_and_range(
     assert (error.field, error.value, error.low, error.high) == ("tick_ms", tick, 1, 2**41)
 
 
-REFUSED = pytest.mark.xfail(raises=OutOfRange, reason="pop_due takes limits up to 2^48.8, the tracker up to 2^62")
-
-
-@pytest.mark.parametrize("make_tracker", [HeapTracker, pytest.param(TimeBucketTracker, marks=REFUSED)], indirect=True)
 def test_the_largest_maximum_means_all(make_tracker: MakeTracker) -> None:
     """A maximum of 2^62 takes everything that is due."""
     tracker = five_at_ten_to_fifty(make_tracker)
