@@ -1,0 +1,92 @@
+"""What both baselines share: an ingest that numbers rows and appends them, and the plumbing of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.accept import Limits, classify, rejected_rows
+from pipeline.arrival import ARRIVAL, in_order_of_arrival
+from pipeline.files import Files
+from pipeline.locks import StageLock
+from pipeline.progress import Checkpoint
+from pipeline.run import Options, Stage, inbox_and_clock
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
+
+Body = Callable[[DataFrame, int], None]
+
+
+def append(rows: DataFrame, warehouse: Warehouse, table: Table) -> None:
+    """A plain append, in the columns of the table."""
+    columns = [F.col(each.name).cast(each.dataType) for each in table.schema.fields]
+    rows.select(*columns).write.format("delta").mode("append").save(warehouse.path(table))
+
+
+def launch(
+    warehouse: Warehouse, stage: str, rows: DataFrame, body: Body, options: Options, mode: str = "append"
+) -> Stage:
+    """Start a query as a stage."""
+    lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
+    lock.take()
+    writer = rows.writeStream.queryName(f"baseline-{stage}").foreachBatch(body).outputMode(mode)
+    writer = writer.option("checkpointLocation", warehouse.checkpoint(stage))
+    query: StreamingQuery = (
+        writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
+    ).start()
+    return Stage(stage, query, lock)
+
+
+def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Stage:
+    """Accept by the same rules as ours, one ledger a batch, entries in order of due time."""
+    checkpoint = Checkpoint(Files(spark), warehouse.checkpoint("ingest"))
+    settings = options.settings
+
+    def take(rows: DataFrame, batch_id: int) -> None:
+        now = checkpoint.position(batch_id).instant
+        inbox = in_order_of_arrival(rows.where("instant IS NULL").drop("instant"), {}).select(
+            *INBOX.schema.names, *ARRIVAL
+        )
+        seen = classify(inbox, Limits(now, settings.max_delay_ms, settings.max_payload_bytes)).cache()
+        append(_messages(seen.where("reason IS NULL"), now, batch_id), warehouse, MESSAGES)
+        append(rejected_rows(seen.where("reason IS NOT NULL"), now, batch_id), warehouse, REJECTED_INGEST)
+        seen.unpersist()
+
+    return launch(warehouse, "ingest", inbox_and_clock(spark, warehouse, options), take, options)
+
+
+def _messages(accepted: DataFrame, now: int, batch_id: int) -> DataFrame:
+    instant = F.timestamp_millis(F.lit(now))
+    numbered = accepted.coalesce(1).sortWithinPartitions("topic", "due_ms", *ARRIVAL)
+    return numbered.withColumns(
+        {
+            "ledger_id": F.lit(batch_id),
+            "entry_id": F.monotonically_increasing_id(),
+            "deliver_at": F.coalesce(
+                "deliver_at", F.when(F.col("deliver_after_ms").isNotNull(), F.timestamp_millis("deliver_ms"))
+            ),
+            "publish_time": F.coalesce("publish_time", instant),
+            "due_time": F.timestamp_millis(F.greatest("due_ms", F.lit(now))),
+            "parked": F.lit(False),  # noqa: FBT003 - a literal column
+            "batch_id": F.lit(batch_id),
+        }
+    )
+
+
+def deliver(due: DataFrame, warehouse: Warehouse, instant: int, batch_id: int) -> None:
+    """Append messages with their subscription to `deliveries`, in the stated order."""
+    exact = F.coalesce("deliver_at", "due_time")
+    ordered = due.coalesce(1).sortWithinPartitions(exact, "ledger_id", "entry_id", "topic", "subscription")
+    rows = ordered.withColumns(
+        {
+            "released_at": F.timestamp_millis(F.lit(instant)),
+            "redelivery_count": F.lit(0),
+            "cause": F.lit("due"),
+            "batch_id": F.lit(batch_id),
+            "sequence": F.monotonically_increasing_id() + 1,
+        }
+    )
+    append(rows, warehouse, DELIVERIES)

@@ -1,0 +1,34 @@
+"""Poll the table by due time: no tracker, no state; what was delivered before is found by an anti-join."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from benchmarks.baselines.plain import deliver, launch, start_ingest
+from pipeline.clock import ticks
+from pipeline.files import Files
+from pipeline.progress import Checkpoint
+from pipeline.run import Options, Stage
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
+
+STAGES = ("ingest", "poll")
+_POSITION = ["topic", "subscription", "ledger_id", "entry_id"]
+
+
+def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+    """Start one of the stages."""
+    if stage == "ingest":
+        return start_ingest(spark, warehouse, options)
+    checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
+
+    def poll(_ticks: DataFrame, batch_id: int) -> None:
+        instant = checkpoint.position(batch_id).instant
+        listeners = warehouse.read(spark, SUBSCRIPTIONS).where("active").select("topic", "subscription")
+        messages = warehouse.read(spark, MESSAGES).where(F.col("due_time") <= F.timestamp_millis(F.lit(instant)))
+        done = warehouse.read(spark, DELIVERIES).select(*_POSITION)
+        due = messages.drop("batch_id").join(listeners, "topic").join(done, _POSITION, "left_anti")
+        deliver(due, warehouse, instant, batch_id)
+
+    return launch(warehouse, stage, ticks(spark, options.clock, warehouse.instants(stage)), poll, options)
