@@ -1,0 +1,118 @@
+"""The tables of a warehouse: made as `schemas` says, once, for readers and writers that know nothing of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copytree
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from pipeline.errors import BadSetting
+from pipeline.tables import PROPERTIES, Warehouse, create_all, segment_ms
+from schemas import INBOX, MESSAGES, TABLES, Table
+from tests.support.rows import T0, messages
+from tests.support.stream import empty_warehouse
+
+NO_DELTA_RS_WRITER = {"clustering", "allowColumnDefaults", "rowTracking", "identityColumns", "inCommitTimestamp"}
+"""Features of a table that keep delta-rs from appending to it."""
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession) -> Warehouse:
+    """Tables just made; whoever writes to one makes a warehouse of its own."""
+    return Warehouse(empty_warehouse(spark, 300_000))
+
+
+@contextmanager
+def database(spark: SparkSession, folder: str) -> Iterator[str]:
+    """A database of the session's catalog, dropped in the end."""
+    spark.sql(f"CREATE DATABASE shop LOCATION '{folder}/database'")
+    yield "shop"
+    spark.sql("DROP DATABASE shop CASCADE")
+
+
+def versions(warehouse: Warehouse) -> dict[str, int]:
+    """The version of each table."""
+    return {table.name: DeltaTable(warehouse.path(table)).version() for table in TABLES}
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_a_table_is_made_as_its_contract_says(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+    """Columns, types and nullability of what lies on disk are those of `schemas`, binary columns last."""
+    made = DeltaTable(warehouse.path(table))
+    assert warehouse.read(spark, table).dtypes == spark.createDataFrame([], table.schema).dtypes
+    nullable = {field.name: field.nullable for field in made.schema().fields}
+    assert nullable == {field.name: field.nullable for field in table.schema.fields}
+    said = made.metadata().configuration
+    assert {key: said.get(key) for key in PROPERTIES} == PROPERTIES
+    assert not NO_DELTA_RS_WRITER & set(made.protocol().writer_features or [])
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_delta_rs_reads_every_table(warehouse: Warehouse, table: Table) -> None:
+    """Consumers and the command need no JVM."""
+    read = DeltaTable(warehouse.path(table)).to_pyarrow_table()
+    assert (read.num_rows, read.column_names) == (0, table.schema.names)
+
+
+def test_delta_rs_appends_to_the_inbox_and_reads_what_spark_wrote(spark: SparkSession, folder: str) -> None:
+    """Producers may be anything; what they leave out is NULL, and times keep their microseconds both ways."""
+    warehouse = Warehouse(folder)
+    copytree(empty_warehouse(spark, 300_000), folder)
+    sent = pa.table(
+        {
+            "topic": ["t"],
+            "deliver_at": pa.array([T0 * 1_000 + 1], pa.timestamp("us", "UTC")),
+            "payload": pa.array([b"p"], pa.binary()),
+        }
+    )
+    write_deltalake(warehouse.path(INBOX), sent, mode="append", schema_mode="merge")
+    wanted = spark.sql(
+        f"SELECT 't' AS topic, timestamp_micros({T0 * 1_000 + 1}) AS deliver_at, "
+        "CAST(NULL AS bigint) AS deliver_after_ms, CAST('p' AS binary) AS payload"
+    )
+    taken = warehouse.read(spark, INBOX).select(*wanted.columns)
+    assert_df_equality(taken, wanted, ignore_nullable=True)
+
+    log = messages(spark, {"ledger_id": 2, "entry_id": 3, "due_time": T0 + 7, "payload": bytearray(b"m")})
+    log.write.format("delta").mode("append").save(warehouse.path(MESSAGES))
+    row = DeltaTable(warehouse.path(MESSAGES)).to_pyarrow_table().to_pylist()[0]
+    assert (row["ledger_id"], row["entry_id"], row["payload"]) == (2, 3, b"m")
+    assert row["due_time"].timestamp() * 1_000 == T0 + 7
+
+
+def test_creating_twice_changes_nothing_and_a_catalog_names_the_tables(spark: SparkSession, folder: str) -> None:
+    """A start creates what is missing and leaves the rest alone, also the span of a segment that was set first."""
+    warehouse = Warehouse(folder)
+    create_all(spark, warehouse, segment_ms=60_000)
+    before = versions(warehouse)
+    with database(spark, str(Path(folder).parent)) as name:
+        create_all(spark, warehouse, database=name)
+        create_all(spark, warehouse, database=name)
+        listed = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {name}").collect()}
+        assert spark.table(f"{name}.inbox").dtypes == warehouse.read(spark, INBOX).dtypes
+    assert listed == {table.name for table in TABLES}
+    assert versions(warehouse) == before == dict.fromkeys(before, 0)
+    assert segment_ms(spark, warehouse) == 60_000
+
+
+@pytest.mark.parametrize("wrong", [999, 86_400_001])
+def test_a_segment_that_could_not_work_is_refused(spark: SparkSession, folder: str, wrong: int) -> None:
+    """Nothing is created then."""
+    with pytest.raises(BadSetting) as raised:
+        create_all(spark, Warehouse(folder), segment_ms=wrong)
+    assert (raised.value.field, raised.value.value) == ("segment_ms", wrong)
+    assert not Path(folder).exists()
+
+
+def test_a_folder_that_nobody_made_a_warehouse_is_refused(spark: SparkSession, folder: str) -> None:
+    """A table of that name without our property would be cut into segments of a guessed span."""
+    spark.range(1).write.format("delta").save(f"{folder}/segments")
+    with pytest.raises(BadSetting):
+        segment_ms(spark, Warehouse(folder))
