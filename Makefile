@@ -28,7 +28,7 @@ JAVA_HELP := Java 17 or newer was not found ($(JAVA)). Install a JDK (Debian: ap
 .PHONY: help
 help: ## Print this list
 	@echo "delayline: make <target>"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))$(if $(SPARK_TESTS),, | grep -v '^  test-spark ')
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "PYTHON=... chooses the interpreter for .venv (3.11 or newer)."
 
 # --- environment ---------------------------------------------------------------------------------------------------
@@ -66,25 +66,22 @@ LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-h
 
 # --- tests -----------------------------------------------------------------------------------------------------------
 
+# With Java everything is installed first, so that the unit tests of the command, which need no JVM, run as well.
 .PHONY: test
-test: test-core ## Run all tests; without Java 17 the Spark tests are left out
-ifneq ($(SPARK_TESTS),)
-	@if $(JAVA_OK); then $(MAKE) --no-print-directory test-spark; \
-	else echo "Spark tests left out: $(JAVA_HELP)"; fi
-endif
+test: ## Run all tests; without Java 17 the Spark tests are left out
+	@if $(JAVA_OK); then $(MAKE) --no-print-directory $(FULL) test-core test-spark; \
+	else $(MAKE) --no-print-directory test-core && echo "Spark tests left out: $(JAVA_HELP)"; fi
 
 .PHONY: test-core
 test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 	$(PY) -m pytest $(CORE_TESTS)
 
-ifneq ($(SPARK_TESTS),)
 .PHONY: test-spark
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
 	$(PY) -m pytest $(SPARK_TESTS)
-endif
 
 .PHONY: check
-check: $(if $(SPARK_TESTS),java) lint types test ## What CI runs: lint, types and all tests; nothing is left out
+check: java lint types test ## What CI runs: lint, types and all tests; nothing is left out
 
 .PHONY: java
 java:
@@ -109,6 +106,18 @@ format: $(CORE) ## Format the code and fix what ruff can fix
 .PHONY: bench
 bench: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 million messages)
 	$(PY) -m benchmarks.index $(ARGS)
+
+# --- use -------------------------------------------------------------------------------------------------------------
+
+INSTALLED := $(VENV)/.install.stamp
+
+$(INSTALLED): pyproject.toml $(FULL)
+	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: install
+install: $(INSTALLED) ## Put the command `delayline` into .venv/bin
+	@echo "$(VENV)/bin/delayline is ready"
 
 .PHONY: clean
 clean: ## Remove built files and caches; .venv stays

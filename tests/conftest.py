@@ -13,6 +13,6 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-# A longer search, for nights and before a release: HYPOTHESIS_PROFILE=long make test-core
-settings.register_profile("long", settings.get_profile("default"), max_examples=2_000)
+# A longer search, for nights and before a release: HYPOTHESIS_PROFILE=soak make test-core
+settings.register_profile("soak", settings.get_profile("default"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
