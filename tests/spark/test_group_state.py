@@ -1,0 +1,205 @@
+"""The one door to Spark's `GroupState`: state and alarm together, a millisecond before the bucket; no JVM needed."""
+
+from __future__ import annotations
+
+import ast
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.errors import PySparkValueError
+
+from pipeline import group_state as adapter
+from pipeline import schedule
+from pipeline.group_state import Pending
+from schemas import STATE_ROW, STATE_VERSION
+from state import CorruptBytes, TimeBucketIndex, encode_chunk
+from tests.support.group_states import NO_TIMER, group_state, timer_of, woken
+
+PIPELINE = Path(adapter.__file__).parent
+KEY = ("t", "s", 0)
+Position = tuple[int, int, int]
+
+
+def pending(*positions: Position, tick: int = 1) -> Pending:
+    """(ledger, entry, due) that wait."""
+    index = TimeBucketIndex(tick)
+    for ledger, entry, due in positions:
+        assert index.add_one(ledger, entry, due)
+    return Pending(tick, index)
+
+
+def chunk(*positions: Position, tick: int = 1) -> bytes:
+    """(ledger, entry, due), encoded."""
+    ledgers, entries, due = (np.array(column, np.int64) for column in zip(*positions, strict=True))
+    return encode_chunk(ledgers, entries, due, tick)
+
+
+def frame(*chunks: bytes, tick: int = 1) -> pd.DataFrame:
+    """A frame as the stateful function gets it."""
+    return pd.DataFrame({"tick_ms": [tick] * len(chunks), "chunk": list(chunks)})
+
+
+def let_go(answers: list[pd.DataFrame]) -> list[tuple[int, ...]]:
+    """(ledger, first, last, due) of all runs in answers."""
+    packed = [np.frombuffer(data, "<i8").reshape(4, -1).T for answer in answers for data in answer["runs"]]
+    return [tuple(run) for runs in packed for run in runs.tolist()]
+
+
+@pytest.mark.parametrize(("tick", "bucket"), [(1, 10_001), (1_000, 10_240), (np.int64(64), 10_048)])
+def test_the_alarm_rings_in_the_batch_whose_instant_is_the_bucket(tick: int, bucket: int) -> None:
+    """Spark wakes a key when the watermark is past the timer: set at the bucket, it would ring a batch too late."""
+    state = group_state(watermark=5)
+    adapter.save(state, pending((1, 1, 10_001), tick=int(tick)))
+    assert timer_of(state) == bucket - 1
+    assert woken(state, bucket - 1) is None
+    awake = woken(state, bucket)
+    assert awake is not None
+    assert let_go(list(schedule.release(KEY, [], awake))) == [(1, 1, 1, bucket)]
+    assert not awake.exists
+
+
+def test_an_alarm_at_the_bucket_itself_is_a_batch_late() -> None:
+    """The planted mistake: the batch at the bucket's time passes the key by; the message waits for the next tick."""
+    state = group_state((STATE_VERSION, 1, 500, 1, pending((1, 1, 500)).index.to_bytes()))
+    state.update(state.get)
+    state.setTimeoutTimestamp(500)
+    assert woken(state, 500) is None
+    assert woken(state, 501) is not None
+
+
+def test_an_update_without_an_alarm_would_never_wake_again_and_only_one_function_updates() -> None:
+    """Spark forgets the timer with an update; so `update` is called beside `_wake_at`, in the adapter alone."""
+    planted = group_state((STATE_VERSION, 1, 500, 1, b""))
+    planted.update(planted.get)
+    assert timer_of(planted) == NO_TIMER
+    assert woken(planted, 10**12) is None
+    doors = {path.stem: found for path in PIPELINE.rglob("*.py") if (found := door_of(path))}
+    assert doors == {"group_state": {"save": {"update", "remove", "_wake_at"}, "keep": {"update", "_wake_at"}}}
+
+
+def door_of(path: Path) -> dict[str, set[str]]:
+    """The functions of a module that update a state, with what they call to change it."""
+    doors = {}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            calls = [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
+            methods = {f.attr for f in calls if isinstance(f, ast.Attribute) and ast.unparse(f.value) == "state"}
+            changes = methods & {"update", "remove"}
+            named = {f.id for f in calls if isinstance(f, ast.Name)} & {"_wake_at"}
+            if "update" in changes:
+                doors[node.name] = changes | named
+    return doors
+
+
+def test_an_alarm_below_the_watermark_is_lifted_to_it() -> None:
+    """Spark refuses a timer in the past and the query would die; what is overdue is let go in the next batch."""
+    with pytest.raises(PySparkValueError):
+        group_state(watermark=700).setTimeoutTimestamp(699)
+    state = group_state(watermark=700)
+    adapter.save(state, pending((1, 1, 300)))
+    assert timer_of(state) == 700
+    assert woken(state, 701) is not None
+
+
+@pytest.mark.parametrize("watermark", [-1, 0])
+def test_before_the_first_tick_the_alarm_is_positive(watermark: int) -> None:
+    """Spark refuses zero; what is due at the beginning of time waits for the first tick."""
+    state = group_state(watermark=watermark)
+    adapter.save(state, pending((1, 1, 1)))
+    assert timer_of(state) == 1
+
+
+def test_the_alarm_and_the_row_are_plain_integers() -> None:
+    """Spark's JSON refuses `np.int64`, and the query would die at the end of the batch."""
+    planted = group_state()
+    planted.setTimeoutTimestamp(np.int64(5))  # type: ignore[arg-type] # the mistake
+    with pytest.raises(TypeError):
+        planted.json()
+    state = group_state(watermark=5)
+    held = pending((1, 1, 10_000))
+    held.tick_ms = np.int64(1)  # type: ignore[assignment] # as pandas hands it over
+    adapter.save(state, held)
+    assert type(state._timeout_timestamp) is int
+    assert [type(value) for value in state.get] == [int, int, int, int, bytes]
+    assert '"timeoutTimestamp": 9999' in state.json()
+
+
+def test_what_was_saved_is_loaded_and_an_empty_index_forgets_its_key() -> None:
+    """A key that waits for nothing costs nothing."""
+    state = group_state(watermark=5)
+    adapter.save(state, pending((3, 4, 900), (3, 5, 900), tick=64))
+    loaded = adapter.load(state)
+    assert loaded is not None
+    assert (loaded.tick_ms, len(loaded.index)) == (64, 2)
+    assert state.get[:4] == (STATE_VERSION, 64, 960, 2)
+    loaded.index.pop_due(960)
+    adapter.save(state, loaded)
+    assert not state.exists
+    assert adapter.load(state) is None
+    untouched = group_state()
+    adapter.save(untouched, pending())
+    assert not untouched._removed
+
+
+@pytest.mark.parametrize("row", [(STATE_VERSION + 1, 1, 1, 1, b""), (STATE_VERSION, 1, 1, 1, b"rotten")])
+def test_a_state_that_cannot_be_read_is_refused_and_kept(row: tuple[object, ...]) -> None:
+    """Its bytes stay for those who look into it, its alarm rings again, and a row names the key and the remedy."""
+    with pytest.raises(CorruptBytes):
+        adapter.load(group_state(row))
+    state = group_state(row, watermark=500, timed_out=True)
+    answer = next(iter(schedule.release(KEY, [], state)))
+    assert state.get == row
+    assert timer_of(state) > 500
+    assert "rebuild" in answer["error"][0]
+    assert str(KEY) in answer["error"][0]
+
+
+def test_chunks_of_a_state_that_cannot_be_read_come_back() -> None:
+    """What arrives meanwhile is in the answer, so that nothing is lost."""
+    state = group_state((STATE_VERSION, 1, 1, 1, b"rotten"), watermark=500)
+    sent = chunk((1, 1, 10))
+    answers = list(schedule.release(KEY, [frame(sent), frame(sent)], state))
+    assert [bytes(answer["chunk"][0]) for answer in answers] == [sent, sent]
+
+
+FRAMES = (frame(chunk((1, 0, 10), (1, 1, 10))), frame(chunk((1, 2, 10))), frame(chunk((0, 5, 9), (2, 0, 300))))
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_frames_of_one_key_count_all_in_any_order(order: tuple[int, ...]) -> None:
+    """Spark cuts a key's rows into frames as it likes: keeping the last one only would lose the others."""
+    state = group_state(watermark=50)
+    answers = list(schedule.release(KEY, [FRAMES[i] for i in order], state))
+    assert let_go(answers) == [(0, 5, 5, 9), (1, 0, 2, 10)]
+    assert timer_of(state) == 299
+    whole = group_state(watermark=50)
+    together = list(schedule.release(KEY, [pd.concat(FRAMES)], whole))
+    assert let_go(together) == let_go(answers)
+
+
+def test_data_and_time_out_release_by_one_rule() -> None:
+    """What arrives in a batch after its time leaves in that batch, beside what waited."""
+    state = group_state((STATE_VERSION, 1, 40, 1, pending((1, 1, 40)).index.to_bytes()), watermark=50)
+    answers = list(schedule.release(KEY, [frame(chunk((2, 2, 50), (2, 3, 51)))], state))
+    assert let_go(answers) == [(1, 1, 1, 40), (2, 2, 2, 50)]
+    assert timer_of(state) == 50
+
+
+def test_a_chunk_that_is_refused_does_not_harm_its_neighbours() -> None:
+    """It comes back with the reason; the key goes on with the others."""
+    state = group_state(watermark=50)
+    answers = list(schedule.release(KEY, [frame(chunk((1, 1, 10)), b"rotten")], state))
+    assert let_go(answers) == [(1, 1, 1, 10)]
+    assert [answer["chunk"][0] for answer in answers if answer["error"][0]] == [b"rotten"]
+
+
+def test_the_row_of_the_state_is_frozen() -> None:
+    """Spark refuses a changed row at the restart, so all that may change lives in bytes with their own version."""
+    assert (
+        STATE_ROW.simpleString()
+        == "struct<version:bigint,tick_ms:bigint,earliest_due:bigint,count:bigint,index:binary>"
+    )
+    assert not any(field.nullable for field in STATE_ROW.fields)
