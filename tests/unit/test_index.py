@@ -321,6 +321,25 @@ def test_asking_decodes_nothing(make_index: MakeIndex, decoded: list[Block]) -> 
     assert decoded == []
 
 
+# ---- restart
+
+
+@pytest.mark.parametrize(("tick", "strict", "max_chunks"), [(1, True, 1), (1_000, True, 7), (60_000, False, 2**20)])
+def test_a_restart_keeps_settings_single_messages_and_everything_else(
+    make_index: MakeIndex, tick: int, *, strict: bool, max_chunks: int
+) -> None:
+    """Through bytes and back: the rule, the limit of chunks, what came one by one, what was drained in part."""
+    index = make_index(tick, strict, max_chunks)
+    index.add(*batch(1, range(10), 100_000))
+    index.pop_due(FOREVER, 3)
+    index.add_one(2, 2, 50_000)
+    again = TimeBucketIndex.from_bytes(index.to_bytes())
+    again.check_invariants()
+    assert (again.rule, again.max_chunks) == (index.rule, max_chunks)
+    assert (len(again), again.next_due, again.counts(1)) == (8, index.next_due, index.counts(1))
+    assert triples(again.pop_due(FOREVER)) == triples(index.pop_due(FOREVER))
+
+
 # ---- a failure changes nothing
 
 
@@ -547,6 +566,26 @@ def test_many_small_appends_stay_few_chunks(make_index: MakeIndex) -> None:
     assert len(index.pop_due(FOREVER)) == 500
 
 
+def test_small_chunks_are_merged_beside_large_ones_and_all_are_kept(make_index: MakeIndex, small_blocks: int) -> None:
+    """Two chunks of several blocks and twenty of one: the small ones become few, and every message is there."""
+    index = make_index(1000)
+    for ledger in range(22):
+        size = 5 * small_blocks if ledger in (0, 15) else 2
+        index.add(*batch(ledger, range(0, 2 * size, 2), 5_000))
+        assert len(index) == sum(5 * small_blocks if before in (0, 15) else 2 for before in range(ledger + 1))
+    assert index.chunks < 22
+    assert len(index.pop_due(FOREVER)) == 2 * 5 * small_blocks + 20 * 2
+
+
+def test_a_limited_pop_of_a_finer_chunk_keeps_what_is_not_due(make_index: MakeIndex) -> None:
+    """The part that is not due stays at its finer times, and is released in turn."""
+    index = make_index(60_000)
+    index.append_chunk(encode_chunk(*batch(1, range(4), [1_000, 2_000, 40_000, 70_000])))
+    assert triples(index.pop_due(32_768, 1)) == [(32_768, 1, 0)]
+    assert (len(index), index.next_due) == (3, 32_768)
+    assert triples(index.pop_due(FOREVER)) == [(32_768, 1, 1), (65_536, 1, 2), (98_304, 1, 3)]
+
+
 @pytest.mark.parametrize(("field", "value"), [("max_chunks", 0), ("max_chunks", 2**20 + 1)])
 def test_a_limit_of_chunks_outside_its_range_names_field_value_and_range(
     make_index: MakeIndex, field: str, value: int
@@ -733,6 +772,14 @@ def test_counts_follows_pops_through_the_middle_of_a_block(make_index: MakeIndex
         assert counts[600] == min(2, left) if left <= 2 else counts[600] == 2
         index.pop_due(FOREVER, 1)
     assert index.counts(100) == {}
+
+
+def test_counts_of_a_bar_that_lost_its_first_messages_is_what_stays(make_index: MakeIndex) -> None:
+    """A block inside one bar is counted from the directory, less what was taken from it."""
+    index = make_index(1)
+    index.add(*batch(1, range(0, 8, 2), 100))
+    index.pop_due(100, 1)
+    assert index.counts(1_000) == {0: 3}
 
 
 def test_counts_of_a_coarser_reader_uses_its_own_keys(make_index: MakeIndex) -> None:

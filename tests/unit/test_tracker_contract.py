@@ -339,6 +339,15 @@ def test_a_message_that_was_released_can_be_tracked_again(make_tracker: MakeTrac
     assert tracker.get_scheduled_messages(10, 20) == [(1, 1)]
 
 
+def test_a_message_that_was_released_can_be_tracked_again_in_its_bucket(make_tracker: MakeTracker) -> None:
+    """An owner whose clock stepped back offers it anew: nothing remembers it, and it is released once more."""
+    tracker = make_tracker(1000, STRICT)
+    for _ in range(2):
+        assert tracker.add_message(1, 1, 600, 500)
+        assert tracker.number_of_delayed_messages == 1
+        assert tracker.get_scheduled_messages(10, 1024) == [(1, 1)]
+
+
 def test_the_same_position_in_two_buckets_is_pending_twice(make_tracker: MakeTracker) -> None:
     """A position is identified with its bucket, so two times far apart are two messages."""
     tracker = make_tracker(1, STRICT)
