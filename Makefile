@@ -123,3 +123,17 @@ install: $(INSTALLED) ## Put the command `delayline` into .venv/bin
 clean: ## Remove built files and caches; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# --- packaging -------------------------------------------------------------------------------------------------------
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+DIST := dist/delayline-$(VERSION).zip
+PACKAGES := state schemas pipeline jobs conf
+PACKAGED := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
+
+.PHONY: dist
+dist: $(DIST) ## Build the zip for spark-submit --py-files
+$(DIST): $(PACKAGED) pyproject.toml $(CORE)
+	@mkdir -p dist && rm -f $@
+	@$(PY) -c 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED); [z.write(f) for f in sorted(sys.argv[2:])]; z.close()' $@ $(PACKAGED)
+	@echo "$@"
