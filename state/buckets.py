@@ -139,13 +139,14 @@ def proportional_deliver_at(deliver_ats: IntArray, publish_times: IntArray, tick
         tick_ms: the finest tick to use.
 
     Returns:
-        The rounded times, ms, shape (n,): never earlier, later by less than `proportional_tick(delay)` or `tick_ms`.
+        The rounded times, ms, shape (n,): never earlier, later by less than `proportional_tick(delay)` or `tick_ms`. A
+        time that would be rounded past the year 9999 stays as it is.
     """
     ticks = np.maximum(_proportional_ticks(deliver_ats - publish_times), tick_ms)
     bits = np.frexp(ticks.astype(np.float64))[1].astype(np.int64) - 1
     masks: IntArray = (np.int64(1) << bits) - 1
     rounded: IntArray = (deliver_ats + masks) & ~masks
-    return rounded
+    return np.where(rounded > MAX_TIME, deliver_ats, rounded)
 
 
 def _proportional_ticks(delays: IntArray) -> IntArray:

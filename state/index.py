@@ -36,8 +36,9 @@ class TimeBucketIndex:
 
     A position is identified by its bucket and itself: twice in one bucket counts once while it is pending, in two
     buckets it is pending twice. Chunks of finer or coarser ticks may be appended: they are read at multiples of this
-    index's own width without being encoded again, because rounding up nests. Complexities below count rows r (runs
-    of neighbouring entries in one bucket) and chunks c.
+    index's own width without being encoded again, because rounding up nests. What is pending in
+    one index lies in at most 2^22 ledgers: merging more raises `OutOfRange` and changes nothing. Complexities below
+    count rows r (runs of neighbouring entries in one bucket) and chunks c.
 
     Attributes:
         rule: the tick and whether it is strict.
@@ -90,10 +91,10 @@ class TimeBucketIndex:
         position = (key, ledger, entry)
         if position in self._open or any(self._holds(chunk, *position) for chunk in self._chunks):
             return False
-        self._open.add(position)
-        self._open_first = min(self._open_first, key)
         if len(self._open) >= SEAL_AT:
             self.seal()
+        self._open.add(position)
+        self._open_first = min(self._open_first, key)
         return True
 
     def append_chunk(self, data: bytes) -> int:

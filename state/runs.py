@@ -222,7 +222,14 @@ def check_arrays(ledger_ids: npt.ArrayLike, entry_ids: npt.ArrayLike, times: npt
 
 
 def _integers(field: str, values: npt.ArrayLike, high: int) -> IntArray:
-    given = np.asarray(values)
+    try:
+        given = np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgument(field, "a ragged sequence", "one-dimensional integers") from error
+    if given.dtype.kind in "Of":  # numpy makes floats or objects of integers beyond 64 bits
+        far = (v for v in np.asarray(values, dtype=object).flat if isinstance(v, int) and not 0 <= v <= high)
+        if (value := next(far, None)) is not None:
+            raise OutOfRange(field, value, 0, high)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
         raise InvalidArgument(field, f"{given.dtype} array of shape {given.shape}", "one-dimensional integers")
     if given.size:

@@ -26,8 +26,8 @@ class Position(NamedTuple):
 class DelayedDeliveryTracker(Protocol):
     """What a dispatcher asks of the tracker of one subscription. Instants are int ms, UTC."""
 
-    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int, now: int) -> bool:
-        """Track a message; False when it is due now (strict: `deliver_at <= now`, tolerant: `<= now + tick`).
+    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int | None, now: int) -> bool:
+        """Track a message; False when it is due now: no `deliver_at`, or `<= now` (tolerant: `<= now + tick`).
 
         Raises:
             OutOfRange: `ledger_id`, `entry_id` or `deliver_at` outside its range.
@@ -59,6 +59,13 @@ class DelayedDeliveryTracker(Protocol):
         """Bytes held."""
 
 
+def _is_due(rule: DueRule, ledger_id: int, entry_id: int, deliver_at: int, now: int) -> bool:
+    """Whether a message is to be delivered now; refuses one whose numbers are out of range."""
+    check_range("ledger_id", ledger_id, 0, MAX_LEDGER)
+    check_range("entry_id", entry_id, 0, MAX_ENTRY)
+    return rule.refuses(check_range("deliver_at", deliver_at, 0, MAX_TIME), now)
+
+
 class HeapTracker:
     """A heap of (bucket key, ledger, entry). Every add and take costs O(log n).
 
@@ -76,11 +83,9 @@ class HeapTracker:
         self._heap: list[tuple[int, int, int]] = []
         self._tracked: set[tuple[int, int, int]] = set()
 
-    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int, now: int) -> bool:
+    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int | None, now: int) -> bool:
         """See `DelayedDeliveryTracker`. O(log n)."""
-        check_range("ledger_id", ledger_id, 0, MAX_LEDGER)
-        check_range("entry_id", entry_id, 0, MAX_ENTRY)
-        if self.rule.refuses(check_range("deliver_at", deliver_at, 0, MAX_TIME), now):
+        if deliver_at is None or _is_due(self.rule, ledger_id, entry_id, deliver_at, now):
             return False
         triple = (self.rule.key(deliver_at), ledger_id, entry_id)
         if triple not in self._tracked:
@@ -133,11 +138,9 @@ class TimeBucketTracker:
         """
         self.index = TimeBucketIndex(tick_ms, strict)
 
-    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int, now: int) -> bool:
+    def add_message(self, ledger_id: int, entry_id: int, deliver_at: int | None, now: int) -> bool:
         """See `DelayedDeliveryTracker`. As `TimeBucketIndex.add_one`."""
-        check_range("ledger_id", ledger_id, 0, MAX_LEDGER)
-        check_range("entry_id", entry_id, 0, MAX_ENTRY)
-        if self.index.rule.refuses(check_range("deliver_at", deliver_at, 0, MAX_TIME), now):
+        if deliver_at is None or _is_due(self.index.rule, ledger_id, entry_id, deliver_at, now):
             return False
         self.index.add_one(ledger_id, entry_id, deliver_at)
         return True

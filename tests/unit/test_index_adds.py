@@ -246,3 +246,18 @@ def test_a_single_message_with_a_fraction_is_refused_by_field(make_index: MakeIn
     with pytest.raises(InvalidArgument) as caught:
         make_index().add_one(*message)  # type: ignore[arg-type]
     assert caught.value.field == ("ledger_id", "entry_id", "deliver_at")[place]
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64, 2**70])
+def test_a_number_beyond_64_bits_is_out_of_range_too(make_index: MakeIndex, value: int) -> None:
+    """The error names the value, however numpy would hold it."""
+    with pytest.raises(OutOfRange) as caught:
+        make_index().add([value, 1], [1, 1], [1, 1])
+    assert (caught.value.field, caught.value.value) == ("ledger_ids", value)
+
+
+def test_a_ragged_sequence_is_refused_with_the_name_of_the_field(make_index: MakeIndex) -> None:
+    """What numpy cannot make an array of is an argument error like any other."""
+    with pytest.raises(InvalidArgument) as caught:
+        make_index().add([[1], [2, 3]], [1], [1])
+    assert caught.value.field == "ledger_ids"

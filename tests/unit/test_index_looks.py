@@ -280,12 +280,12 @@ def test_two_interleaved_delays_come_out_as_they_went_in(make_index: MakeIndex) 
 def test_single_messages_become_a_chunk_when_there_are_many(
     make_index: MakeIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every fifth message seals the ones before; count and order do not show it."""
+    """Every fifth message seals the five before it; count and order do not show it."""
     monkeypatch.setattr("state.index.SEAL_AT", 5)
     index = make_index(1)
     for entry in range(13):
-        assert index.chunks == entry // 5
         assert index.add_one(1, entry, 100 - entry)
+        assert index.chunks == entry // 5
         assert (len(index), index.next_due) == (entry + 1, 100 - entry)
         assert not index.add_one(1, 0, 100)
     assert [entry for _, _, entry in triples(index.pop_due(100))] == list(range(12, -1, -1))

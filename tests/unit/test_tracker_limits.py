@@ -111,3 +111,10 @@ def test_the_widest_tick_still_releases_the_last_instant(make_tracker: MakeTrack
     assert tracker.next_deadline == due
     assert tracker.get_scheduled_messages(1, due - 1) == []
     assert tracker.get_scheduled_messages(1, due) == [(1, 1)]
+
+
+def test_a_message_without_a_delivery_time_is_delivered_now(make_tracker: MakeTracker) -> None:
+    """No `deliver_at` means now: the tracker does not take it."""
+    tracker = make_tracker(1000, STRICT)
+    assert not tracker.add_message(1, 1, None, 0)
+    assert tracker.number_of_delayed_messages == 0
