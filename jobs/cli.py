@@ -226,6 +226,24 @@ def stop(warehouse: Warehouse) -> None:
     StopFile(Folder(warehouse)).ask()
 
 
+@app.command()
+def demo(
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Folder for tables and picture.", show_default="a temporary one")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--flights", min=1, help="How many, drawn at random.", show_default="all 336,776")
+    ] = None,
+    step: Annotated[int, options.duration("--step", "Step of the virtual clock", "7d")] = 7 * UNITS_MS["d"],
+    *,
+    live: Annotated[bool, typer.Option("--live/--no-live", help="Begin with a minute on the live clock.")] = True,
+) -> None:
+    """Show it: a minute live, then the New York flights of 2013 in minutes, checked. Needs Java 17."""
+    from jobs.commands import demo as command
+
+    command.run(command.Told(output, count, step, live), typer.echo)
+
+
 def _stamped(text: str) -> None:
     typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}")
 

@@ -24,13 +24,13 @@ _EVERY_S, _QUIET_LOOKS = 5.0, 12
 
 
 class StageFailed(PipelineError):
-    """A stage ended with an error; all were stopped. Its last line is the reason. A restart goes on where it was."""
+    """A stage ended with an error; all were stopped. The message holds the reason. A restart goes on where it was."""
 
     def __init__(self, reason: str) -> None:
         """Keep the reason, of which the stack traces of two languages are left out."""
         lines = [line.strip() for line in reason.splitlines() if line.strip()]
         causes = [line for line in lines[1:] if _names_an_error(line)]
-        super().__init__(" ... ".join([*lines[:1], *causes[-1:]]))
+        super().__init__(" ... ".join([*lines[:1], *causes[:1]]))
         self.reason = reason
 
 
@@ -110,6 +110,12 @@ def _report(root: str, echo: Callable[[str], None], ended: threading.Event) -> N
 
 
 def _names_an_error(line: str) -> bool:
-    """Whether a line of a stack trace is the one that names the error: `package.Type: text`, or just `Type: text`."""
+    """Whether a line of a stack trace names the error: `package.Type: text`, `SomeError: text`."""
     kind, colon, _ = line.partition(": ")
-    return bool(colon) and " " not in kind and kind[:1].isalpha() and kind.rpartition(".")[2][:1].isupper()
+    name = kind.rpartition(".")[2]
+    return (
+        bool(colon)
+        and " " not in kind
+        and name[:1].isupper()
+        and ("." in kind or name.endswith(("Error", "Exception")))
+    )

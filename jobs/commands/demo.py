@@ -1,0 +1,80 @@
+"""`delayline demo`: a minute live, then a year in minutes."""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jobs.commands.spark import session
+from jobs.demo import chart, flights, live, year
+from pipeline.errors import PipelineError
+from pipeline.profiles import Machine
+
+
+class CheckFailed(PipelineError):
+    """The tables are not what the flights call for. That is a defect: keep the folder and report it."""
+
+    def __init__(self, found: str, folder: Path) -> None:
+        """Say what was found, and where the tables are."""
+        super().__init__(f"the check failed: {found}; the tables are in {folder}")
+        self.found, self.folder = found, folder
+
+
+class FolderTaken(PipelineError):
+    """The folder for the demo holds something already. Name another one."""
+
+    def __init__(self, folder: Path) -> None:
+        """Name the folder."""
+        super().__init__(f"output = {str(folder)!r}, allowed: a folder that is empty or does not exist")
+        self.folder = folder
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command line says: where to, how many flights (None: all), the step, whether to begin live."""
+
+    output: Path | None
+    count: int | None
+    step_ms: int
+    live: bool
+
+
+def run(told: Told, echo: Callable[[str], None]) -> None:
+    """Play both parts.
+
+    Raises:
+        FolderTaken: the output folder is not empty.
+        NoJava, NoSession: Spark did not start.
+        StageFailed: a stage failed.
+        CheckFailed: the result is not what it should be.
+    """
+    begun = time.monotonic()
+    folder = _folder(told.output)
+    echo(f"Tables and picture go to {folder}. Starting Spark.")
+    with session("delayline demo", Machine()) as spark:
+        if told.live:
+            echo("\nPart one: the live clock")
+            live.play(spark, str(folder / "live"), echo)
+        data = flights.load(told.count)
+        echo(f"\nPart two: {len(data.flights):,} flights of 2013, two messages each, under the virtual clock")
+        root = str(folder / "year")
+        year.play(spark, root, year.prepare(folder, data), told.step_ms)
+        found = year.verdict(root, data)
+        echo(f"Check in pandas: {found}")
+        if not found.good:
+            raise CheckFailed(str(found), folder)
+        picture = folder / "due_load.png"
+        chart.draw(chart.load(year.due_times(root)), picture)
+        echo(f"Due load, week by hour: {picture}")
+        year.ask(spark, root, echo)
+    echo(f"\nDone in {time.monotonic() - begun:.0f} s. The tables stay in {folder}: any Delta reader can ask more.")
+
+
+def _folder(output: Path | None) -> Path:
+    if output is None:
+        return Path(tempfile.mkdtemp(prefix="delayline-demo-"))
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FolderTaken(output)
+    output.mkdir(parents=True, exist_ok=True)
+    return output

