@@ -4,13 +4,11 @@ It breaks ties between messages with one due time, so it must not depend on how 
 packs large files first, and file names are random; only the Delta log knows which commit came first.
 """
 
-import json
-from urllib.parse import unquote
-
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.deltalog import added
 from pipeline.files import Files
 from pipeline.progress import Position
 
@@ -42,12 +40,7 @@ def file_commits(spark: SparkSession, path: str, start: Position, end: Position)
     files = Files(spark)
     found: dict[str, int] = {}
     for version in range(start.version, end.version + (end.index >= 0)):
-        log = f"{path}/_delta_log/{version:020d}.json"
-        if end.version - start.version > 0 and files.exists(log):
-            found |= dict.fromkeys(_added(files.text(log)), version)
+        if end.version - start.version > 0:
+            names = (name.rpartition("/")[2] for name in added(files, path, version))
+            found |= dict.fromkeys(names, version)
     return found
-
-
-def _added(log: str) -> list[str]:
-    adds = (json.loads(line)["add"] for line in log.splitlines() if line.startswith('{"add":'))
-    return [unquote(add["path"]).rpartition("/")[2] for add in adds]

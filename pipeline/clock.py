@@ -42,13 +42,13 @@ class _InstantReader(DataSourceStreamReader):
 class VirtualReader(_InstantReader):
     """The next instant of a file, one a batch, so that one instant is one release in every stage."""
 
-    def __init__(self, path: str) -> None:
-        """Read instants from a file that `advance` appends to."""
-        self._path = Path(path)
+    def __init__(self, path: str, start: int = 0) -> None:
+        """Read instants from a file that `advance` appends to, those after `start` (ms)."""
+        self._path, self._start = Path(path), start
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Before all instants."""
-        return {"instant": 0}
+        """Before all instants, or where a rebuilt stage goes on."""
+        return {"instant": self._start}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
         """The first instant after the last one; the same when none is given yet."""
@@ -59,14 +59,14 @@ class VirtualReader(_InstantReader):
 class LiveReader(_InstantReader):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
-    def __init__(self, clock: LiveClock) -> None:
-        """Follow the wall clock; notice when it leaves the monotonic one."""
-        self._clock = clock
+    def __init__(self, clock: LiveClock, start: int = 0) -> None:
+        """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one."""
+        self._clock, self._start = clock, start
         self._started = wall_ms() - monotonic_ms()
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """The wall clock, one step back, so that the first batch has an instant."""
-        return {"instant": self._grid(wall_ms()) - self._clock.resolution_ms}
+        """The wall clock, one step back, so that the first batch has an instant; not before a rebuilt stage goes on."""
+        return {"instant": max(self._start, self._grid(wall_ms()) - self._clock.resolution_ms)}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
         """The next instant.
@@ -98,10 +98,11 @@ class InstantSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
         """The reader that the options ask for."""
+        start = int(self.options["start"])
         if "path" in self.options:
-            return VirtualReader(self.options["path"])
+            return VirtualReader(self.options["path"], start)
         fields = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms")
-        return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}))
+        return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}), start)
 
 
 def next_instant(last: int, wall: int, clock: LiveClock) -> int:
@@ -111,10 +112,17 @@ def next_instant(last: int, wall: int, clock: LiveClock) -> int:
     return max(last, min(target, last + clock.max_step_ms))
 
 
-def ticks(spark: SparkSession, clock: Clock, path: str) -> DataFrame:
-    """The clock as a stream of one column, `instant` in ms; `path` is the file of the virtual clock."""
+def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0) -> DataFrame:
+    """The clock as a stream of one column, `instant` in ms.
+
+    Args:
+        spark: the session.
+        clock: live or virtual.
+        path: the file of the virtual clock.
+        start: a new checkpoint hears of no instant up to this one (ms).
+    """
     spark.dataSource.register(InstantSource)
-    reader = spark.readStream.format(InstantSource.name())
+    reader = spark.readStream.format(InstantSource.name()).option("start", start)
     if isinstance(clock, VirtualClock):
         return reader.option("path", path).load()
     for field in ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"):

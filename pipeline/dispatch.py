@@ -14,7 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.progress import Checkpoint
+from pipeline.progress import Log
 from pipeline.registry import Name, Registry
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
@@ -63,7 +63,8 @@ class Window:
 class Note:
     """What the commits of a batch carry, for a repetition that finds some of them; times in ms.
 
-    `registry` is the version of `subscriptions` by which removed ones were dropped.
+    `registry` is the version of `subscriptions` by which removed ones were dropped; `begin` and `source` are where the
+    batch begins and ends in `redelivery` (version, index).
     """
 
     registry: int
@@ -71,6 +72,7 @@ class Note:
     first_due: int = 0
     last_due: int = 0
     released_at: int = 0
+    begin: tuple[int, int] = (0, 0)
     source: tuple[int, int] = (0, 0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Dispatch:
         self,
         spark: SparkSession,
         warehouse: Warehouse,
-        checkpoint: Checkpoint,
+        checkpoint: Log,
         settings: Settings,
         timeline: Timeline,
         observe: Observer,
@@ -111,23 +113,23 @@ class Dispatch:
 
     def _hand_over(self, redelivery: DataFrame, window: Window, owner: str, batch_id: int) -> None:
         done = self.sinks["deliveries"].found(owner, batch_id)
-        note = _noted(done.note) if done is not None else self._deliver(redelivery, window, owner, batch_id)
+        note = noted(done.note) if done is not None else self._deliver(redelivery, window, owner, batch_id)
         if note.count:
             rows = publication(self._spark, note, self._timeline.now(note.released_at), batch_id)
             self.sinks["publications"].append(rows, owner, batch_id, note.as_dict())
             self._observe("dispatch.publications", batch_id)
 
     def _deliver(self, redelivery: DataFrame, window: Window, owner: str, batch_id: int) -> Note:
-        end = self._checkpoint.position(batch_id)
+        start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+        begin, source = (start.version, start.index), (end.version, end.index)
         begun = self.sinks["rejected_dispatch"].found(owner, batch_id)
-        version = self._registry.version() if begun is None else _noted(begun.note).registry
+        version = self._registry.version() if begun is None else noted(begun.note).registry
         wanted = listening(redelivery, self._registry.at(version))
         messages = self._warehouse.read(self._spark, MESSAGES)
         joined = join(wanted, messages, window).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            note = replace(
-                _seen(joined), registry=version, released_at=window.released_at, source=(end.version, end.index)
-            )
+            seen, instant = _seen(joined), window.released_at
+            note = replace(seen, registry=version, released_at=instant, begin=begin, source=source)
             if note.count < window.positions and note.count < _positions(wanted):
                 self._reject(wanted, joined, window, owner, batch_id, note)
             self._timeline.hold(window.last_bucket)
@@ -255,5 +257,6 @@ def _positions(runs: DataFrame) -> int:
     return int(runs.agg(F.sum(F.col("last_entry") - F.col("first_entry") + 1)).collect()[0][0] or 0)
 
 
-def _noted(note: Mapping[str, Any]) -> Note:
-    return Note(**{**note, "source": tuple(note["source"])})
+def noted(note: Mapping[str, Any]) -> Note:
+    """What a commit carries."""
+    return Note(**{**note, "begin": tuple(note["begin"]), "source": tuple(note["source"])})

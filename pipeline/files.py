@@ -34,6 +34,16 @@ class Files:
         finally:
             stream.close()
 
+    def write(self, path: str, text: str) -> None:
+        """Write a small UTF-8 file, whole or not at all; its folder is made."""
+        fresh = f"{path}.new"
+        stream = self._system(path).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.move(fresh, path)
+
     def move(self, old: str, new: str) -> None:
         """Rename a file or folder within one file system; what is not there is not moved."""
         if self.exists(old):

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.accept import Limits, classify, message_rows, number, numbering, rejected_rows
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.markers import IngestMemory, Marker, marker_rows
-from pipeline.progress import Checkpoint, Position
+from pipeline.progress import Log, Position
 from pipeline.registry import Registry
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
 from pipeline.settings import Settings
@@ -38,7 +38,8 @@ class Plan:
         first_ledger: the first ledger that no earlier batch used.
         next_ledger: the first ledger that this batch leaves unused.
         registry: version of `subscriptions` that says who listens.
-        source: where the batch ends in the inbox.
+        begin: where the batch begins in the inbox: version, index.
+        source: where it ends there.
     """
 
     now: int
@@ -48,6 +49,7 @@ class Plan:
     first_ledger: int
     next_ledger: int
     registry: int
+    begin: tuple[int, int]
     source: tuple[int, int]
 
     @property
@@ -75,7 +77,7 @@ class Ingest:
     """The body of the ingest query: call it with each batch. Lives as long as the query runs."""
 
     def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, checkpoint: Checkpoint, settings: Settings, observe: Observer
+        self, spark: SparkSession, warehouse: Warehouse, checkpoint: Log, settings: Settings, observe: Observer
     ) -> None:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
@@ -88,10 +90,10 @@ class Ingest:
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""
         owner = self._checkpoint.owner or ""
-        end = self._checkpoint.position(batch_id)
-        plan = self._noted(owner, batch_id) or self._plan(end)
+        start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+        plan = self._noted(owner, batch_id) or self._plan(start, end)
         inbox = rows.where("instant IS NULL").drop("instant")
-        classified = classify(self._ordered(inbox, batch_id, end), Limits(plan.now, *plan.limits))
+        classified = classify(self._ordered(inbox, start, end), Limits(plan.now, *plan.limits))
         classified.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             self._take(classified, plan, owner, batch_id)
@@ -144,8 +146,7 @@ class Ingest:
         self._observe("ingest.segments", batch_id)
         self._memory = memory.after(marker, self._messages() if LOAD in kinds else None)
 
-    def _ordered(self, inbox: DataFrame, batch_id: int, end: Position) -> DataFrame:
-        start = self._checkpoint.start(batch_id, 0)
+    def _ordered(self, inbox: DataFrame, start: Position, end: Position) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
         return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)
 
@@ -154,15 +155,15 @@ class Ingest:
         found = (sink.found(owner, batch_id) for sink in self.sinks.values())
         return next((Plan.of_note(commit.note) for commit in found if commit is not None), None)
 
-    def _plan(self, end: Position) -> Plan:
+    def _plan(self, start: Position, end: Position) -> Plan:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
         ahead = end.instant + self._settings.horizon_ms
         until = max(memory.loaded, -(-ahead // self._segment_ms) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
-        source = (end.version, end.index)
-        ledger = memory.next_ledger
-        return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, self._registry.version(), source)
+        begin, source = (start.version, start.index), (end.version, end.index)
+        ledger, registry = memory.next_ledger, self._registry.version()
+        return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, registry, begin, source)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

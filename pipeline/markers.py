@@ -45,12 +45,17 @@ class IngestMemory:
     first_parked: int | None = None
 
     @classmethod
+    def addressed(cls, markers: DataFrame) -> "IngestMemory":
+        """What markers alone say: what was addressed to whom. A batch in the middle of its commits is not in it."""
+        top = markers.agg(F.max("marker"), F.unix_millis(F.max("loaded_until")), F.max("next_ledger")).collect()[0]
+        return cls(top[0] or 0, top[1] or 0, top[2] or 0, _since(markers))
+
+    @classmethod
     def of_tables(cls, markers: DataFrame, messages: DataFrame) -> "IngestMemory":
         """What the tables say. Three small jobs; run once, at a start."""
-        top = markers.agg(F.max("marker"), F.unix_millis(F.max("loaded_until")), F.max("next_ledger")).collect()[0]
-        loaded, ledger = top[1] or 0, messages.agg(F.max("ledger_id")).collect()[0][0]
-        used = max(top[2] or 0, 0 if ledger is None else ledger + 1)
-        return cls(top[0] or 0, loaded, used, _since(markers), _first_parked(messages, loaded))
+        told, ledger = cls.addressed(markers), messages.agg(F.max("ledger_id")).collect()[0][0]
+        used = max(told.next_ledger, 0 if ledger is None else ledger + 1)
+        return replace(told, next_ledger=used, first_parked=_first_parked(messages, told.loaded))
 
     def parked_at(self, due_ms: int | None) -> "IngestMemory":
         """The same with more messages parked, the earliest of them due at `due_ms`."""

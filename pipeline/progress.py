@@ -5,11 +5,13 @@ clock row, and yet it has an instant, the last one.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 from pipeline.files import Files
 
+ORIGIN = "origin.json"
+"""The file in a checkpoint folder that says where it begins."""
 EVERYTHING_BEFORE = -1
 """An index within a Delta version that takes no file of it."""
 
@@ -33,6 +35,57 @@ class Position:
         return {"instant": self.instant, "version": self.version, "index": self.index}
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a checkpoint begins. A rebuild writes it into the new folder; a first start begins with nothing.
+
+    Attributes:
+        version: with `index`, the position in the source table before which everything was taken by others.
+        index: as in `Position`.
+        instant: the clock goes on from here, ms UTC.
+        rebuilt: the number of the rebuild whose rows of `segments` are taken; None: no such rows are.
+        after: the owners whose tables this checkpoint takes over.
+    """
+
+    version: int = 0
+    index: int = EVERYTHING_BEFORE
+    instant: int = 0
+    rebuilt: int | None = None
+    after: tuple[str, ...] = ()
+
+    @property
+    def position(self) -> Position:
+        """The start of the first batch."""
+        return Position(self.instant, self.version, self.index)
+
+    def dumps(self) -> str:
+        """The content of the file."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> "Origin":
+        """From the content of the file."""
+        told = json.loads(text)
+        return cls(**{**told, "after": tuple(told["after"])})
+
+
+class Log(Protocol):
+    """What the body of a stage asks about its batches."""
+
+    @property
+    def owner(self) -> str | None:
+        """The identity of the query."""
+        ...
+
+    def position(self, batch_id: int) -> Position:
+        """The end of a batch."""
+        ...
+
+    def start(self, batch_id: int) -> Position:
+        """The start of a batch."""
+        ...
+
+
 class Checkpoint:
     """The checkpoint folder of one streaming query."""
 
@@ -40,6 +93,8 @@ class Checkpoint:
         """Read the folder through Spark's file system."""
         self._files, self.path = files, path
         self._owner: str | None = None
+        file = f"{path}/{ORIGIN}"
+        self.origin = Origin.loads(files.text(file)) if files.exists(file) else Origin()
 
     @property
     def owner(self) -> str | None:
@@ -53,10 +108,10 @@ class Checkpoint:
         """The logged end of a batch. Raises what the file system raises when the batch was never logged."""
         return parse(self._files.text(f"{self.path}/offsets/{batch_id}"))
 
-    def start(self, batch_id: int, fresh: int) -> Position:
-        """The logged start of a batch: the end of the one before, or the version that a new query starts from."""
+    def start(self, batch_id: int) -> Position:
+        """The logged start of a batch: the end of the one before, or where the checkpoint begins."""
         if batch_id == 0:
-            return Position(0, fresh, EVERYTHING_BEFORE)
+            return self.origin.position
         return self.position(batch_id - 1)
 
 

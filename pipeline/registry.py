@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from pipeline.deltalog import newest
 from pipeline.files import Files
 from pipeline.tables import Warehouse
 from schemas import SUBSCRIPTIONS
@@ -71,7 +72,7 @@ class Registry:
         known = self._known[0]
         if known >= 0 and not self._files.exists(f"{log}/{known + 1:020d}.json"):
             return known
-        return max(int(name[:20]) for name in self._files.names(log) if name[20:] == ".json" and name[:20].isdigit())
+        return newest(self._files, self._warehouse.path(SUBSCRIPTIONS))
 
     def at(self, version: int) -> dict[Name, Subscription]:
         """The active subscriptions at a version of the table, by topic and name."""

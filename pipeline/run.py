@@ -14,7 +14,7 @@ from pipeline.dispatch import Dispatch
 from pipeline.files import Files
 from pipeline.ingest import Ingest
 from pipeline.locks import StageLock
-from pipeline.progress import Checkpoint
+from pipeline.progress import Checkpoint, Origin
 from pipeline.schedule import Schedule
 from pipeline.settings import Clock, Settings
 from pipeline.sinks import Observer, Sink, nobody
@@ -75,7 +75,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
         rows, body, sinks = _parts(spark, warehouse, stage, options, checkpoint)
         for sink in sinks:
-            sink.check_owner(checkpoint.owner)
+            sink.check_owner(checkpoint.owner, checkpoint.origin.after)
         return Stage(stage, _write(rows, body, checkpoint, stage, options).start(), lock)
     except BaseException:
         lock.release()
@@ -104,25 +104,30 @@ def _parts(
     spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
 ) -> tuple[DataFrame, Body, list[Sink]]:
     """The stream of a stage, what is done with each batch, and the tables it writes."""
+    origin = checkpoint.origin
     if stage == ingest.STAGE:
         take = Ingest(spark, warehouse, checkpoint, options.settings, options.observe)
-        return inbox_and_clock(spark, warehouse, options), take, list(take.sinks.values())
+        return inbox_and_clock(spark, warehouse, options, origin), take, list(take.sinks.values())
     if stage == schedule.STAGE:
-        segments = warehouse.follow(spark, SEGMENTS, 0, options.settings.max_files)
-        rows = schedule.releases(segments, ticks(spark, options.clock, warehouse.instants(stage)))
+        segments = warehouse.follow(spark, SEGMENTS, origin.position, options.settings.max_files)
+        instants = ticks(spark, options.clock, warehouse.instants(stage), origin.instant)
+        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
         let_go = Schedule(spark, warehouse, checkpoint, options.observe)
         return rows, let_go, list(let_go.sinks.values())
-    redelivery = warehouse.follow(spark, REDELIVERY, 0, options.settings.max_files)
+    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, options.settings.max_files)
     time = timeline(options.clock)
     hand_over = Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
     return redelivery, hand_over, list(hand_over.sinks.values())
 
 
-def inbox_and_clock(spark: SparkSession, warehouse: Warehouse, options: Options) -> DataFrame:
+def inbox_and_clock(
+    spark: SparkSession, warehouse: Warehouse, options: Options, origin: Origin | None = None
+) -> DataFrame:
     """Inbox rows with their place, and the clock's instants, as one stream."""
-    inbox = warehouse.follow(spark, INBOX, 0, options.settings.max_files)
+    origin = origin or Origin()
+    inbox = warehouse.follow(spark, INBOX, origin.position, options.settings.max_files)
     rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
-    instants = ticks(spark, options.clock, warehouse.instants(ingest.STAGE))
+    instants = ticks(spark, options.clock, warehouse.instants(ingest.STAGE), origin.instant)
     return rows.unionByName(instants, allowMissingColumns=True)
 
 

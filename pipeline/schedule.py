@@ -18,7 +18,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from pipeline import group_state
 from pipeline.group_state import Pending
-from pipeline.progress import Checkpoint
+from pipeline.progress import Log
 from pipeline.settings import HOUR_MS
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse
@@ -26,6 +26,8 @@ from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
 from state import DelaylineError, Runs, TimeBucketIndex
 
 STAGE = "schedule"
+REBUILD = "rebuild"
+"""The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
 KEY = ("topic", "subscription", "segment_ms")
 RELEASE = (
     "topic string, subscription string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, "
@@ -54,6 +56,12 @@ def releases(segments: DataFrame, ticks: DataFrame) -> DataFrame:
     return positions.applyInPandasWithState(release, RELEASE, STATE_ROW, "append", timeout)
 
 
+def of_rebuild(segments: DataFrame, rebuilt: int | None) -> DataFrame:
+    """Rows of `segments` less those of other rebuilds: each is for one checkpoint, and repeats what others had."""
+    regular = F.col("kind") != REBUILD
+    return segments.where(regular if rebuilt is None else regular | (F.col("batch_id") == rebuilt))
+
+
 def addressed(segments: DataFrame) -> DataFrame:
     """Chunks of `segments`, once for each subscription that they are for.
 
@@ -80,7 +88,7 @@ def release(key: tuple[str, str, int], frames: Frames, state: GroupState) -> Ite
         answers = _release(key, instant, chunks, state)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would come back with every replay
         group_state.keep(state, instant + HOUR_MS)
-        reason = f"{key}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
+        reason = _reason(key, error)
         inputs: list[bytes | None] = [chunk for _, chunk in chunks]
         answers = [_answer(key, instant, error=reason, chunk=chunk) for chunk in inputs or [None]]
     yield from answers
@@ -95,7 +103,8 @@ def _release(
         tick = max((tick for tick, _ in chunks), default=1)
         pending = Pending(tick, TimeBucketIndex(tick))
     refused = list(_append(key, instant, pending, chunks))
-    runs = pending.index.pop_due_runs(instant)
+    # Before the first tick there is no instant at which anything could be released, not even what was due in 1970.
+    runs = pending.index.pop_due_runs(instant or -1)
     answer = _answer(key, instant, pending.tick_ms, pack(runs))
     group_state.save(state, pending)
     return [answer, *refused]
@@ -110,7 +119,12 @@ def _append(
             pending.index.append_chunk(chunk)
             pending.tick_ms = max(pending.tick_ms, tick)
         except DelaylineError as error:
-            yield _answer(key, instant, error=str(error), chunk=chunk)
+            yield _answer(key, instant, error=_reason(key, error), chunk=chunk)
+
+
+def _reason(key: tuple[str, str, int], error: Exception) -> str:
+    """What is wrong with which key, and the remedy."""
+    return f"{key}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
 
 
 def _chunk(row: tuple[Any, Any]) -> tuple[int, bytes]:
@@ -152,7 +166,7 @@ def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class Schedule:
     """The body of the schedule query: call it with each batch of releases."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, checkpoint: Checkpoint, observe: Observer) -> None:
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, checkpoint: Log, observe: Observer) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._observe = checkpoint, observe
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (REDELIVERY, REJECTED_SCHEDULE)}

@@ -70,7 +70,7 @@ def segment_rows(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
     encoded = positions.mapInArrow(encoder(heard, segment_ms, span.now), ENCODED)
-    return encoded.select(*_columns())
+    return encoded.select(*encoded_columns())
 
 
 def _any(kinds: frozenset[str], span: Span) -> Column:
@@ -101,7 +101,7 @@ def _instant(ms: int) -> Column:
     return F.timestamp_millis(F.lit(ms))
 
 
-def _columns() -> list[Column]:
+def encoded_columns() -> list[Column]:
     """A column of `segments` each, from the rows of the encoder."""
     made = {
         "segment_start": F.timestamp_millis("segment_ms"),

@@ -6,7 +6,7 @@ kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at seve
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,13 +76,13 @@ class Sink:
         self._path, self._table, self._stage = warehouse.path(table), table, stage
         self.last = last_commit(spark, self._path, stage)
 
-    def check_owner(self, owner: str | None) -> None:
-        """Refuse a table that another checkpoint wrote.
+    def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
+        """Refuse a table that another checkpoint wrote, but for those that this one was told to take over from.
 
         Raises:
             ForeignOwner: the last commit names another owner; `owner` is None for a checkpoint not yet begun.
         """
-        if self.last is not None and self.last.owner != owner:
+        if self.last is not None and self.last.owner not in (owner, *after):
             raise ForeignOwner(self._stage, self._table.name, self.last.owner, owner)
 
     def found(self, owner: str, batch_id: int) -> Commit | None:

@@ -7,7 +7,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.deltalog import added
 from pipeline.errors import BadSetting
+from pipeline.files import Files
+from pipeline.progress import EVERYTHING_BEFORE, Position
 from pipeline.settings import DAY_MS, MINUTE_MS
 from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, SEGMENTS, TABLES, Table
 
@@ -43,14 +46,25 @@ class Warehouse:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
-    def follow(self, spark: SparkSession, table: Table, start: int, max_files: int) -> DataFrame:
-        """A stream of the rows appended to a table from a version on; never a snapshot.
+    def follow(self, spark: SparkSession, table: Table, start: Position | int, max_files: int) -> DataFrame:
+        """A stream of the rows appended to a table from a position (or a version) on; never a snapshot.
 
         A snapshot would order rows by file and repeat, on a new checkpoint, what was taken before. Deletes (retention)
-        are not news.
+        are not news. A version that is not there yet cannot be named: the stream begins with the last one of which
+        anything was taken, and leaves out those of its files.
         """
-        reader = spark.readStream.format("delta").option("startingVersion", start).option("skipChangeCommits", "true")
-        return reader.option("maxFilesPerTrigger", max_files).load(self.path(table))
+        if isinstance(start, int):
+            start = Position(0, start, EVERYTHING_BEFORE)
+        files = Files(spark)
+        version = start.version if start.index >= 0 else max(0, start.version - 1)
+        taken = added(files, self.path(table), version) if start.version > 0 or start.index >= 0 else []
+        taken = taken[: start.index + 1] if start.index >= 0 else taken
+        reader = spark.readStream.format("delta").option("startingVersion", version).option("skipChangeCommits", "true")
+        rows = reader.option("maxFilesPerTrigger", max_files).load(self.path(table))
+        if not taken:
+            return rows
+        name = F.element_at(F.split(F.input_file_name(), "/"), -1)
+        return rows.where(~name.isin([each.rpartition("/")[2] for each in taken]))
 
 
 def create_all(

@@ -1,0 +1,158 @@
+"""Rebuild: a stage goes on from what the tables say, on a new checkpoint, as if nothing had happened.
+
+One batch job, with the stage stopped (and ingest, for the schedule). It finishes a batch that was torn apart, says
+where the new checkpoint begins (`Origin`), and moves the old one aside. Killed anywhere, it is called again.
+"""
+
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline import dispatch, ingest, schedule, torn
+from pipeline.clock import instants
+from pipeline.deltalog import newest
+from pipeline.dispatch import positions
+from pipeline.encode import ENCODED, encoder
+from pipeline.files import Files
+from pipeline.locks import StageLock
+from pipeline.markers import IngestMemory
+from pipeline.progress import EVERYTHING_BEFORE, ORIGIN, Origin
+from pipeline.registry import Audience, Name
+from pipeline.run import Options
+from pipeline.segments import encoded_columns
+from pipeline.sinks import Sink, last_commit
+from pipeline.tables import Warehouse, segment_ms
+from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, SUBSCRIPTIONS, Table
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What the tables hold at fixed versions, of what concerns the schedule.
+
+    Attributes:
+        segments: version of `segments`.
+        memory: what ingest has addressed: ledgers, due times, subscriptions.
+        messages: the log.
+        redelivery: what was released.
+    """
+
+    segments: int
+    memory: IngestMemory
+    messages: DataFrame
+    redelivery: DataFrame
+
+
+def rebuild(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Origin:
+    """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
+
+    The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
+    beside the new one, under another name.
+
+    Raises:
+        StageRunning: a stage that must be stopped runs.
+    """
+    stages = (stage, ingest.STAGE) if stage == schedule.STAGE else (stage,)
+    locks: list[StageLock] = []
+    try:
+        for each in stages:
+            lock = StageLock(each, f"{warehouse.root}/_checkpoints")
+            lock.take()
+            locks.append(lock)
+        origin = _ORIGINS[stage](spark, warehouse, options)
+        _place(spark, warehouse, stage, origin, options)
+        return origin
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+    """Write what is pending as rows that only the new checkpoint reads."""
+    tables = (REDELIVERY, REJECTED_SCHEDULE)
+    last = [last_commit(spark, warehouse.path(table), schedule.STAGE) for table in tables]
+    taken = last_commit(spark, warehouse.path(SEGMENTS), ingest.STAGE)
+    known = [int(commit.note["instant"]) for commit in last if commit is not None]
+    known += [int(taken.note["now"])] if taken is not None else []
+    instant = max([*known, *instants(warehouse.instants(schedule.STAGE))[-1:]], default=0)
+    number = _write_pending(spark, warehouse, _holding(spark, warehouse), instant)
+    options.observe("rebuild.segments", number)
+    # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
+    return Origin(number, EVERYTHING_BEFORE, max(0, instant - 1), number, torn.owners(last))
+
+
+def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, instant: int) -> int:
+    """One commit of `segments`; give the rebuild's number, which is the version that follows what it has read."""
+    number = holding.segments + 1
+    rows = pending_rows(holding, _ticks(spark, warehouse), segment_ms(spark, warehouse), instant)
+    sink = Sink(spark, warehouse, SEGMENTS, "rebuild")
+    sink.append(rows.withColumn("batch_id", F.lit(number)), f"rebuild-{number}", number, {"instant": instant})
+    return number
+
+
+def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
+    files = Files(spark)
+
+    def fixed(table: Table) -> tuple[int, DataFrame]:
+        version = newest(files, warehouse.path(table))
+        return version, warehouse.read(spark, table, version)
+
+    version, segments = fixed(SEGMENTS)
+    (_, messages), (_, redelivery) = fixed(MESSAGES), fixed(REDELIVERY)
+    memory = IngestMemory.addressed(segments.where("kind = 'marker'"))
+    return Holding(version, memory, messages, redelivery)
+
+
+def pending_rows(holding: Holding, ticks: dict[Name, int], segment: int, instant: int) -> DataFrame:
+    """Rows of `segments`, less `batch_id`: what was addressed to each subscription and is not released yet.
+
+    What was addressed is known without reading chunks: all ledgers that markers name as used, due before the instant
+    up to which they say that parked messages were loaded. Payloads are not read.
+
+    Args:
+        holding: the tables.
+        ticks: the tick of each registered subscription, ms; others are not rebuilt.
+        segment: span of a segment, ms.
+        instant: what is due already goes into the segment of this instant (ms).
+    """
+    memory = holding.memory
+    since = {name: first for name, first in memory.since.items() if name in ticks}
+    spark = holding.messages.sparkSession
+    rows = [(topic, name, first) for (topic, name), first in sorted(since.items())]
+    listeners = F.broadcast(spark.createDataFrame(rows, "topic string, subscription string, since bigint"))
+    loaded = F.col("due_time") < F.timestamp_millis(F.lit(memory.loaded))
+    taken_in = holding.messages.where(loaded & (F.col("ledger_id") < memory.next_ledger))
+    taken_in = taken_in.select("topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms"))
+    addressed = taken_in.join(listeners, "topic").where("ledger_id >= since")
+    released = positions(holding.redelivery.where("redelivery_count = 0")).withColumnRenamed("first_entry", "entry_id")
+    keys = ["topic", "subscription", "ledger_id", "entry_id"]
+    pending = addressed.join(released.select(*keys), keys, "left_anti")
+    columns = (F.col("subscription").alias("kind"), "topic", "ledger_id", "entry_id", "due_ms")
+    heard = {
+        (name, topic): Audience((first,), (((name, ticks[topic, name]),),)) for (topic, name), first in since.items()
+    }
+    encoded = pending.select(*columns).mapInArrow(encoder(heard, segment, instant), ENCODED)
+    return encoded.withColumn("kind", F.lit(schedule.REBUILD)).select(*encoded_columns())
+
+
+def _ticks(spark: SparkSession, warehouse: Warehouse) -> dict[Name, int]:
+    """The tick of each line of the registry, also of inactive ones: what ingest still addresses may become active."""
+    rows = warehouse.read(spark, SUBSCRIPTIONS).select("topic", "subscription", "tick_ms", "active").collect()
+    rows = sorted(rows, key=lambda row: bool(row["active"]))
+    return {(row["topic"], row["subscription"]): int(row["tick_ms"]) for row in rows}
+
+
+def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:
+    """Move the old checkpoint aside, then write where the new one begins. In between the stage refuses to start."""
+    files, folder = Files(spark), warehouse.checkpoint(stage)
+    number = next(n for n in range(1, 1_000_000) if not files.exists(f"{folder}.aside-{n}"))
+    files.move(folder, f"{folder}.aside-{number}")
+    options.observe("rebuild.aside", number)
+    files.write(f"{folder}/{ORIGIN}", origin.dumps())
+
+
+_ORIGINS = {
+    ingest.STAGE: torn.take_over_ingest,
+    schedule.STAGE: _rebuild_schedule,
+    dispatch.STAGE: torn.take_over_dispatch,
+}

@@ -1,0 +1,119 @@
+"""Take-over of ingest and dispatch: what a dead process left half-committed is finished, under its old name.
+
+The last commits of a stage's tables say where its last batch began and ended, and what decided its rows. So the same
+body runs over the same files again, skips what the tables hold, and writes what is missing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline import arrival, dispatch, ingest
+from pipeline.clock import instants
+from pipeline.deltalog import added
+from pipeline.dispatch import Dispatch
+from pipeline.files import Files
+from pipeline.ingest import Ingest, Plan
+from pipeline.progress import EVERYTHING_BEFORE, Origin, Position
+from pipeline.run import Options
+from pipeline.sinks import Commit, last_commit
+from pipeline.tables import Warehouse
+from pipeline.timeline import timeline
+from schemas import (
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    SEGMENTS,
+    Table,
+)
+
+
+@dataclass(frozen=True)
+class Past:
+    """A batch of a checkpoint that may be lost, as its commits tell it."""
+
+    owner: str
+    begin: Position
+    end: Position
+
+    def position(self, batch_id: int) -> Position:  # noqa: ARG002 - it knows one batch
+        """The end of the batch."""
+        return self.end
+
+    def start(self, batch_id: int) -> Position:  # noqa: ARG002
+        """The start of the batch."""
+        return self.begin
+
+
+def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+    """Finish the last batch of ingest; give where a new checkpoint begins.
+
+    A batch that took rows wrote `messages` or `rejected_ingest`, so the furthest commit is as far as the inbox was
+    taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
+    """
+    last = [last_commit(spark, warehouse.path(t), ingest.STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    furthest = max(last, key=_ingested)
+    given = instants(warehouse.instants(ingest.STAGE))[-1:]
+    if furthest is None:
+        return Origin(instant=max(given, default=0))
+    plan = Plan.of_note(furthest.note)
+    if _ingested(furthest) > _ingested(last[-1]):
+        past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
+        rows = arrival.with_place(rows_between(spark, warehouse, INBOX, past.begin, past.end))
+        body = Ingest(spark, warehouse, past, options.settings, options.observe)
+        body(rows.withColumn("instant", F.lit(None).cast("bigint")), furthest.batch)
+    return Origin(*plan.source, max([plan.now, *given]), after=owners(last))
+
+
+def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+    """Finish the last batch of dispatch; give where a new checkpoint begins.
+
+    Batches after the last commit had nothing to write: their positions were of removed subscriptions. They are looked
+    at again.
+    """
+    tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
+    last = [last_commit(spark, warehouse.path(table), dispatch.STAGE) for table in tables]
+    furthest = max(last, key=_dispatched)
+    if furthest is None:
+        return Origin()
+    note = dispatch.noted(furthest.note)
+    if note.count and _dispatched(furthest) > _dispatched(last[-1]):
+        past = Past(furthest.owner, Position(0, *note.begin), Position(0, *note.source))
+        rows = rows_between(spark, warehouse, REDELIVERY, past.begin, past.end)
+        body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body(rows, furthest.batch)
+    return Origin(*note.source, after=owners(last))
+
+
+def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:
+    """Whose commits they are."""
+    return tuple(sorted({commit.owner for commit in commits if commit is not None}))
+
+
+def rows_between(spark: SparkSession, warehouse: Warehouse, table: Table, begin: Position, end: Position) -> DataFrame:
+    """The rows that a stream of a table gives between two positions: after `begin`, up to and with `end`."""
+    files, path = Files(spark), warehouse.path(table)
+    names: list[str] = []
+    for version in range(begin.version, end.version + 1):
+        mine = added(files, path, version)
+        first = begin.index + 1 if version == begin.version and begin.index >= 0 else 0
+        past = max(0, end.index + 1) if version == end.version else len(mine)
+        names += mine[first:past]
+    reader = spark.read.schema(table.schema)
+    return reader.parquet(*(f"{path}/{name}" for name in names)) if names else spark.createDataFrame([], table.schema)
+
+
+def _ingested(commit: Commit | None) -> tuple[Any, ...]:
+    """Orders the commits of ingest, whoever made them: positions and instants only grow, also across a take-over."""
+    return (0, EVERYTHING_BEFORE - 1, 0) if commit is None else (*commit.note["source"], commit.note["now"])
+
+
+def _dispatched(commit: Commit | None) -> tuple[Any, ...]:
+    return (0, EVERYTHING_BEFORE - 1) if commit is None else tuple(commit.note["source"])

@@ -1,0 +1,110 @@
+"""A stage loses its checkpoint and is rebuilt from the tables: the result is the same, row for row."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.errors import ForeignOwner
+from pipeline.rebuild import rebuild
+from pipeline.run import start
+from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
+from tests.support.spark import session
+from tests.support.stream import Killed, Step, World, advance, append, kill_after, message, play, restart, subscribe
+
+T0 = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+HALF_WAY = {
+    "ingest": ("ingest.segments", "rebuild.aside"),
+    "schedule": ("rebuild.segments", "rebuild.aside"),
+    "dispatch": ("dispatch.publications", "rebuild.aside"),
+}
+"""Where a rebuild of each stage is killed; the first step is only there when a batch is torn, or for the schedule."""
+
+
+def lose(*stages: str, killed: bool = False) -> Step:
+    """Lose the checkpoints of stages; they refuse to start, until each is told to take over.
+
+    When asked for, the rebuild is killed right after each of the steps in `HALF_WAY`, and called again.
+    """
+
+    def step(world: World) -> None:
+        world.end()
+        for stage in stages:
+            rmtree(world.warehouse.checkpoint(stage))
+            refused(world, stage)
+        for stage in stages:
+            for each in HALF_WAY[stage] if killed else ():
+                world.fatal = each
+                with suppress(Killed):
+                    rebuild(world.spark, world.warehouse, stage, replace(world.options, observe=world.observe))
+                if world.fatal is None and each == "rebuild.aside":
+                    refused(world, stage)
+            world.fatal = None
+            rebuild(world.spark, world.warehouse, stage, world.options)
+
+    return step
+
+
+def refused(world: World, stage: str) -> None:
+    """A stage does not start: its tables belong to another checkpoint."""
+    with pytest.raises(ForeignOwner) as raised:
+        start(world.spark, world.warehouse, stage, world.options)
+    assert raised.value.ours is None
+
+
+def script(*disturbance: Step, torn: str | None = None) -> list[Step]:
+    """Near, loaded and parked messages for two subscriptions, disturbed when some of each are pending."""
+    disturbed = [*disturbance, restart()] if disturbance else []
+    return [
+        subscribe("t", "s"),
+        subscribe("t", "coarse", tick_ms=60_000),
+        append(
+            *(message(f"now {i}", after=0) for i in range(2)),
+            message("half", after=HOUR // 2),
+            message("parked", after=3 * HOUR),
+            message("later", after=9 * HOUR),
+            message("refused", after=-1),
+        ),
+        advance(T0),
+        *([kill_after(torn)] if torn else []),
+        append(message("a", after=10_000), message("old", deliver_at=-1_000), message("c", after=HOUR // 4 * 3)),
+        advance(T0 + 5 * HOUR // 2),
+        *disturbed,
+        append(message("after", after=0), message("after too", after=HOUR)),
+        advance(T0 + 5 * HOUR // 2 + 60_000),
+        advance(T0 + 10 * HOUR),
+    ]
+
+
+def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
+    """A table's rows in a fixed order, less what a rebuild may change."""
+    names = [name for name in table.schema.names if name not in ("batch_id", *without)]
+    return sorted(tuple(str(row[name]) for name in names) for row in world.rows(table))
+
+
+@cache
+def undisturbed() -> World:
+    """The run that lost nothing."""
+    return play(session(), str(Path(mkdtemp()) / "warehouse"), script())
+
+
+def same(world: World) -> None:
+    """Every table of facts holds what the undisturbed run holds."""
+    for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
+        assert facts(world, table) == facts(undisturbed(), table), table.name
+    assert len(world.rows(DELIVERIES)) == 20
+
+
+def test_a_schedule_that_lost_its_state_goes_on_from_the_tables(spark: SparkSession, folder: str) -> None:
+    """Pending near and loaded positions come back, what was released does not."""
+    same(play(spark, folder, script(lose("schedule"))))
