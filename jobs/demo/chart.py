@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 
 from jobs.demo.flights import NEW_YORK
@@ -26,7 +25,7 @@ def draw(counts: pd.DataFrame, file: Path) -> None:
     """Write the picture as PNG."""
     figure, axes = plt.subplots(figsize=(11, 4.5), layout="constrained")
     image = axes.imshow(counts.to_numpy(), aspect="auto", origin="lower", cmap="viridis")
-    marks = np.arange(0, counts.shape[1], 4)
+    marks = list(range(0, counts.shape[1], 4))
     axes.set_xticks(marks, [f"{counts.columns[mark]:%d %b}" for mark in marks], rotation=45)
     axes.set(xlabel="week", ylabel="hour of the day, New York", title="Messages due, flights from New York in 2013")
     figure.colorbar(image, label="messages")

@@ -71,12 +71,10 @@ def expected(flights: pd.DataFrame, airports: pd.DataFrame) -> pd.DataFrame:
     }
     puerto_rico = ZoneInfo("America/Puerto_Rico")
     rows = []
-    columns = ("carrier", "flight", "origin", "dest", "time_hour", "minute", "sched_arr_time")
-    days = zip(flights["year"], flights["month"], flights["day"], strict=True)
-    for day, flight in zip(days, flights[list(columns)].itertuples(index=False), strict=True):
-        key = f"{flight.carrier}{flight.flight}/{flight.origin}/{day[0]}-{day[1]:02}-{day[2]:02}"
-        left = datetime.fromisoformat(flight.time_hour) + timedelta(minutes=int(flight.minute))
-        there = _first_after(left, int(flight.sched_arr_time), clocks.get(flight.dest, puerto_rico))
+    for flight in flights.to_dict("records"):
+        key = "{carrier}{flight}/{origin}/{year}-{month:02}-{day:02}".format_map(flight)
+        left = datetime.fromisoformat(flight["time_hour"]) + timedelta(minutes=flight["minute"])
+        there = _first_after(left, flight["sched_arr_time"], clocks.get(flight["dest"], puerto_rico))
         rows.append(("reminders", key, left - timedelta(hours=2)))
         rows.append(("follow-ups", key, there + timedelta(hours=1)))
     return pd.DataFrame(rows, columns=["topic", "message_key", "due"])

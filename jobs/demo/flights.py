@@ -99,18 +99,21 @@ def _date(flights: pd.DataFrame) -> pd.Series:
 
 
 def _day(flights: pd.DataFrame) -> pd.Series:
-    return _date(flights).dt.strftime("%Y-%m-%d")
+    day: pd.Series = _date(flights).dt.strftime("%Y-%m-%d")
+    return day
 
 
 def _clock(hhmm: pd.Series) -> pd.Series:
     """What a clock shows, since midnight: 1545 is 15 h 45 min."""
-    return pd.to_timedelta(hhmm // 100 * 60 + hhmm % 100, unit="min")
+    shown: pd.Series = pd.to_timedelta(hhmm // 100 * 60 + hhmm % 100, unit="min")
+    return shown
 
 
 def _local(shown: pd.Series, zone: str) -> pd.Series:
     """The moment (UTC) at which a clock of a zone shows a time, by the rule above."""
     first = np.ones(len(shown), dtype=bool)
-    return shown.dt.tz_localize(zone, ambiguous=first, nonexistent="shift_forward").dt.tz_convert("UTC")
+    moment: pd.Series = shown.dt.tz_localize(zone, ambiguous=first, nonexistent="shift_forward").dt.tz_convert("UTC")
+    return moment
 
 
 def _arrival(departure: pd.Series, hhmm: pd.Series, zone: pd.Series) -> pd.Series:
@@ -120,10 +123,12 @@ def _arrival(departure: pd.Series, hhmm: pd.Series, zone: pd.Series) -> pd.Serie
         shown = midnight + _clock(hhmm[rows.index])
         same_day, next_day = _local(shown, str(name)), _local(shown + pd.Timedelta(days=1), str(name))
         parts.append(same_day.where(same_day > rows, next_day))
-    return pd.concat(parts).sort_index()
+    arrival: pd.Series = pd.concat(parts).sort_index()
+    return arrival
 
 
 def _booked(departure: pd.Series) -> pd.Series:
     drawn = np.random.default_rng(SEED).random(len(departure))
     hours = _SHORTEST_H * (_LONGEST_H / _SHORTEST_H) ** drawn
-    return departure - pd.to_timedelta((hours * 3_600_000).astype("int64"), unit="ms")
+    booked: pd.Series = departure - pd.to_timedelta((hours * 3_600_000).astype("int64"), unit="ms")
+    return booked

@@ -111,8 +111,9 @@ def delivered(called_for: pd.DataFrame) -> pd.DataFrame:
     """Deliveries as they should be: in the order of due times, each released a minute later."""
     rows = called_for.sort_values("due", kind="stable").reset_index(drop=True)
     due = rows["due"]
-    times = {"deliver_at": due, "released_at": due + pd.Timedelta(minutes=1), "subscription": "s", "ledger_id": 0}
-    return rows.drop(columns="due").assign(**times, entry_id=rows.index, batch_id=rows.index // 4, sequence=rows.index)
+    timed = rows.drop(columns="due").assign(deliver_at=due, released_at=due + pd.Timedelta(minutes=1))
+    order = timed.assign(batch_id=rows.index // 4, sequence=rows.index)
+    return order.assign(subscription="s", ledger_id=0, entry_id=rows.index)
 
 
 @pytest.fixture
@@ -189,9 +190,8 @@ def test_the_due_load_counts_hours_of_new_york_by_week(tmp_path: Path) -> None:
     )
     counts = chart.load(due)
     assert int(counts.to_numpy().sum()) == 4
-    assert counts.loc[0, pd.Timestamp("2013-01-07")] == 1
-    assert counts.loc[7, pd.Timestamp("2013-01-07")] == 1
-    assert counts.loc[8, pd.Timestamp("2013-07-01")] == 2
+    assert counts[pd.Timestamp("2013-01-07")].to_dict() == {hour: int(hour in (0, 7)) for hour in range(24)}
+    assert counts[pd.Timestamp("2013-07-01")].to_dict() == {hour: 2 * int(hour == 8) for hour in range(24)}
     assert counts.shape == (24, 26)
     chart.draw(counts, tmp_path / "load.png")
     assert (tmp_path / "load.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
