@@ -110,7 +110,7 @@ def test_a_schedule_that_lost_its_state_goes_on_from_the_tables(spark: SparkSess
     same(play(spark, folder, script(lose("schedule"))))
 
 
-@pytest.mark.parametrize("torn", ["dispatch.deliveries"])
+@pytest.mark.parametrize("torn", ["dispatch.deliveries", "ingest.messages"])
 def test_a_torn_batch_is_finished_before_a_new_checkpoint_goes_on(spark: SparkSession, folder: str, torn: str) -> None:
     """The process died between two commits and its checkpoint is lost; nothing is accepted or delivered twice."""
     stage = torn.partition(".")[0]
