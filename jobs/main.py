@@ -3,17 +3,26 @@
 import argparse
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from pyspark import SparkConf
+from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
+import pipeline
+from jobs.commands.java import need_java
 from pipeline.errors import PipelineError
-from pipeline.profiles import Machine, read_profile
+from pipeline.profiles import Machine, Profile, read_profile
 from pipeline.run import Stage, start, stop_all
 from pipeline.service import StopFile, serve, stop_signals
 from pipeline.session import builder, local_session
 from pipeline.tables import Warehouse, create_all
+
+STOPPED, FAILED, REFUSED = 0, 1, 2
+"""Exit codes: asked to stop, a stage failed, not even started."""
 
 
 def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
@@ -24,13 +33,24 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
     told = parser.parse_args(arguments)
     try:
         profile = read_profile(told.profile)
-    except (PipelineError, OSError, ValueError) as error:
-        parser.error(f"{told.profile}: {error}")
-    spark = _session(f"delayline {' '.join(stages)}", profile.machine)
-    warehouse = Warehouse(told.warehouse.rstrip("/"))
+    except (PipelineError, OSError, ValueError, TypeError) as error:
+        return _end(f"{told.profile}: {error}", REFUSED)
+    try:
+        spark = _session(f"delayline {' '.join(stages)}", profile.machine)
+    except PipelineError as error:
+        return _end(str(error), REFUSED)
+    try:
+        return _run(spark, stages, profile, Warehouse(told.warehouse.rstrip("/")))
+    finally:
+        spark.stop()
+
+
+def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse: Warehouse) -> int:
     create_all(spark, warehouse)
     running: list[Stage] = []
     with stop_signals() as asked:
+        if _submitted():
+            _listen_to_the_jvm(spark, asked)
         stop_file = StopFile(warehouse)
         stop_file.forget()
         try:
@@ -38,20 +58,57 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
                 running.append(start(spark, warehouse, stage, profile.options))  # noqa: PERF401 - those that started are stopped
         except PipelineError as error:
             stop_all(running)
-            return _end(spark, str(error), 2)
+            return _end(str(error), REFUSED)
         reason = serve(running, asked, stop_file)
-    return _end(spark, reason, 0 if reason is None else 1)
+    return STOPPED if reason is None else _end(reason, FAILED)
+
+
+def _submitted() -> bool:
+    """Whether spark-submit started us: it brings master, memory and JARs."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _session(app: str, machine: Machine) -> SparkSession:
-    """spark-submit brings master, memory and JARs, and we add what correctness needs; alone we bring them ourselves."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return builder(app).getOrCreate()
-    return local_session(app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+    """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
+    if not _submitted():
+        need_java()
+        return local_session(app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+    plain, key = builder(app), "spark.sql.shuffle.partitions"
+    # Spark's own 200 would be as many state stores, for ever: a stateful query keeps the number of its first start.
+    if not SparkConf().contains(key):
+        plain = plain.config(key, str(machine.partitions))
+    spark = plain.getOrCreate()
+    # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
+    spark.sparkContext.environment["PYTHONPATH"] = str(Path(pipeline.__file__).parents[1])
+    return spark
 
 
-def _end(spark: SparkSession, reason: str | None, code: int) -> int:
-    spark.stop()
-    if reason is not None:
-        sys.stderr.write(f"delayline: {reason}\n")
+class _Ask:
+    """A signal handler of the JVM, in Python."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        """Set an event."""
+        self._asked = asked
+
+    def handle(self, _signal: object) -> None:
+        """The signal has come."""
+        self._asked.set()
+
+    class Java:
+        """What py4j implements with this class."""
+
+        implements = ("sun.misc.SignalHandler",)
+
+
+def _listen_to_the_jvm(spark: SparkSession, asked: threading.Event) -> None:
+    """Take over the JVM's signals: spark-submit's process is the JVM, and who stops the job sends them there."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public door to its gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # PySpark has no type for it
+    signals = gateway.jvm.sun.misc
+    for name in ("TERM", "INT"):
+        signals.Signal.handle(signals.Signal(name), _Ask(asked))
+
+
+def _end(reason: str, code: int) -> int:
+    sys.stderr.write(f"delayline: {reason}\n")
     return code
