@@ -90,6 +90,11 @@ class World:
             frame.coalesce(1).write.format("delta").mode("append").save(self.warehouse.path(INBOX))
 
 
+def dropped(progress: Sequence[Any]) -> int:
+    """How many rows Spark dropped as late, which only this metric tells; stages without state have none to tell."""
+    return sum(operator.numRowsDroppedByWatermark for each in progress for operator in each.stateOperators)
+
+
 Step = Callable[[World], None]
 
 
@@ -190,7 +195,7 @@ def empty_warehouse(spark: SparkSession, segment_ms: int) -> str:
 def play(
     spark: SparkSession, folder: str, steps: Sequence[Step], settings: Settings | None = None, segment_ms: int = 300_000
 ) -> World:
-    """Make a warehouse, start the stages, take the steps, stop."""
+    """Make a warehouse, start the stages, take the steps, stop. Spark may not have dropped a row as late meanwhile."""
     options = Options(VirtualClock(), settings or Settings())
     world = World(spark, Warehouse(folder), options)
     copytree(empty_warehouse(spark, segment_ms), folder)
@@ -204,4 +209,5 @@ def play(
                 raise
     finally:
         world.end()
+    assert dropped(world.progress) == 0, f"{dropped(world.progress)} rows were dropped by the watermark"
     return world
