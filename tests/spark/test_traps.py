@@ -1,0 +1,170 @@
+"""The mistakes that Spark forgives in silence, planted one by one, and the check that catches each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+from pipeline import schedule
+from pipeline.registry import Subscription
+from pipeline.segments import NEAR, Membership, Span, segment_rows
+from pipeline.tables import Warehouse
+from schemas import MESSAGES, STATE_ROW, TABLES
+from tests.support.rows import T0, messages
+from tests.support.stream import World, advance, append, check, delivered, message, play, subscribe
+
+MINUTE = 60_000
+
+
+def with_event_times(segments: DataFrame, ticks: DataFrame) -> DataFrame:
+    """The planted mistake: data rows carry an event time, that of their segment, as ticks do."""
+    rows = schedule.addressed(segments).withColumn("event_time", F.timestamp_millis("segment_ms"))
+    instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
+    both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
+    grouped = both.where("topic IS NOT NULL OR event_time IS NULL").groupBy(*schedule.KEY)
+    timeout = GroupStateTimeout.EventTimeTimeout
+    return grouped.applyInPandasWithState(schedule.release, schedule.RELEASE, STATE_ROW, "append", timeout)
+
+
+def test_data_rows_with_an_event_time_are_dropped_and_the_metric_tells(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row behind the watermark never reaches the function; every stream test ends with a look at the metric."""
+    monkeypatch.setattr(schedule, "releases", with_event_times)
+    late = [subscribe("t", "s"), advance(T0), append(message("late", after=0)), advance(T0 + 1)]
+    with pytest.raises(AssertionError, match="dropped by the watermark"):
+        play(spark, folder, late)
+
+
+def test_a_far_event_time_moves_the_clock_and_delivers_early(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delivery time that feeds the watermark makes Spark believe that it has come."""
+    monkeypatch.setattr(schedule, "releases", with_event_times)
+    early = [
+        subscribe("t", "s"),
+        append(message("far", after=50 * MINUTE), message("near", after=20 * MINUTE)),
+        advance(T0),
+        delivered(),
+    ]
+    with pytest.raises(AssertionError) as raised:
+        play(spark, folder, early)
+    assert "in step 3" in raised.value.__notes__[0]
+
+
+def counting(path: Path) -> Any:  # noqa: ANN401 - a function as Spark takes it
+    """The stateful function, with a line in a file for each of its calls."""
+    inner, name = schedule.release, str(path)
+
+    def release(key: tuple[str, str, int], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        with open(name, "a", encoding="ascii") as file:  # noqa: PTH123 - runs in a worker
+            file.write("called\n")
+        yield from inner(key, frames, state)
+
+    return release
+
+
+def calls(path: Path) -> int:
+    """How often the function was called."""
+    return len(path.read_text(encoding="ascii").splitlines()) if path.exists() else 0
+
+
+def versions(world: World) -> dict[str, int]:
+    """The version of each table."""
+    return {table.name: DeltaTable(world.warehouse.path(table)).version() for table in TABLES}
+
+
+def files(world: World, folder: str) -> list[pq.ParquetFile]:
+    """The data files of a table."""
+    return [pq.ParquetFile(path) for path in sorted(Path(world.warehouse.root, folder).glob("*.parquet"))]
+
+
+def prunable(file: pq.ParquetFile, column: str) -> bool:
+    """Whether pages of a file can be skipped by a time column: a 64-bit integer with a column index."""
+    number = file.schema.names.index(column)
+    chunk = file.metadata.row_group(0).column(number)
+    return chunk.physical_type == "INT64" and chunk.has_column_index and chunk.statistics is not None
+
+
+ONE_MESSAGE = [subscribe("t", "s"), append(message("a", after=10)), advance(T0), advance(T0 + 10), delivered("a")]
+"""Two calls of the stateful function: one with the chunk, one when it is due."""
+
+
+def test_the_stateful_function_runs_once_a_batch_and_idle_ticks_write_nothing(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An empty batch is found empty: no table gets a commit; and what was written can be pruned by time."""
+    path, before = tmp_path / "calls", {}
+    monkeypatch.setattr(schedule, "release", counting(path))
+
+    def note(world: World) -> None:
+        before.update(versions(world))
+
+    def nothing_written(world: World) -> None:
+        assert versions(world) == before
+        assert calls(path) == 2
+        written = files(world, MESSAGES.name)
+        assert written
+        assert all(prunable(file, "due_time") and prunable(file, "deliver_at") for file in written)
+
+    idle = [check(note), advance(T0 + MINUTE), advance(T0 + 2 * MINUTE), check(nothing_written)]
+    play(spark, folder, [*ONE_MESSAGE, *idle])
+
+
+def test_two_actions_without_persist_run_the_stateful_function_twice(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The planted mistake is seen by counting calls: results alone would look right."""
+    path = tmp_path / "calls"
+    monkeypatch.setattr(schedule, "release", counting(path))
+    monkeypatch.setattr(type(spark.range(1)), "persist", lambda frame, _level: frame)
+    play(spark, folder, ONE_MESSAGE)
+    assert calls(path) > 2
+
+
+def test_a_time_without_statistics_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    """The planted mistake is Spark's default for timestamps, with which a load reads whole tables."""
+    setting = "spark.sql.parquet.outputTimestampType"
+    ours = spark.conf.get(setting)
+    log = messages(spark, {"entry_id": 0}).coalesce(1)
+    try:
+        for kind in ("INT96", ours):
+            spark.conf.set(setting, str(kind))
+            log.write.parquet(str(tmp_path / str(kind)))
+    finally:
+        spark.conf.set(setting, str(ours))
+    seen = {kind: pq.ParquetFile(next((tmp_path / str(kind)).glob("*.parquet"))) for kind in ("INT96", ours)}
+    assert [prunable(file, "due_time") for file in seen.values()] == [False, True]
+
+
+def test_encoding_positions_reads_no_payload(spark: SparkSession, folder: str) -> None:
+    """The scan lists the columns that it reads; a plan that takes all of them is told apart."""
+    warehouse = Warehouse(folder)
+    messages(spark, {"entry_id": 0, "payload": bytearray(b"p")}).write.format("delta").save(warehouse.path(MESSAGES))
+    members = Membership.of({("t", "s"): Subscription("t", "s", 1, earliest=False)}, {}, 0)
+    log = warehouse.read(spark, MESSAGES)
+    rows = segment_rows(log, members, Span(T0, 0, T0 + MINUTE, 0, 1), MINUTE, frozenset({NEAR}))
+    assert rows.count() == 1
+    assert "due_time:" in columns_read(spark, rows)
+    assert "payload:" not in columns_read(spark, rows)
+    assert "payload:" in columns_read(spark, log.mapInArrow(lambda batches: batches, log.schema))
+
+
+def columns_read(spark: SparkSession, frame: DataFrame) -> str:
+    """The `ReadSchema` of a frame's scans, whole: Spark cuts it after 100 characters."""
+    setting = "spark.sql.maxMetadataStringLength"
+    spark.conf.set(setting, "10000")
+    try:
+        plan = str(frame._jdf.queryExecution().executedPlan().toString())
+    finally:
+        spark.conf.unset(setting)
+    return " ".join(line.partition("ReadSchema: ")[2] for line in plan.splitlines())
