@@ -37,6 +37,8 @@ COST = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
     "spark.sql.streaming.pollingDelay": "50ms",
+    # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
+    "spark.python.authenticate.socketTimeout": "120s",
     # stop() in the middle of a deep plan may overflow the default stack.
     "spark.driver.extraJavaOptions": "-Xss16m",
     "spark.sql.streaming.stopTimeout": "60s",
