@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
 from pipeline.errors import PipelineError
+from pipeline.locks import StageLock
 from pipeline.profiles import read_profile
-from pipeline.run import start_all
+from pipeline.run import STAGES, start_all
 from pipeline.service import StopFile, serve, stop_signals
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
@@ -61,17 +63,19 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     """
     told = read_profile(profile)
     create_all(root)
+    _check_free(root)
+    opened = tables(root)
     echo("Starting Spark")
     with session("delayline run", told.machine) as spark, stop_signals() as asked:
         stop_file = StopFile(Warehouse(root))
         stop_file.forget()
         running = start_all(spark, Warehouse(root), told.options)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
-        with _reporting(root, echo):
+        with _reporting(opened, echo):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)
-    echo(f"Stopped  {counts(tables(root))}")
+    echo(f"Stopped  {counts(opened)}")
 
 
 def tables(root: str) -> list[DeltaTable]:
@@ -87,10 +91,10 @@ def counts(opened: list[DeltaTable]) -> Counts:
 
 
 @contextmanager
-def _reporting(root: str, echo: Callable[[str], None]) -> Iterator[None]:
+def _reporting(opened: list[DeltaTable], echo: Callable[[str], None]) -> Iterator[None]:
     """Print how far things are, from a thread, until the block ends."""
     ended = threading.Event()
-    reporter = threading.Thread(target=_report, args=(root, echo, ended), daemon=True)
+    reporter = threading.Thread(target=_report, args=(opened, echo, ended), daemon=True)
     reporter.start()
     try:
         yield
@@ -99,14 +103,25 @@ def _reporting(root: str, echo: Callable[[str], None]) -> Iterator[None]:
         reporter.join()
 
 
-def _report(root: str, echo: Callable[[str], None], ended: threading.Event) -> None:
-    opened, last, quiet = tables(root), None, 0
+def _report(opened: list[DeltaTable], echo: Callable[[str], None], ended: threading.Event) -> None:
+    last, quiet = None, 0
     while not ended.wait(_EVERY_S):
-        now = counts(opened)
+        try:
+            now = counts(opened)
+        except (DeltaError, OSError):
+            continue  # Who cannot read the tables has nothing to report; the stages say why.
         quiet += 1
         if now != last or quiet >= _QUIET_LOOKS:
             echo(str(now))
             last, quiet = now, 0
+
+
+def _check_free(root: str) -> None:
+    """Find out in a moment, and not after Spark's start, that another process runs here."""
+    for stage in STAGES:
+        lock = StageLock(stage, f"{root}/_checkpoints")
+        lock.take()
+        lock.release()
 
 
 def _names_an_error(line: str) -> bool:

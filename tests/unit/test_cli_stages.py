@@ -1,0 +1,147 @@
+"""What `run`, `replay` and `stop` decide before Spark starts or beside it. No Java."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
+
+from typer.testing import CliRunner
+
+from jobs import cli
+from jobs.commands import replay, run
+from jobs.commands.demo import FolderTaken, Told
+from jobs.commands.demo import run as demo
+from jobs.commands.run import Counts, StageFailed
+from pipeline.client.create import create_all
+from pipeline.client.inbox import Message, send
+from pipeline.errors import StageRunning
+from pipeline.locks import StageLock
+from pipeline.profiles import read_profile
+from pipeline.run import STAGES
+
+TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH] SQLSTATE: 38000
+=== Streaming Query ===
+Identifier: delayline-ingest [id = 1, runId = 2]
+py4j.Py4JException: An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "somewhere.py", line 617, in _call_proxy
+    raise BadThing(f"a: b")
+pipeline.errors.ClockJumped: wall clock jumped by 70000 ms, allowed: 60000 ms
+"""
+
+
+def test_the_reason_of_a_failed_stage_is_one_line() -> None:
+    """Two languages' stack traces hold one sentence that somebody can act on."""
+    text = str(StageFailed(TRACE))
+    assert "\n" not in text
+    assert text.startswith("[STREAM_FAILED] Query")
+    assert "py4j.Py4JException" in text
+    assert "Identifier" not in text
+    assert str(StageFailed("stage x: the query ended")) == "stage x: the query ended"
+    plain = "first\n  File x\nKeyError: 'start'\n"
+    assert str(StageFailed(plain)) == "first ... KeyError: 'start'"
+
+
+def test_the_profile_of_run_is_one_that_can_be_read() -> None:
+    """`run` needs no other option than the warehouse."""
+    assert read_profile(run.PROFILE).machine.cores >= 1
+
+
+def test_counts_follow_the_tables(tmp_path: Path) -> None:
+    """The progress line reads what is new in the logs, and no data."""
+    root = str(tmp_path)
+    create_all(root)
+    opened = run.tables(root)
+    assert run.counts(opened) == Counts(0, 0, 0, 0)
+    send(root, [Message("t", b"")] * 3)
+    assert run.counts(opened) == Counts(3, 0, 0, 0)
+    assert str(Counts(1_000, 2, 3, 4)) == "sent 1,000  accepted 2  rejected 3  delivered 4"
+
+
+def test_progress_is_printed_when_something_moved_and_survives_missing_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reporter that fails would end in a stack trace beside the reason that matters."""
+    root, said, ended = str(tmp_path), list[str](), threading.Event()
+    create_all(root)
+    opened = run.tables(root)
+    steps = iter([lambda: None, lambda: send(root, [Message("t", b"")]), lambda: shutil.rmtree(root), ended.set])
+
+    def wait(_: float) -> bool:
+        next(steps)()
+        return ended.is_set()
+
+    monkeypatch.setattr(ended, "wait", wait)
+    run._report(opened, said.append, ended)
+    assert said == [str(Counts(0, 0, 0, 0)), str(Counts(1, 0, 0, 0))]
+
+
+def test_a_quiet_service_still_reports_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who looks at the log wants to see that it is alive, and not every five seconds."""
+    create_all(str(tmp_path))
+    said, ended, waits = list[str](), threading.Event(), iter([False] * 25 + [True])
+    monkeypatch.setattr(ended, "wait", lambda _: next(waits))
+    run._report(run.tables(str(tmp_path)), said.append, ended)
+    assert len(said) == 3
+
+
+def test_a_warehouse_in_use_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    """Spark takes seconds to start; the answer is known before."""
+    root = str(tmp_path)
+    lock = StageLock(STAGES[1], f"{root}/_checkpoints")
+    lock.take()
+    with pytest.raises(StageRunning) as refused:
+        run.run(root, run.PROFILE, print)
+    assert refused.value.stage == STAGES[1]
+    lock.release()
+    run._check_free(root)
+    lock.take()
+    lock.release()
+
+
+def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
+    """For those who cannot send a signal to the process."""
+    assert CliRunner().invoke(cli.app, ["stop", "-w", str(tmp_path)]).exit_code == 0
+    assert (tmp_path / "_control" / "stop").exists()
+
+
+@pytest.mark.parametrize(("name", "form"), [("a.parquet", "parquet"), ("a.json", "json"), ("a.jsonl", "json")])
+def test_the_form_of_an_input_is_known_by_its_name(tmp_path: Path, name: str, form: str) -> None:
+    """A folder with a Delta log is a table; files go by their ending."""
+    (tmp_path / name).touch()
+    assert replay.form_of(str(tmp_path / name)) == form
+    (tmp_path / "table" / "_delta_log").mkdir(parents=True)
+    assert replay.form_of(str(tmp_path / "table")) == "delta"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "missing.parquet", ""])
+def test_an_input_that_cannot_be_read_is_refused_before_spark_starts(tmp_path: Path, name: str) -> None:
+    """The message names the forms that are taken."""
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(replay.BadInput) as refused:
+        replay.form_of(str(tmp_path / name))
+    assert refused.value.field == "input"
+    words = ["replay", "-w", str(tmp_path), "--from", "2013-01-01", "--to", "2013-01-02", "--step", "1d"]
+    assert CliRunner().invoke(cli.app, [*words, "--input", str(tmp_path / name)]).exit_code == 1
+
+
+@pytest.mark.parametrize(("last", "step"), [("2012-12-31", "1d"), ("2013-01-02", "0s")])
+def test_a_course_that_goes_nowhere_is_wrong_usage(tmp_path: Path, last: str, step: str) -> None:
+    """Backwards, or on the spot."""
+    words = ["replay", "-w", str(tmp_path), "--input", "a.json", "--from", "2013-01-01", "--to", last, "--step", step]
+    assert CliRunner().invoke(cli.app, words).exit_code == 2
+
+
+def test_the_demo_writes_into_no_folder_that_holds_something(tmp_path: Path) -> None:
+    """It never deletes, so it never mixes either."""
+    (tmp_path / "mine").touch()
+    with pytest.raises(FolderTaken) as refused:
+        demo(Told(tmp_path, None, 1, live=False), print)
+    assert refused.value.folder == tmp_path
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
