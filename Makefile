@@ -119,6 +119,10 @@ $(INSTALLED): pyproject.toml $(FULL)
 install: $(INSTALLED) ## Put the command `delayline` into .venv/bin
 	@echo "$(VENV)/bin/delayline is ready"
 
+.PHONY: demo
+demo: java $(INSTALLED) ## Delayed messages live, then the flights of 2013 replayed (Java 17 or newer)
+	$(VENV)/bin/delayline demo
+
 .PHONY: clean
 clean: ## Remove built files and caches; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log

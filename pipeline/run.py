@@ -22,6 +22,7 @@ from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
+_ALL_FILES = 1_000_000
 STAGES = (ingest.STAGE, schedule.STAGE, dispatch.STAGE)
 """In the order in which a message passes them."""
 
@@ -114,7 +115,7 @@ def _parts(
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
         let_go = Schedule(spark, warehouse, checkpoint, options.observe)
         return rows, let_go, list(let_go.sinks.values())
-    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, options.settings.max_files)
+    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
     time = timeline(options.clock)
     hand_over = Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
     return redelivery, hand_over, list(hand_over.sinks.values())

@@ -21,7 +21,8 @@ class Settings:
         max_payload_bytes: a larger payload is rejected.
         entries_per_ledger: a ledger is rolled when it holds so many entries.
         partitions: tasks for the large sorts of ingest and dispatch.
-        max_files: files of a source table that one batch takes.
+        max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
+            release belong to one batch, or its order would be lost.
     """
 
     horizon_ms: int = HOUR_MS
@@ -73,6 +74,6 @@ class VirtualClock:
 Clock = LiveClock | VirtualClock
 
 
-def _check(field: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
+def _check(field: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or not low <= value <= high:
         raise BadSetting(field, value, f"{low}..{high}")
