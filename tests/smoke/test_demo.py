@@ -1,0 +1,25 @@
+"""The demo, on a small draw of the flights."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_small_demo_passes_its_own_check(tmp_path: Path) -> None:
+    """It prints arrivals, the verdict and the answers, and leaves the picture and the tables."""
+    folder = tmp_path / "demo"
+    words = ["demo", "--output", str(folder), "--flights", "300", "--step", "183d"]
+    command = [sys.executable, "-m", "jobs.cli", *words]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)  # noqa: S603
+    assert said.returncode == 0, said.stderr
+    assert len(re.findall(r"live/watcher  sent for \+\d+ s  \(\d+\.\d{3} s late\)", said.stdout)) == 7
+    assert "expected 600 = accepted 600 = delivered 600; missing 0, foreign 0, twice 0, early 0, " in said.stdout
+    assert said.stdout.count("\nSELECT ") == 3
+    assert (folder / "due_load.png").stat().st_size > 10_000
+    again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    assert (again.returncode, len(again.stderr.splitlines())) == (1, 1)
