@@ -3,7 +3,8 @@
     python -m benchmarks.index [--messages N] [--baseline-messages N] [--full] [--only TEXT] [--json]
 
 Each contender runs in a process of its own, forked after the input is made; its live bytes are the growth of that
-process's resident memory. The drain is 100 pops of equal spans of time.
+process's resident memory. What is in it is drained twice: in 100 pops of equal spans of time, and, filled again, in one
+pop, as after an outage or when all is due at one instant.
 """
 
 from __future__ import annotations
@@ -115,12 +116,17 @@ def _measure(
         figures["live"] = contender.index.nbytes / number
         figures["serialised"] = len(contender.index.to_bytes()) / number
         figures["chunks"] = contender.index.chunks
-    drained = _drain(contender, arrays[2], workload.tick_ms, number)
-    send.send(figures | {"add": number / added / 1e6, "drain": number / drained / 1e6})
+    drained = _drain(contender, arrays[2], workload.tick_ms, POPS)
+    for at in range(0, number, workload.batch):
+        contender.add(*(a[at : at + workload.batch] for a in arrays))
+    burst = _drain(contender, arrays[2], workload.tick_ms, 1)
+    rates = {"add": number / added / 1e6, "drain": number / drained / 1e6, "burst": number / burst / 1e6}
+    send.send(figures | rates)
 
 
-def _drain(contender: Contender, times: IntArray, tick_ms: int, number: int) -> float:
-    instants = np.linspace(int(times.min()), int(times.max()) + tick_ms, POPS + 1)[1:].astype(np.int64).tolist()
+def _drain(contender: Contender, times: IntArray, tick_ms: int, pops: int) -> float:
+    number = len(times)
+    instants = np.linspace(int(times.min()), int(times.max()) + tick_ms, pops + 1)[1:].astype(np.int64).tolist()
     started = time.perf_counter()
     got = sum(len(contender.drain(now)[0]) for now in instants)
     seconds = time.perf_counter() - started
@@ -167,16 +173,19 @@ def show(row: dict[str, Any]) -> None:
     ours = row["ours"]
     aim = "" if row["aim"] is None else f"  (aim <= {row['aim']:g})"
     print(f"\n{row['workload']}")
-    print(f"  {'':24}{'messages':>10} {'B live':>9} {'B stored':>9} {'B resident':>10} {'add M/s':>9} {'drain M/s':>9}")
+    print(
+        f"  {'':24}{'messages':>10} {'B live':>9} {'B stored':>9} {'B resident':>10} {'add M/s':>9} {'100 pops':>9} {'1 pop M/s':>9}"
+    )
     print(
         f"  {ours['name']:24}{ours['messages']:>10} {ours['live']:>9.5f} {ours['serialised']:>9.5f} "
-        f"{ours['resident']:>10.3f} {ours['add']:>9.1f} {ours['drain']:>9.1f}{aim}"
+        f"{ours['resident']:>10.3f} {ours['add']:>9.1f} {ours['drain']:>9.1f} {ours['burst']:>9.1f}{aim}"
     )
     for base in row["baselines"]:
         print(
             f"  {base['name']:24}{base['messages']:>10} {'':>9} {'':>9} {base['resident']:>10.3f} "
-            f"{base['add']:>9.2f} {base['drain']:>9.2f}  ours: {base['resident'] / ours['live']:.0f}x smaller, "
-            f"adds {ours['add'] / base['add']:.1f}x, drains {ours['drain'] / base['drain']:.1f}x"
+            f"{base['add']:>9.2f} {base['drain']:>9.2f} {base['burst']:>9.2f}  "
+            f"ours: {base['resident'] / ours['live']:.0f}x smaller, adds {ours['add'] / base['add']:.1f}x, "
+            f"drains {ours['drain'] / base['drain']:.1f}x, at once {ours['burst'] / base['burst']:.1f}x"
         )
 
 
