@@ -173,17 +173,16 @@ def show(row: dict[str, Any]) -> None:
     ours = row["ours"]
     aim = "" if row["aim"] is None else f"  (aim <= {row['aim']:g})"
     print(f"\n{row['workload']}")
+    columns = ("messages", "B live", "B stored", "B resident", "add M/s", "100 pops", "1 pop")
+    print(f"  {'':24}" + " ".join(f"{name:>10}" for name in columns))
     print(
-        f"  {'':24}{'messages':>10} {'B live':>9} {'B stored':>9} {'B resident':>10} {'add M/s':>9} {'100 pops':>9} {'1 pop M/s':>9}"
-    )
-    print(
-        f"  {ours['name']:24}{ours['messages']:>10} {ours['live']:>9.5f} {ours['serialised']:>9.5f} "
-        f"{ours['resident']:>10.3f} {ours['add']:>9.1f} {ours['drain']:>9.1f} {ours['burst']:>9.1f}{aim}"
+        f"  {ours['name']:24}{ours['messages']:>10} {ours['live']:>10.5f} {ours['serialised']:>10.5f} "
+        f"{ours['resident']:>10.3f} {ours['add']:>10.1f} {ours['drain']:>10.1f} {ours['burst']:>10.1f}{aim}"
     )
     for base in row["baselines"]:
         print(
-            f"  {base['name']:24}{base['messages']:>10} {'':>9} {'':>9} {base['resident']:>10.3f} "
-            f"{base['add']:>9.2f} {base['drain']:>9.2f} {base['burst']:>9.2f}  "
+            f"  {base['name']:24}{base['messages']:>10} {'':>10} {'':>10} {base['resident']:>10.3f} "
+            f"{base['add']:>10.2f} {base['drain']:>10.2f} {base['burst']:>10.2f}  "
             f"ours: {base['resident'] / ours['live']:.0f}x smaller, adds {ours['add'] / base['add']:.1f}x, "
             f"drains {ours['drain'] / base['drain']:.1f}x, at once {ours['burst'] / base['burst']:.1f}x"
         )
