@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from sys import getsizeof
 
 import numpy as np
@@ -30,8 +30,6 @@ _HEAD = struct.Struct("<B1sBBII")
 """version, magic, strict, bits, length of the header body, CRC-32 of the other head fields and the body."""
 _MAX_BLOCK_COUNT = 1 << 53
 _MAX_COUNT = 1 << 62
-_SCALAR_BYTES = 3 * 32 + 2 * (56 + 2 * 32)
-"""Three ints and two pairs of ints beside the slots of a chunk."""
 _LATEST = MAX_TIME << 1
 """Above every key: the latest time, rounded up to the widest bucket."""
 
@@ -107,8 +105,9 @@ class Chunk:
     @property
     def nbytes(self) -> int:
         """Live bytes: payloads, ledger table, directory objects. O(blocks)."""
-        objects = sum(getsizeof(b) + getsizeof(b.payload) + 4 * 32 for b in self.blocks)
-        return objects + getsizeof(self.table) + getsizeof(self.blocks) + getsizeof(self) + _SCALAR_BYTES
+        own = (self, self.table, self.blocks, self.skip, self.first_key, self.count, self.low, self.high)
+        parts = [(b, b.payload, b.first_key, b.last_key, b.rows, b.count) for b in self.blocks]
+        return sum(map(getsizeof, chain(own, self.low, self.high, *parts)))
 
     def ledgers(self) -> LedgerTable:
         """The ledger table, unpacked. O(ledgers).
