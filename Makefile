@@ -80,6 +80,11 @@ test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
 	$(PY) -m pytest $(SPARK_TESTS)
 
+.PHONY: soak
+soak: java $(FULL) ## Run the long tests: the command and the demo as processes, and the long property search
+	$(PY) -m pytest tests/soak
+	HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/property
+
 .PHONY: check
 check: java lint types test ## What CI runs: lint, types and all tests; nothing is left out
 
