@@ -6,10 +6,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.arrival import ARRIVAL
+from pipeline.numbering import NUMBER, in_order
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-
-_ROW_BITS = 33
-"""`monotonically_increasing_id` keeps the task above so many bits, and the row in the task below."""
 
 
 @dataclass(frozen=True)
@@ -57,48 +55,25 @@ def _reason(limits: Limits) -> Column:
     return F.coalesce(*(F.when(broken, F.lit(name)) for name, broken in rules))
 
 
-@dataclass(frozen=True)
-class Numbering:
-    """How the accepted rows of a batch get positions.
-
-    Ledgers `first_ledger` up to `next_ledger` belong to the batch: `tasks` tasks with `stride` ledgers each, which is
-    what one task needs when all rows fall to it.
-    """
-
-    first_ledger: int
-    entries: int
-    tasks: int
-    stride: int
-
-    @property
-    def next_ledger(self) -> int:
-        """The first ledger that the batch leaves unused."""
-        return self.first_ledger + self.tasks * self.stride
+def ledgers(count: int, entries: int) -> int:
+    """How many ledgers of so many entries `count` messages fill."""
+    return -(-count // entries)
 
 
-def numbering(count: int, first_ledger: int, entries: int, partitions: int) -> Numbering:
-    """The numbering of `count` rows: one task as long as one ledger holds them, for they are then dense."""
-    ledgers = max(1, -(-count // entries))
-    return Numbering(first_ledger, entries, min(partitions, ledgers), ledgers)
-
-
-def number(accepted: DataFrame, plan: Numbering) -> DataFrame:
+def number(accepted: DataFrame, count: int, first_ledger: int, entries: int, tasks: int) -> DataFrame:
     """Add `ledger_id` and `entry_id`: dense in (topic, due, arrival) order, so that what is due together is a run.
 
-    Ledgers follow that order across tasks too. Positions depend on how rows fall to tasks: they are computed once, for
-    the write, and read back from the table afterwards.
+    Args:
+        accepted: `count` classified rows, persisted.
+        count: how many.
+        first_ledger: the ledger that the first of them gets; `ledgers` says how many are taken.
+        entries: entries of a ledger.
+        tasks: tasks that share the work. Positions do not depend on it.
     """
-    order = ("topic", "due_ms", *ARRIVAL)
-    placed = accepted.coalesce(1) if plan.tasks == 1 else accepted.repartitionByRange(plan.tasks, *order)
-    row = F.col("row_number").bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
-    task = F.shiftright("row_number", _ROW_BITS)
-    rolled = F.floor(row / F.lit(plan.entries)) if plan.stride > 1 else F.lit(0)
-    return (
-        placed.sortWithinPartitions(*order)
-        .withColumn("row_number", F.monotonically_increasing_id())
-        .withColumn("ledger_id", F.lit(plan.first_ledger) + task * plan.stride + rolled)
-        .withColumn("entry_id", F.pmod(row, F.lit(plan.entries)))
-    )
+    row, whole = F.col(NUMBER), F.lit(entries)
+    numbered = in_order(accepted, ("topic", "due_ms", *ARRIVAL), count, tasks)
+    ledger = F.lit(first_ledger) + F.floor(row / whole) if count > entries else F.lit(first_ledger)
+    return numbered.withColumns({"ledger_id": ledger, "entry_id": F.pmod(row, whole)})
 
 
 def message_rows(numbered: DataFrame, now: int, load_until: int, batch_id: int) -> DataFrame:

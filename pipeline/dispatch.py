@@ -14,6 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.numbering import NUMBER, in_order
 from pipeline.progress import Log
 from pipeline.registry import Name, Registry
 from pipeline.settings import Settings
@@ -134,7 +135,7 @@ class Dispatch:
                 self._reject(wanted, joined, window, owner, batch_id, note)
             self._timeline.hold(window.last_bucket)
             if note.count:
-                rows = delivery_rows(in_order(joined, note.count, self._settings), batch_id)
+                rows = delivery_rows(joined, note.count, self._settings.tasks(note.count), batch_id)
                 self.sinks["deliveries"].append(rows, owner, batch_id, note.as_dict())
                 self._observe("dispatch.deliveries", batch_id)
         finally:
@@ -207,25 +208,11 @@ def positions(runs: DataFrame) -> DataFrame:
     return taken_apart.withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
 
 
-def in_order(joined: DataFrame, count: int, settings: Settings) -> DataFrame:
-    """Rows in the stated order, numbered from 1 in `sequence`, the same however many tasks do it."""
-    row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
-    if count <= settings.entries_per_ledger or settings.partitions == 1:
-        return joined.coalesce(1).sortWithinPartitions(*ORDER).withColumn("sequence", row + 1)
-    cut = joined.repartitionByRange(settings.partitions, *ORDER).sortWithinPartitions(*ORDER)
-    task = F.spark_partition_id().alias("task")
-    placed = cut.select("*", task, row.alias("row")).localCheckpoint(eager=True)
-    counts = {row["task"]: row["count"] for row in placed.groupBy("task").count().collect()}
-    before, offsets = 0, F.lit(0)
-    for number in sorted(counts):
-        offsets = F.when(F.col("task") == number, F.lit(before)).otherwise(offsets)
-        before += counts[number]
-    return placed.withColumn("sequence", offsets + F.col("row") + 1)
-
-
-def delivery_rows(ordered: DataFrame, batch_id: int) -> DataFrame:
-    """Rows of `deliveries`."""
-    return ordered.withColumn("batch_id", F.lit(batch_id)).select(*DELIVERIES.schema.names)
+def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int) -> DataFrame:
+    """Rows of `deliveries`: `count` joined rows in the stated order, numbered from 1 in `sequence`."""
+    ordered = in_order(joined, ORDER, count, tasks)
+    numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
+    return ordered.withColumns(numbers).select(*DELIVERIES.schema.names)
 
 
 def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -> DataFrame:

@@ -12,7 +12,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.accept import Limits, classify, message_rows, number, numbering, rejected_rows
+from pipeline.accept import Limits, classify, ledgers, message_rows, number, rejected_rows
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.progress import Log, Position
@@ -117,11 +117,9 @@ class Ingest:
         found = sink.found(owner, batch_id)
         if found is not None or not counts.accepted:
             return plan
-        ids = numbering(
-            counts.accepted, plan.first_ledger, self._settings.entries_per_ledger, self._settings.partitions
-        )
-        plan = replace(plan, next_ledger=ids.next_ledger)
-        numbered = number(classified.where("reason IS NULL"), ids)
+        entries, accepted = self._settings.entries_per_ledger, classified.where("reason IS NULL")
+        plan = replace(plan, next_ledger=plan.first_ledger + ledgers(counts.accepted, entries))
+        numbered = number(accepted, counts.accepted, plan.first_ledger, entries, self._settings.tasks(counts.accepted))
         sink.append(message_rows(numbered, plan.now, plan.load_until, batch_id), owner, batch_id, asdict(plan))
         self._observe("ingest.messages", batch_id)
         return plan

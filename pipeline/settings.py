@@ -20,7 +20,8 @@ class Settings:
         max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
         max_payload_bytes: a larger payload is rejected.
         entries_per_ledger: a ledger is rolled when it holds so many entries.
-        partitions: tasks for the large sorts of ingest and dispatch.
+        partitions: tasks that share a large sort of ingest or dispatch.
+        rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
     """
@@ -30,6 +31,7 @@ class Settings:
     max_payload_bytes: int = 5 * 1024 * 1024
     entries_per_ledger: int = 50_000
     partitions: int = 2
+    rows_per_task: int = 100_000
     max_files: int = 10_000
 
     def __post_init__(self) -> None:
@@ -39,7 +41,12 @@ class Settings:
         _check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
         _check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
         _check("partitions", self.partitions, 1, 100_000)
+        _check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
         _check("max_files", self.max_files, 1, 1_000_000)
+
+    def tasks(self, rows: int) -> int:
+        """How many tasks share the sort of so many rows."""
+        return max(1, min(self.partitions, -(-rows // self.rows_per_task)))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.accept import Limits, Numbering, classify, message_rows, number, numbering, rejected_rows
+from pipeline.accept import Limits, classify, ledgers, message_rows, number, rejected_rows
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from schemas import REJECTED_INGEST
 from tests.support.rows import T0, arrived, messages
@@ -139,7 +139,7 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
     """What is due at the end of what is loaded is parked, what is due a millisecond before is near."""
     limits = replace(LIMITS, now=T0)
     rows: list[dict[str, Any]] = [{"payload": b"a"}, {"deliver_after_ms": 99}, {"deliver_at": (T0 + 100) * US}]
-    numbered = number(classify(arrived(spark, *rows), limits), numbering(3, 5, 50_000, 2))
+    numbered = number(classify(arrived(spark, *rows), limits), 3, 5, 50_000, 2)
     wanted = messages(
         spark,
         {"ledger_id": 5, "entry_id": 0, "payload": bytearray(b"a"), "batch_id": 8},
@@ -151,14 +151,18 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
     assert_df_equality(cast, wanted, ignore_nullable=True)
 
 
-def positions(spark: SparkSession, rows: list[dict[str, Any]], plan: Numbering) -> list[tuple[int, int, int]]:
+def positions(
+    spark: SparkSession, rows: list[dict[str, Any]], first_ledger: int, entries: int, tasks: int
+) -> list[tuple[int, int, int]]:
     """(arrival row, ledger, entry) of numbered rows, by position."""
     spread = classify(arrived(spark, *rows), LIMITS).repartition(3)
-    found = number(spread, plan).select("arrival_row", "ledger_id", "entry_id").collect()
+    numbered = number(spread, len(rows), first_ledger, entries, tasks)
+    found = numbered.select("arrival_row", "ledger_id", "entry_id").collect()
     return sorted(((row[0], row[1], row[2]) for row in found), key=lambda each: each[1:])
 
 
-def test_positions_follow_topic_then_due_time_then_arrival(spark: SparkSession) -> None:
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_positions_follow_topic_then_due_time_then_arrival(spark: SparkSession, tasks: int) -> None:
     """What is due together is then a run of entries; ties keep the order in which they arrived."""
     rows: list[dict[str, Any]] = [
         {"topic": "z"},
@@ -169,30 +173,19 @@ def test_positions_follow_topic_then_due_time_then_arrival(spark: SparkSession) 
         {"arrival_row": 2, "arrival_block": 7},
         {"arrival_row": 3},
     ]
-    found = positions(spark, rows, numbering(len(rows), 0, 50_000, 2))
+    found = positions(spark, rows, 0, 50_000, tasks)
     assert [row for row, _, _ in found] == [9, 3, 4, 2, 0, 1, 0]
     assert [place for _, *place in found] == [[0, entry] for entry in range(7)]
 
 
-def test_a_ledger_is_rolled_when_it_is_full(spark: SparkSession) -> None:
-    """Entries stay dense within a ledger, and no position is given twice, in one task or in many."""
+@pytest.mark.parametrize("tasks", [1, 3, 20])
+def test_a_ledger_is_rolled_when_it_is_full(spark: SparkSession, tasks: int) -> None:
+    """Positions are the same for any number of tasks: two replays may be cut in different ways."""
     rows: list[dict[str, Any]] = [{"deliver_after_ms": i} for i in range(11)]
-    assert [place for _, *place in positions(spark, rows, numbering(11, 7, 4, 1))] == [
-        [7 + i // 4, i % 4] for i in range(11)
-    ]
-    plan = numbering(11, 7, 4, 3)
-    found = positions(spark, rows, plan)
-    assert [row for row, _, _ in found] == list(range(11))
-    assert len({tuple(place) for _, *place in found}) == 11
-    by_ledger: dict[int, list[int]] = {}
-    for _, ledger, entry in found:
-        by_ledger.setdefault(ledger, []).append(entry)
-    assert all(entries == list(range(len(entries))) for entries in by_ledger.values())
-    assert all(plan.first_ledger <= ledger < plan.next_ledger for ledger in by_ledger)
+    assert positions(spark, rows, 7, 4, tasks) == [(i, 7 + i // 4, i % 4) for i in range(11)]
 
 
-@pytest.mark.parametrize(("count", "tasks", "next_ledger"), [(0, 1, 6), (1, 1, 6), (4, 1, 6), (5, 2, 9), (99, 3, 80)])
-def test_a_batch_takes_the_ledgers_that_its_worst_task_needs(count: int, tasks: int, next_ledger: int) -> None:
-    """Ledgers only grow: however rows fall to tasks, the next batch starts behind them."""
-    plan = numbering(count, 5, 4, 3)
-    assert (plan.tasks, plan.next_ledger) == (tasks, next_ledger)
+@pytest.mark.parametrize(("count", "taken"), [(0, 0), (1, 1), (4, 1), (5, 2), (99, 25)])
+def test_a_batch_takes_the_ledgers_that_it_fills(count: int, taken: int) -> None:
+    """The next batch starts behind them."""
+    assert ledgers(count, 4) == taken

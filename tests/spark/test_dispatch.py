@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import dispatch
-from pipeline.dispatch import Window, delivery_rows, in_order, join, listening, look, missing, positions
+from pipeline.dispatch import ORDER, Window, delivery_rows, join, listening, look, missing, positions
+from pipeline.numbering import NUMBER, in_order
 from pipeline.registry import Subscription
-from pipeline.settings import Settings
 from schemas import DELIVERIES, REJECTED_DISPATCH
 from tests.support.rows import T0, messages, runs
 
@@ -126,14 +127,16 @@ def ordered_batch(spark: SparkSession) -> DataFrame:
         for place, row in enumerate(ORDERED)
         for repeat in range(10)
     ]  # fmt: skip
-    return spark.createDataFrame(rows[::-1], schema).repartition(4)
+    times = {name: F.timestamp_millis(name) for name in ("due_time", "exact_due")}
+    return spark.createDataFrame(rows[::-1], schema).withColumns(times).repartition(4)
 
 
-@pytest.mark.parametrize("settings", [Settings(), *(Settings(partitions=n, entries_per_ledger=7) for n in (1, 2, 3))])
-def test_the_sequence_is_dense_and_in_order_whatever_the_partitions(spark: SparkSession, settings: Settings) -> None:
-    """One task or several give every row the same number, from 1 without a gap."""
-    rows = in_order(ordered_batch(spark), 80, settings).select("sequence", "place").collect()
-    assert sorted(map(tuple, rows)) == [(place + 1, place) for place in range(80)]
+@pytest.mark.parametrize("tasks", [1, 2, 3, 100])
+def test_rows_are_numbered_without_a_gap_and_in_order_whatever_the_tasks(spark: SparkSession, tasks: int) -> None:
+    """One task or several, or more than there are rows, give every row the same number."""
+    rows = in_order(ordered_batch(spark), ORDER, 80, tasks).select(NUMBER, "place", F.spark_partition_id()).collect()
+    assert sorted((number, place) for number, place, _ in rows) == [(place, place) for place in range(80)]
+    assert len({task for _, _, task in rows}) >= min(tasks, 60), "the work was not shared"
 
 
 def test_a_delivery_carries_the_message_and_the_time_it_asked_for(spark: SparkSession) -> None:
@@ -144,7 +147,7 @@ def test_a_delivery_carries_the_message_and_the_time_it_asked_for(spark: SparkSe
         {"entry_id": 1, "due_time": T0 - 2, "batch_id": 99},
     )
     batch = runs(spark, {"first_entry": 0, "last_entry": 1, "tick_ms": 8, "released_at": T0 + 4})
-    rows = delivery_rows(in_order(joined(batch, log), 2, Settings()), 6)
+    rows = delivery_rows(joined(batch, log), 2, 1, 6)
     assert rows.columns == DELIVERIES.schema.names
     said = rows.selectExpr(
         "entry_id", "unix_millis(due_time)", "unix_millis(deliver_at)", "unix_millis(released_at)", "batch_id",
