@@ -4,6 +4,7 @@ The offset is an instant in milliseconds. Whatever a batch calls "now" comes fro
 the same instant now. Spark's own `rate` source dies when the wall clock steps back, and has whole seconds.
 """
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipeline.errors import ClockJumped
 from pipeline.settings import Clock, LiveClock, VirtualClock
 
 Offset = dict[str, int]
+_LOOK_S = 0.005
 
 
 class Tick(InputPartition):
@@ -51,7 +53,8 @@ class VirtualReader(_InstantReader):
         return {"instant": self._start}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
-        """The first instant after the last one; the same when none is given yet."""
+        """The first instant after the last one; the same when none is given yet. Waits while the clock is held."""
+        _wait_while_held(self._path)
         later = (instant for instant in instants(str(self._path)) if instant > start["instant"])
         return {"instant": next(later, start["instant"])}
 
@@ -145,8 +148,50 @@ def advance(path: str, instant: int) -> None:
         return
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    fresh = file.with_suffix(".new")
-    fresh.write_text("".join(f"{each}\n" for each in [*given, instant]), encoding="ascii")
+    _replace(file, "".join(f"{each}\n" for each in [*given, instant]))
+
+
+def hold(path: str) -> str:
+    """Let readers of a virtual clock wait from their next question on, until `release`; give the hold's name."""
+    name, file = str(time.monotonic_ns()), _beside(Path(path), "hold")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _replace(file, name)
+    return name
+
+
+def is_held(path: str, name: str) -> bool:
+    """Whether a reader waits because of this hold: its query is between two batches and asks no source meanwhile."""
+    waiting = _beside(Path(path), "waiting")
+    return waiting.exists() and waiting.read_text(encoding="ascii") == name
+
+
+def release(path: str) -> None:
+    """Let readers go on; nothing happens when they were not held."""
+    _beside(Path(path), "hold").unlink(missing_ok=True)
+
+
+def _wait_while_held(path: Path) -> None:
+    """Say that we wait, and for which hold. Whoever lost its parent lost its query, and waits for nobody."""
+    parent, said, held = os.getppid(), "", _beside(path, "hold")
+    while os.getppid() == parent:
+        try:
+            name = held.read_text(encoding="ascii")
+        except FileNotFoundError:
+            return
+        if name != said:
+            _replace(_beside(path, "waiting"), name)
+            said = name
+        time.sleep(_LOOK_S)
+
+
+def _beside(path: Path, kind: str) -> Path:
+    return path.with_name(f"{path.name}.{kind}")
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file so that readers see all of it or what was there before."""
+    fresh = file.with_name(f"{file.name}.new")
+    fresh.write_text(text, encoding="ascii")
     fresh.replace(file)
 
 

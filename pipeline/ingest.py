@@ -66,11 +66,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one look at a classified batch tells; `first_parked` is the earliest due time (ms) from `load_until` on."""
+    """What one look at a classified batch tells; `parked` are the segments (by number) of what is parked."""
 
     accepted: int
     rejected: int
-    first_parked: int | None
+    parked: frozenset[int]
 
 
 class Ingest:
@@ -101,7 +101,7 @@ class Ingest:
             classified.unpersist()
 
     def _take(self, classified: DataFrame, plan: Plan, owner: str, batch_id: int) -> None:
-        counts = _count(classified, plan.load_until)
+        counts = _count(classified, plan.load_until, self._segment_ms)
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", batch_id)
         plan = self._write_messages(classified, counts, plan, owner, batch_id)
@@ -130,10 +130,10 @@ class Ingest:
         if sink.found(owner, batch_id) is not None:
             return
         members = Membership.of(self._registry.at(plan.registry), memory.since, plan.first_ledger)
-        memory = memory.parked_at(counts.first_parked)
-        kinds = _kinds(counts, members, plan, memory)
-        if not (counts.accepted or members.changed or kinds):
-            self._memory = memory
+        load = memory.waits_before(plan.load_until, self._segment_ms)
+        wanted = {NEAR: counts.accepted > 0, LOAD: load, BACKFILL: bool(members.backfill)}
+        kinds = frozenset(kind for kind, needed in wanted.items() if needed)
+        if not (kinds or members.changed):
             return
         rows = segment_rows(self._messages(), members, plan.span, self._segment_ms, kinds)
         if kinds <= {NEAR} and counts.accepted <= self._settings.entries_per_ledger:
@@ -142,7 +142,7 @@ class Ingest:
         frame = rows.unionByName(marker_rows(self._spark, marker)).withColumn("batch_id", F.lit(batch_id))
         sink.append(frame, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
-        self._memory = memory.after(marker, self._messages() if LOAD in kinds else None)
+        self._memory = memory.after(marker, counts.parked, self._segment_ms)
 
     def _ordered(self, inbox: DataFrame, start: Position, end: Position) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
@@ -167,7 +167,7 @@ class Ingest:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
         if self._memory is None:
             markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
-            memory = IngestMemory.of_tables(markers, self._messages())
+            memory = IngestMemory.of_tables(markers, self._messages(), self._segment_ms)
             self._memory = (
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )
@@ -177,17 +177,11 @@ class Ingest:
         return self._warehouse.read(self._spark, MESSAGES)
 
 
-def _count(classified: DataFrame, load_until: int) -> Counts:
+def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
     """One job that materialises the batch and tells what is in it."""
     accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= load_until
+    segment = F.floor(F.col("due_ms") / F.lit(segment_ms))
     row = classified.agg(
-        F.count_if(accepted), F.count_if(~accepted), F.min(F.when(accepted & parked, F.col("due_ms")))
+        F.count_if(accepted), F.count_if(~accepted), F.collect_set(F.when(accepted & parked, segment))
     ).collect()[0]
-    return Counts(row[0], row[1], row[2])
-
-
-def _kinds(counts: Counts, members: Membership, plan: Plan, memory: IngestMemory) -> frozenset[str]:
-    """The kinds of rows that the batch has to write: a tick with nothing to load writes none."""
-    due = memory.first_parked is not None and memory.first_parked < plan.load_until
-    wanted = {NEAR: counts.accepted > 0, LOAD: due, BACKFILL: bool(members.backfill)}
-    return frozenset(kind for kind, needed in wanted.items() if needed)
+    return Counts(row[0], row[1], frozenset(row[2]))

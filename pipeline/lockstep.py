@@ -4,11 +4,14 @@ One instant is one release, so the same input gives the same deliveries in the s
 is. Live stages have no conductor.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 from pipeline import clock
 from pipeline.run import Stage
 from pipeline.tables import Warehouse
+
+_LOOK_S = 0.005
 
 
 def reach(
@@ -16,21 +19,36 @@ def reach(
 ) -> None:
     """Bring stages, in the order in which a message passes them, to an instant (ms UTC).
 
-    Going to an instant again is harmless: a stage that has been there finds nothing to do, one that died on the way
-    finishes.
+    All clocks are held until it is their stage's turn, so that a stage takes the instant and what comes with it in one
+    batch. Going to an instant again is harmless: a stage that has been there finds nothing to do, one that died on the
+    way finishes.
 
     Args:
         stages: running stages, with a virtual clock.
         warehouse: where they run.
         instant: not earlier than the last one.
-        produce: appends to the inbox what is published up to the instant. Called when ingest knows the instant and not
-            before: what it takes in is then taken in at that instant.
+        produce: appends to the inbox what is published up to the instant. Called while ingest waits for its clock:
+            what it takes in is then taken in at that instant, and not at the one before.
 
     Raises:
         StreamingQueryException: a stage failed.
     """
-    for number, stage in enumerate(stages):
-        clock.advance(warehouse.instants(stage.name), instant)
-        if number == 0 and produce is not None:
-            produce()
-        stage.query.processAllAvailable()
+    clocks = [warehouse.instants(stage.name) for stage in stages]
+    names = [clock.hold(path) for path in clocks]
+    try:
+        for number, (stage, path, name) in enumerate(zip(stages, clocks, names, strict=True)):
+            if number == 0 and produce is not None:
+                _until_held(stage, path, name)
+                produce()
+            clock.advance(path, instant)
+            clock.release(path)
+            stage.query.processAllAvailable()
+    finally:
+        for path in clocks:
+            clock.release(path)
+
+
+def _until_held(stage: Stage, path: str, name: str) -> None:
+    """Return when the stage waits for its clock, or has died."""
+    while not clock.is_held(path, name) and stage.query.isActive:
+        time.sleep(_LOOK_S)

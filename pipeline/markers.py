@@ -36,13 +36,13 @@ class Marker:
 
 @dataclass(frozen=True)
 class IngestMemory:
-    """The sum of all markers, and the earliest due time (ms) among parked messages not yet loaded (None: none)."""
+    """The sum of all markers, and the segments (by number) in which parked messages wait that are not loaded yet."""
 
     marker: int = 0
     loaded: int = 0
     next_ledger: int = 0
     since: Mapping[Name, int] = field(default_factory=dict)
-    first_parked: int | None = None
+    parked: frozenset[int] = frozenset()
 
     @classmethod
     def addressed(cls, markers: DataFrame) -> "IngestMemory":
@@ -51,23 +51,21 @@ class IngestMemory:
         return cls(top[0] or 0, top[1] or 0, top[2] or 0, _since(markers))
 
     @classmethod
-    def of_tables(cls, markers: DataFrame, messages: DataFrame) -> "IngestMemory":
+    def of_tables(cls, markers: DataFrame, messages: DataFrame, segment_ms: int) -> "IngestMemory":
         """What the tables say. Three small jobs; run once, at a start."""
         told, ledger = cls.addressed(markers), messages.agg(F.max("ledger_id")).collect()[0][0]
         used = max(told.next_ledger, 0 if ledger is None else ledger + 1)
-        return replace(told, next_ledger=used, first_parked=_first_parked(messages, told.loaded))
+        return replace(told, next_ledger=used, parked=_parked(messages, told.loaded, segment_ms))
 
-    def parked_at(self, due_ms: int | None) -> "IngestMemory":
-        """The same with more messages parked, the earliest of them due at `due_ms`."""
-        known = [due for due in (self.first_parked, due_ms) if due is not None]
-        return replace(self, first_parked=min(known, default=None))
+    def waits_before(self, instant: int, segment_ms: int) -> bool:
+        """Whether anything parked is due before an instant (ms) that ends a segment."""
+        return any(segment * segment_ms < instant for segment in self.parked)
 
-    def after(self, marker: Marker, messages: DataFrame | None) -> "IngestMemory":
-        """The same after a commit; `messages` is given when the commit loaded, to find what is parked next."""
+    def after(self, marker: Marker, parked: frozenset[int], segment_ms: int) -> "IngestMemory":
+        """The same after a commit that loaded what it could, and a batch that parked messages in some segments."""
         stayed = {name: first for name, first in self.since.items() if name not in marker.left}
-        since = {**stayed, **marker.joined}
-        parked = self.first_parked if messages is None else _first_parked(messages, marker.loaded)
-        return IngestMemory(marker.number, marker.loaded, marker.next_ledger, since, parked)
+        waiting = frozenset(each for each in self.parked | parked if each * segment_ms >= marker.loaded)
+        return IngestMemory(marker.number, marker.loaded, marker.next_ledger, {**stayed, **marker.joined}, waiting)
 
 
 def marker_rows(spark: SparkSession, marker: Marker) -> DataFrame:
@@ -130,7 +128,7 @@ def _since(markers: DataFrame) -> dict[Name, int]:
     return since
 
 
-def _first_parked(messages: DataFrame, loaded: int) -> int | None:
+def _parked(messages: DataFrame, loaded: int, segment_ms: int) -> frozenset[int]:
     later = messages.where(F.col("parked") & (F.col("due_time") >= F.timestamp_millis(F.lit(loaded))))
-    first: int | None = later.agg(F.unix_millis(F.min("due_time"))).collect()[0][0]
-    return first
+    segment = F.floor(F.unix_millis("due_time") / F.lit(segment_ms))
+    return frozenset(row[0] for row in later.select(segment).distinct().collect())

@@ -124,12 +124,15 @@ def _parts(
 def inbox_and_clock(
     spark: SparkSession, warehouse: Warehouse, options: Options, origin: Origin | None = None
 ) -> DataFrame:
-    """Inbox rows with their place, and the clock's instants, as one stream."""
+    """Inbox rows with their place, and the clock's instants, as one stream.
+
+    The clock comes first: Spark asks the sources in this order, and who waits for the clock has not asked the inbox.
+    """
     origin = origin or Origin()
     inbox = warehouse.follow(spark, INBOX, origin.position, options.settings.max_files)
     rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
     instants = ticks(spark, options.clock, warehouse.instants(ingest.STAGE), origin.instant)
-    return rows.unionByName(instants, allowMissingColumns=True)
+    return instants.unionByName(rows, allowMissingColumns=True)
 
 
 def _write(rows: DataFrame, body: Body, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:

@@ -50,7 +50,7 @@ def releases(segments: DataFrame, ticks: DataFrame) -> DataFrame:
     """
     rows = addressed(segments).withColumn("event_time", F.lit(None).cast("timestamp"))
     instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
-    both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
+    both = instants.unionByName(rows, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
     positions = both.where("event_time IS NULL").groupBy(*KEY)
     timeout = GroupStateTimeout.EventTimeTimeout
     return positions.applyInPandasWithState(release, RELEASE, STATE_ROW, "append", timeout)

@@ -35,6 +35,8 @@ COST = {
     "spark.databricks.delta.snapshotPartitions": "2",
     # Frames of the stateful stage: state values are as large as a megabyte, and Arrow batches are not bounded in bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # Plans are made for a batch and run once. Planning them again between their shuffles makes a job of each stage.
+    "spark.sql.adaptive.enabled": "false",
     # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.

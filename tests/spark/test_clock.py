@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -43,6 +44,24 @@ def test_a_running_clock_that_jumps_stops(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(ClockJumped) as raised:
             reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable())
         assert raised.value.jump_ms == jump
+
+
+def test_a_held_clock_answers_when_it_is_released_and_names_the_hold(tmp_path: Path) -> None:
+    """Whoever moves it knows then that the reader's query is between two batches."""
+    path = str(tmp_path / "clock" / "stage")
+    advance(path, 5)
+    first, second = clock.hold(path), clock.hold(path)
+    answers: list[dict[str, int]] = []
+    asking = Thread(target=lambda: answers.append(VirtualReader(path).latestOffset({"instant": 5}, ReadAllAvailable())))
+    asking.start()
+    while not clock.is_held(path, second):
+        assert asking.is_alive()
+    assert not clock.is_held(path, first)
+    advance(path, 9)
+    assert answers == []
+    clock.release(path)
+    asking.join()
+    assert answers == [{"instant": 9}]
 
 
 def test_a_virtual_clock_gives_each_instant_once_and_in_order(tmp_path: Path) -> None:
