@@ -14,9 +14,11 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.lives import Name
 from pipeline.numbering import NUMBER, in_order
+from pipeline.presence import Presence
 from pipeline.progress import Log
-from pipeline.registry import Name, Registry
+from pipeline.registry import Registry
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse
@@ -64,17 +66,23 @@ class Window:
 class Note:
     """What the commits of a batch carry, for a repetition that finds some of them; times in ms.
 
-    `registry` is the version of `subscriptions` by which removed ones were dropped; `begin` and `source` are where the
-    batch begins and ends in `redelivery` (version, index).
+    `registry` and `lives` are the versions of `subscriptions` and `segments` by which removed ones and earlier lives
+    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index).
     """
 
     registry: int
+    lives: int
     count: int = 0
     first_due: int = 0
     last_due: int = 0
     released_at: int = 0
     begin: tuple[int, int] = (0, 0)
     source: tuple[int, int] = (0, 0)
+
+    @property
+    def decided_by(self) -> tuple[int, int]:
+        """The versions that decide who gets something: `registry` and `lives`."""
+        return self.registry, self.lives
 
     def as_dict(self) -> dict[str, Any]:
         """For the metadata of a commit."""
@@ -96,7 +104,7 @@ class Dispatch:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
-        self._registry = Registry(spark, warehouse)
+        self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, STAGE) for table in tables}
 
@@ -124,13 +132,13 @@ class Dispatch:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         begin, source = (start.version, start.index), (end.version, end.index)
         begun = self.sinks["rejected_dispatch"].found(owner, batch_id)
-        version = self._registry.version() if begun is None else noted(begun.note).registry
-        wanted = listening(redelivery, self._registry.at(version))
+        registry, lives = self._versions() if begun is None else noted(begun.note).decided_by
+        wanted = listening(redelivery, self._presence.at(lives, self._registry.at(registry)))
         messages = self._warehouse.read(self._spark, MESSAGES)
         joined = join(wanted, messages, window).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             seen, instant = _seen(joined), window.released_at
-            note = replace(seen, registry=version, released_at=instant, begin=begin, source=source)
+            note = replace(seen, registry=registry, lives=lives, released_at=instant, begin=begin, source=source)
             if note.count < window.positions and note.count < _positions(wanted):
                 self._reject(wanted, joined, window, owner, batch_id, note)
             self._timeline.hold(window.last_bucket)
@@ -141,6 +149,11 @@ class Dispatch:
         finally:
             joined.unpersist()
         return note
+
+    def _versions(self) -> tuple[int, int]:
+        """Who listens now, and in which life."""
+        registry = self._registry.version()
+        return registry, self._presence.version(registry)
 
     def _reject(
         self, wanted: DataFrame, joined: DataFrame, window: Window, owner: str, batch_id: int, note: Note
@@ -168,12 +181,13 @@ def look(redelivery: DataFrame) -> Window | None:
     return Window(**row.asDict()) if row["runs"] else None
 
 
-def listening(redelivery: DataFrame, active: Mapping[Name, Any]) -> DataFrame:
-    """The runs of subscriptions that are still there: what was removed is dropped here, at the last moment."""
-    columns = {"topic": [topic for topic, _ in active], "subscription": [name for _, name in active]}
-    known = pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})
-    registered = F.broadcast(redelivery.sparkSession.createDataFrame(known))
-    return redelivery.join(registered, ["topic", "subscription"], "left_semi")
+def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
+    """The runs of subscriptions that are still there, in their present life: the others are dropped here, at last."""
+    topics, names = zip(*lives, strict=True) if lives else ((), ())
+    known = {"topic": pa.array(topics, pa.string()), "subscription": pa.array(names, pa.string())}
+    table = pa.table({**known, "life": pa.array(lives.values(), pa.int64())})
+    present = F.broadcast(redelivery.sparkSession.createDataFrame(table))
+    return redelivery.join(present, ["topic", "subscription", "life"], "left_semi")
 
 
 def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
@@ -237,7 +251,7 @@ def publication(spark: SparkSession, note: Note, committed_at: int, batch_id: in
 def _seen(joined: DataFrame) -> Note:
     due = F.col("due_time")
     row: Row = joined.agg(F.count("*"), F.unix_millis(F.min(due)), F.unix_millis(F.max(due))).collect()[0]
-    return Note(registry=0, count=row[0], first_due=row[1] or 0, last_due=row[2] or 0)
+    return Note(registry=0, lives=0, count=row[0], first_due=row[1] or 0, last_due=row[2] or 0)
 
 
 def _positions(runs: DataFrame) -> int:

@@ -18,10 +18,10 @@ Key = tuple[str, str]
 """Kind of row, topic."""
 
 ENCODED = (
-    "kind string, topic string, subscriptions array<struct<name: string, tick_ms: bigint>>, segment_ms bigint, "
-    "count bigint, first_ms bigint, last_ms bigint, chunk binary"
+    "kind string, topic string, subscriptions array<struct<name: string, life: bigint, tick_ms: bigint>>, "
+    "segment_ms bigint, count bigint, first_ms bigint, last_ms bigint, chunk binary"
 )
-_LISTENER = pa.struct([("name", pa.string()), ("tick_ms", pa.int64())])
+_LISTENER = pa.struct([("name", pa.string()), ("life", pa.int64()), ("tick_ms", pa.int64())])
 _ARROW = pa.schema(
     [
         ("kind", pa.string()),
@@ -81,7 +81,7 @@ class Encoder:
             if cohort < 0:
                 continue  # older than the first ledger that anybody listens to
             chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
-            listeners = [{"name": name, "tick_ms": tick} for name, tick in audience.listeners[cohort]]
+            listeners = [dict(zip(_LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
             span = (int(dues[rows].min()), int(dues[rows].max()))
             yield _row([*key, listeners, segment * self.segment_ms, len(rows), *span, chunk])
 

@@ -37,6 +37,7 @@ class Plan:
         load_until: what is due before it is loaded with this batch. Never less than `loaded`.
         first_ledger: the first ledger that no earlier batch used.
         next_ledger: the first ledger that this batch leaves unused.
+        seen: version of `subscriptions` by which positions were addressed last.
         registry: version of `subscriptions` that says who listens.
         begin: where the batch begins in the inbox: version, index.
         source: where it ends there.
@@ -48,6 +49,7 @@ class Plan:
     load_until: int
     first_ledger: int
     next_ledger: int
+    seen: int
     registry: int
     begin: tuple[int, int]
     source: tuple[int, int]
@@ -129,7 +131,8 @@ class Ingest:
         memory, sink = self._recall(plan), self.sinks["segments"]
         if sink.found(owner, batch_id) is not None:
             return
-        members = Membership.of(self._registry.at(plan.registry), memory.since, plan.first_ledger)
+        gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
+        members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
         load = memory.waits_before(plan.load_until, self._segment_ms)
         wanted = {NEAR: counts.accepted > 0, LOAD: load, BACKFILL: bool(members.backfill)}
         kinds = frozenset(kind for kind, needed in wanted.items() if needed)
@@ -160,8 +163,9 @@ class Ingest:
         until = max(memory.loaded, -(-ahead // self._segment_ms) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
         begin, source = (start.version, start.index), (end.version, end.index)
-        ledger, registry = memory.next_ledger, self._registry.version()
-        return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, registry, begin, source)
+        ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
+        seen = registry if last is None else int(last.note["registry"])
+        return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

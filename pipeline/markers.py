@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.registry import Name
-from schemas import SEGMENTS
+from pipeline.lives import Life, Name, next_lives
+from schemas import LEFT, SEGMENTS
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class IngestMemory:
     marker: int = 0
     loaded: int = 0
     next_ledger: int = 0
-    since: Mapping[Name, int] = field(default_factory=dict)
+    lives: Mapping[Name, Life] = field(default_factory=dict)
     parked: frozenset[int] = frozenset()
 
     @classmethod
     def addressed(cls, markers: DataFrame) -> "IngestMemory":
         """What markers alone say: what was addressed to whom. A batch in the middle of its commits is not in it."""
         top = markers.agg(F.max("marker"), F.unix_millis(F.max("loaded_until")), F.max("next_ledger")).collect()[0]
-        return cls(top[0] or 0, top[1] or 0, top[2] or 0, _since(markers))
+        return cls(top[0] or 0, top[1] or 0, top[2] or 0, lives_of(markers))
 
     @classmethod
     def of_tables(cls, markers: DataFrame, messages: DataFrame, segment_ms: int) -> "IngestMemory":
@@ -63,16 +63,16 @@ class IngestMemory:
 
     def after(self, marker: Marker, parked: frozenset[int], segment_ms: int) -> "IngestMemory":
         """The same after a commit that loaded what it could, and a batch that parked messages in some segments."""
-        stayed = {name: first for name, first in self.since.items() if name not in marker.left}
+        lives = next_lives(self.lives, marker.joined, marker.left)
         waiting = frozenset(each for each in self.parked | parked if each * segment_ms >= marker.loaded)
-        return IngestMemory(marker.number, marker.loaded, marker.next_ledger, {**stayed, **marker.joined}, waiting)
+        return IngestMemory(marker.number, marker.loaded, marker.next_ledger, lives, waiting)
 
 
 def marker_rows(spark: SparkSession, marker: Marker) -> DataFrame:
     """The rows of `segments`, less `batch_id`, that say it."""
     rows = [_row(marker, "", [], None)]
     rows += [_row(marker, topic, [name], first) for (topic, name), first in sorted(marker.joined.items())]
-    rows += [_row(marker, topic, [name], None) for topic, name in sorted(marker.left)]
+    rows += [_row(marker, topic, [name], LEFT) for topic, name in sorted(marker.left)]
     local = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_ARROW))
     return local.select(*_columns())
 
@@ -111,21 +111,23 @@ def _columns() -> list[Column]:
 
 
 def _listener(name: Column) -> Column:
-    return F.struct(name.alias("name"), F.lit(0).cast("bigint").alias("tick_ms"))
+    nothing = F.lit(0).cast("bigint")
+    return F.struct(name.alias("name"), nothing.alias("life"), nothing.alias("tick_ms"))
 
 
-def _since(markers: DataFrame) -> dict[Name, int]:
-    """Replay who joined and who left, in the order of the markers."""
-    told = markers.where(F.size("subscriptions") > 0)
-    rows = told.select("marker", "topic", "subscriptions", "first_ledger").collect()
-    since: dict[Name, int] = {}
-    for row in sorted(rows, key=lambda row: row["marker"]):
-        for listener in row["subscriptions"]:
-            name = (row["topic"], listener["name"])
-            since.pop(name, None)
-            if row["first_ledger"] is not None:
-                since[name] = row["first_ledger"]
-    return since
+def lives_of(segments: DataFrame) -> dict[Name, Life]:
+    """Every subscription's last life, from the markers among rows of `segments`.
+
+    Files without a marker of that kind are passed over by their statistics.
+    """
+    told = segments.where("first_ledger IS NOT NULL").select("marker", "first_ledger", "topic", "subscriptions")
+    lives: dict[Name, Life] = {}
+    # `LEFT` is below all ledgers: who left and came back in one commit comes back.
+    for row in sorted(told.collect(), key=lambda row: (row["marker"], row["first_ledger"])):
+        names = [(row["topic"], listener["name"]) for listener in row["subscriptions"]]
+        left = row["first_ledger"] == LEFT
+        lives = next_lives(lives, {} if left else dict.fromkeys(names, row["first_ledger"]), names if left else ())
+    return lives
 
 
 def _parked(messages: DataFrame, loaded: int, segment_ms: int) -> frozenset[int]:

@@ -15,10 +15,11 @@ from pipeline.deltalog import newest
 from pipeline.dispatch import positions
 from pipeline.encode import ENCODED, encoder
 from pipeline.files import Files
+from pipeline.lives import Name, alive
 from pipeline.locks import StageLock
 from pipeline.markers import IngestMemory
 from pipeline.progress import EVERYTHING_BEFORE, ORIGIN, Origin
-from pipeline.registry import Audience, Name
+from pipeline.registry import Subscription, audiences
 from pipeline.run import Options
 from pipeline.segments import encoded_columns
 from pipeline.sinks import Sink, last_commit
@@ -116,22 +117,24 @@ def pending_rows(holding: Holding, ticks: dict[Name, int], segment: int, instant
         instant: what is due already goes into the segment of this instant (ms).
     """
     memory = holding.memory
-    since = {name: first for name, first in memory.since.items() if name in ticks}
+    lives = {name: life for name, life in alive(memory.lives).items() if name in ticks}
     spark = holding.messages.sparkSession
-    rows = [(topic, name, first) for (topic, name), first in sorted(since.items())]
-    listeners = F.broadcast(spark.createDataFrame(rows, "topic string, subscription string, since bigint"))
+    rows = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
+    columns = "topic string, subscription string, life bigint, since bigint"
+    listeners = F.broadcast(spark.createDataFrame(rows, columns))
     loaded = F.col("due_time") < F.timestamp_millis(F.lit(memory.loaded))
     taken_in = holding.messages.where(loaded & (F.col("ledger_id") < memory.next_ledger))
     taken_in = taken_in.select("topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms"))
     addressed = taken_in.join(listeners, "topic").where("ledger_id >= since")
     released = positions(holding.redelivery.where("redelivery_count = 0")).withColumnRenamed("first_entry", "entry_id")
-    keys = ["topic", "subscription", "ledger_id", "entry_id"]
+    keys = ["topic", "subscription", "life", "ledger_id", "entry_id"]
     pending = addressed.join(released.select(*keys), keys, "left_anti")
-    columns = (F.col("subscription").alias("kind"), "topic", "ledger_id", "entry_id", "due_ms")
+    places = (F.col("subscription").alias("kind"), "topic", "ledger_id", "entry_id", "due_ms")
     heard = {
-        (name, topic): Audience((first,), (((name, ticks[topic, name]),),)) for (topic, name), first in since.items()
+        (name, topic): audiences([Subscription(topic, name, ticks[topic, name], earliest=False)], lives)[topic]
+        for topic, name in lives
     }
-    encoded = pending.select(*columns).mapInArrow(encoder(heard, segment, instant), ENCODED)
+    encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ENCODED)
     return encoded.withColumn("kind", F.lit(schedule.REBUILD)).select(*encoded_columns())
 
 

@@ -6,17 +6,20 @@ writes the answer into the rows of `segments`; the stages behind it look at thos
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.deltalog import newest
 from pipeline.files import Files
+from pipeline.lives import Life, Name
 from pipeline.tables import Warehouse
 from schemas import SUBSCRIPTIONS
 
-Name = tuple[str, str]
-"""Topic and subscription."""
+Listener = tuple[str, int, int]
+"""Name, life, and tick in ms."""
 
 
 @dataclass(frozen=True)
@@ -33,29 +36,30 @@ class Subscription:
 class Audience:
     """Whom the positions of one topic are for.
 
-    `since` holds, ascending, the ledgers at which the audience grows; `listeners[i]` are the (name, tick in ms) of
-    those who get ledgers from `since[i]` up to `since[i + 1]`.
+    `since` holds, ascending, the ledgers at which the audience grows; `listeners[i]` are those who get ledgers from
+    `since[i]` up to `since[i + 1]`.
     """
 
     since: tuple[int, ...]
-    listeners: tuple[tuple[tuple[str, int], ...], ...]
+    listeners: tuple[tuple[Listener, ...], ...]
 
     def tick_ms(self, cohort: int) -> int:
         """The finest tick of those who listen: what is encoded with it, every one of them can read."""
-        return min(tick for _, tick in self.listeners[cohort])
+        return min(tick for _, _, tick in self.listeners[cohort])
 
 
-def audiences(subscriptions: Iterable[Subscription], since: Mapping[Name, int]) -> dict[str, Audience]:
-    """The audience of each topic; `since` is the first ledger of each subscription."""
-    topics: dict[str, list[tuple[int, str, int]]] = defaultdict(list)
+def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Life]) -> dict[str, Audience]:
+    """The audience of each topic; all subscriptions are alive."""
+    topics: dict[str, list[tuple[int, Listener]]] = defaultdict(list)
     for each in subscriptions:
-        topics[each.topic].append((since[each.topic, each.name], each.name, each.tick_ms))
+        life = lives[each.topic, each.name]
+        topics[each.topic].append((life.since or 0, (each.name, life.number, each.tick_ms)))
     return {topic: _audience(sorted(members)) for topic, members in topics.items()}
 
 
-def _audience(members: list[tuple[int, str, int]]) -> Audience:
-    since = tuple(sorted({first for first, _, _ in members}))
-    return Audience(since, tuple(tuple((name, tick) for first, name, tick in members if first <= s) for s in since))
+def _audience(members: list[tuple[int, Listener]]) -> Audience:
+    since = tuple(sorted({first for first, _ in members}))
+    return Audience(since, tuple(tuple(listener for first, listener in members if first <= s) for s in since))
 
 
 class Registry:
@@ -65,6 +69,7 @@ class Registry:
         """Nothing is read yet."""
         self._spark, self._warehouse, self._files = spark, warehouse, Files(spark)
         self._known: tuple[int, dict[Name, Subscription]] = (-1, {})
+        self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)
 
     def version(self) -> int:
         """The newest version of the table. One look at its log, two when it has moved."""
@@ -77,10 +82,31 @@ class Registry:
     def at(self, version: int) -> dict[Name, Subscription]:
         """The active subscriptions at a version of the table, by topic and name."""
         if self._known[0] != version:
-            rows = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active").collect()
-            found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
-            self._known = (version, {(each.topic, each.name): each for each in sorted(found, key=_by_name)})
+            self._known = (version, self._read(version))
         return self._known[1]
+
+    def gone_between(self, known: Iterable[Name], before: int, after: int) -> frozenset[Name]:
+        """Those who were not active at some version between two: who left and came back begins another life.
+
+        A version that was cleaned away tells nothing.
+        """
+        if self._between[0] != (before, after):
+            self._between = ((before, after), self._present(range(before + 1, after)))
+        present = self._between[1]
+        return frozenset() if present is None else frozenset(known) - present
+
+    def _present(self, versions: Iterable[int]) -> frozenset[Name] | None:
+        """Those who are active at each of several versions; None when none can be read."""
+        found: list[frozenset[Name]] = []
+        for version in versions:
+            with suppress(PySparkException):
+                found.append(frozenset(self._read(version)))
+        return frozenset.intersection(*found) if found else None
+
+    def _read(self, version: int) -> dict[Name, Subscription]:
+        rows = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active").collect()
+        found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
+        return {(each.topic, each.name): each for each in sorted(found, key=_by_name)}
 
 
 def _by_name(subscription: Subscription) -> Name:

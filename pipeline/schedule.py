@@ -28,16 +28,18 @@ from state import DelaylineError, Runs, TimeBucketIndex
 STAGE = "schedule"
 REBUILD = "rebuild"
 """The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
-KEY = ("topic", "subscription", "segment_ms")
+KEY = ("topic", "subscription", "life", "segment_ms")
 RELEASE = (
-    "topic string, subscription string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, "
-    "error string, chunk binary"
+    "topic string, subscription string, life bigint, segment_ms bigint, tick_ms bigint, instant bigint, "
+    "runs binary, error string, chunk binary"
 )
 _COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
 _RUN = (
-    "topic string, subscription string, tick_ms bigint, instant bigint, ledger_id bigint, first_entry bigint, "
-    "last_entry bigint, due_ms bigint"
+    "topic string, subscription string, life bigint, tick_ms bigint, instant bigint, ledger_id bigint, "
+    "first_entry bigint, last_entry bigint, due_ms bigint"
 )
+Key = tuple[str, str, int, int]
+"""Topic, subscription, which of its lives, and the segment's start in ms: the `KEY` of a state."""
 Frames = Iterable[pd.DataFrame]
 
 
@@ -72,13 +74,14 @@ def addressed(segments: DataFrame) -> DataFrame:
     return listeners.select(
         F.coalesce("topic", nothing).alias("topic"),
         F.coalesce("listener.name", nothing).alias("subscription"),
+        F.coalesce("listener.life", zero).alias("life"),
         F.coalesce(F.unix_millis("segment_start"), zero).alias("segment_ms"),
         F.coalesce("listener.tick_ms", zero).alias("tick_ms"),
         "chunk",
     )
 
 
-def release(key: tuple[str, str, int], frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+def release(key: Key, frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
     """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back."""
     instant = group_state.watermark_ms(state)
     chunks: list[tuple[int, bytes]] = []
@@ -94,9 +97,7 @@ def release(key: tuple[str, str, int], frames: Frames, state: GroupState) -> Ite
     yield from answers
 
 
-def _release(
-    key: tuple[str, str, int], instant: int, chunks: list[tuple[int, bytes]], state: GroupState
-) -> list[pd.DataFrame]:
+def _release(key: Key, instant: int, chunks: list[tuple[int, bytes]], state: GroupState) -> list[pd.DataFrame]:
     """Append, pop, save. The state is touched last: what fails before leaves it as it was."""
     pending = group_state.load(state)
     if pending is None:
@@ -110,9 +111,7 @@ def _release(
     return [answer, *refused]
 
 
-def _append(
-    key: tuple[str, str, int], instant: int, pending: Pending, chunks: list[tuple[int, bytes]]
-) -> Iterator[pd.DataFrame]:
+def _append(key: Key, instant: int, pending: Pending, chunks: list[tuple[int, bytes]]) -> Iterator[pd.DataFrame]:
     """Append chunks; give a row for each that is refused, with the chunk, so that nothing is lost."""
     for tick, chunk in chunks:
         try:
@@ -122,7 +121,7 @@ def _append(
             yield _answer(key, instant, error=_reason(key, error), chunk=chunk)
 
 
-def _reason(key: tuple[str, str, int], error: Exception) -> str:
+def _reason(key: Key, error: Exception) -> str:
     """What is wrong with which key, and the remedy."""
     return f"{key}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
 
@@ -133,7 +132,7 @@ def _chunk(row: tuple[Any, Any]) -> tuple[int, bytes]:
 
 
 def _answer(
-    key: tuple[str, str, int],
+    key: Key,
     instant: int,
     tick: int = 0,
     runs: bytes = b"",
@@ -150,8 +149,8 @@ def pack(runs: Runs) -> bytes:
 
 
 def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of (topic, subscription, tick_ms, instant, runs) to a row per run, in the shape of `_RUN`."""
-    names = ("topic", "subscription", "tick_ms", "instant")
+    """Rows of (topic, subscription, life, tick_ms, instant, runs) to a row per run, in the shape of `_RUN`."""
+    names = ("topic", "subscription", "life", "tick_ms", "instant")
     for batch in batches:
         for key in zip(*(batch.column(name) for name in names), batch.column("runs"), strict=True):
             columns = np.frombuffer(key[-1].as_py(), dtype="<i8").reshape(4, -1)
@@ -200,11 +199,13 @@ def _count(released: DataFrame) -> tuple[int, int]:
 
 def runs_rows(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `redelivery`."""
-    packed = released.where(F.octet_length("runs") > 0).select("topic", "subscription", "tick_ms", "instant", "runs")
+    same = ("topic", "subscription", "life", "tick_ms", "instant")
+    packed = released.where(F.octet_length("runs") > 0).select(*same, "runs")
     due = F.timestamp_millis("due_ms")
     return packed.mapInArrow(unpack, _RUN).select(
         "topic",
         "subscription",
+        "life",
         "ledger_id",
         "first_entry",
         "last_entry",

@@ -7,7 +7,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.encode import ENCODED, Key, encoder
-from pipeline.registry import Audience, Name, Subscription, audiences
+from pipeline.lives import Life, Name, alive, next_lives
+from pipeline.registry import Audience, Subscription, audiences
 from schemas import SEGMENTS
 
 NEAR, LOAD, BACKFILL = "near", "load", "backfill"
@@ -42,16 +43,25 @@ class Membership:
     left: frozenset[Name]
 
     @classmethod
-    def of(cls, registered: Mapping[Name, Subscription], known: Mapping[Name, int], first_ledger: int) -> "Membership":
+    def of(
+        cls,
+        registered: Mapping[Name, Subscription],
+        known: Mapping[Name, Life],
+        first_ledger: int,
+        gone: frozenset[Name] = frozenset(),
+    ) -> "Membership":
         """Compare the registry with what earlier batches saw.
 
-        A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest).
+        A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest); so does one that comes
+        back, also when nobody saw it gone but the registry's history (`gone`).
         """
-        new = {name: each for name, each in registered.items() if name not in known}
+        present = frozenset(alive(known))
+        left = present - frozenset(registered) | present & gone
+        new = {name: each for name, each in registered.items() if name not in present - left}
         joined = {name: 0 if each.earliest else first_ledger for name, each in new.items()}
         late = [each for each in new.values() if each.earliest]
-        everybody = audiences(registered.values(), {**known, **joined})
-        return cls(everybody, audiences(late, joined), joined, frozenset(known) - frozenset(registered))
+        lives = next_lives(known, joined, left)
+        return cls(audiences(registered.values(), lives), audiences(late, lives), joined, left)
 
     @property
     def changed(self) -> bool:

@@ -4,6 +4,7 @@ from schemas.state import STATE_ROW, STATE_VERSION
 from schemas.tables import (
     DELIVERIES,
     INBOX,
+    LEFT,
     MESSAGES,
     PUBLICATIONS,
     REDELIVERY,
@@ -19,6 +20,7 @@ from schemas.tables import (
 __all__ = [
     "DELIVERIES",
     "INBOX",
+    "LEFT",
     "MESSAGES",
     "PUBLICATIONS",
     "REDELIVERY",

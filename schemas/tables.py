@@ -28,6 +28,10 @@ def _columns(*columns: tuple[str, DataType], optional: tuple[str, ...] = ()) -> 
     return StructType([StructField(name, kind, nullable=name in optional) for name, kind in columns])
 
 
+LISTENER = StructType([StructField("name", TEXT), StructField("life", LONG), StructField("tick_ms", LONG)])
+"""Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table contract: its folder name, its columns, who writes it, and properties beyond the common ones."""
@@ -92,12 +96,15 @@ MESSAGES = Table(
 
 # Marker rows (kind `marker`) carry what ingest must know after a restart, whatever became of its checkpoint:
 # how far parked messages were loaded, which ledger ids are used, and since which ledger a subscription listens
-# (`first_ledger`, NULL in a marker that names subscriptions: they left). `marker` orders them.
+# (`first_ledger`; `LEFT` when it left). `marker` orders them. A subscription that comes back under its name begins
+# another life; rows name the life they are for, so that what an earlier one left behind is told apart.
+LEFT = -1
+"""The `first_ledger` of a marker that says that a subscription left."""
 SEGMENTS = Table(
     "segments",
     _columns(
         ("topic", TEXT),
-        ("subscriptions", ArrayType(StructType([StructField("name", TEXT), StructField("tick_ms", LONG)]))),
+        ("subscriptions", ArrayType(LISTENER)),
         ("segment_start", TIME),
         ("count", LONG),
         ("first_due", TIME),
@@ -121,6 +128,7 @@ REDELIVERY = Table(
     _columns(
         ("topic", TEXT),
         ("subscription", TEXT),
+        ("life", LONG),
         ("ledger_id", LONG),
         ("first_entry", LONG),
         ("last_entry", LONG),
@@ -140,6 +148,7 @@ DELIVERIES = Table(
     _columns(
         ("topic", TEXT),
         ("subscription", TEXT),
+        ("life", LONG),
         ("ledger_id", LONG),
         ("entry_id", LONG),
         ("due_time", TIME),

@@ -83,6 +83,7 @@ def deliver(due: DataFrame, warehouse: Warehouse, instant: int, batch_id: int) -
     rows = ordered.withColumns(
         {
             "released_at": F.timestamp_millis(F.lit(instant)),
+            "life": F.lit(1),
             "redelivery_count": F.lit(0),
             "cause": F.lit("due"),
             "batch_id": F.lit(batch_id),

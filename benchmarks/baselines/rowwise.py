@@ -71,6 +71,7 @@ def _start_schedule(spark: SparkSession, warehouse: Warehouse, options: Options)
         time, entry = F.timestamp_millis("due_ms"), F.col("entry_id")
         columns = {"first_entry": entry, "last_entry": entry, "due_time": time, "message_due": time}
         constants = {
+            "life": F.lit(1),
             "tick_ms": F.lit(1),
             "redelivery_count": F.lit(0),
             "cause": F.lit("due"),

@@ -4,24 +4,24 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
 
 - accepted: the rows of `messages` of its topic, from the first ledger that ingest noted for it in the marker rows of
   `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
-- delivered: its rows in `deliveries` from that ledger on, with `redelivery_count` 0.
+- delivered: its rows in `deliveries` from that ledger on and of its present life, with `redelivery_count` 0.
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
 minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
 `deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
 from pipeline.client.delta import open_table, query
-from pipeline.client.registry import first_ledgers, subscriptions
+from pipeline.client.registry import lives, subscriptions
+from pipeline.lives import Life, Name, alive
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
 
 MINUTE_MS = 60_000
-Name = tuple[str, str]
 
 # Due times as ingest computes them: the later of delivery and publication, rounded up to ms, not before 1970.
 _DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
@@ -31,9 +31,9 @@ _CHANGES = """
     JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger
     UNION ALL
     SELECT s.topic, s.subscription, d.due_ms, -1 AS change
-    FROM (SELECT topic, subscription, ledger_id, {due} AS due_ms FROM deliveries WHERE redelivery_count = 0) d
+    FROM (SELECT topic, subscription, life, ledger_id, {due} AS due_ms FROM deliveries WHERE redelivery_count = 0) d
     JOIN ({listeners}) s
-    ON d.topic = s.topic AND d.subscription = s.subscription AND d.ledger_id >= s.first_ledger
+    ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
 """
 _MINUTES = """
     SELECT topic, subscription, due_ms / 60000 AS minute, SUM(change) AS messages
@@ -100,14 +100,15 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
     return Pending(backlogs, _in_inbox(root, messages), versions)
 
 
-def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, int | None]:
-    """The first ledger of each listener; None: it gets none of those there are."""
-    known = first_ledgers(root)
-    return {name: known.get(name, 0 if earliest else None) for name, earliest in listeners.items()}
+def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Life | None]:
+    """The life of each listener; None: it gets none of the ledgers there are."""
+    known = alive(lives(root))
+    unnoticed = {True: Life(0, 0), False: None}
+    return {name: known.get(name, unnoticed[earliest]) for name, earliest in listeners.items()}
 
 
-def _backlogs(deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, int | None]) -> Iterator[Backlog]:
-    counted = {name: first for name, first in since.items() if first is not None}
+def _backlogs(deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, Life | None]) -> Iterator[Backlog]:
+    counted = {name: life for name, life in since.items() if life is not None}
     minutes: dict[Name, dict[int, int]] = {}
     due: dict[Name, int] = {}
     if counted:
@@ -120,10 +121,10 @@ def _backlogs(deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name,
         yield Backlog(*name, sum(mine.values()), due.get(name), mine)
 
 
-def _changes(since: Mapping[Name, int]) -> str:
-    rows = [(topic, name, first) for (topic, name), first in sorted(since.items())]
+def _changes(counted: Mapping[Name, Life]) -> str:
+    rows = [(*name, life.since or 0, life.number) for name, life in sorted(counted.items())]
     micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
-    return _CHANGES.format(listeners=_values(rows, "first_ledger"), due=_DUE.format(**micros))
+    return _CHANGES.format(listeners=_values(rows, "first_ledger", "life"), due=_DUE.format(**micros))
 
 
 def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[int, int]]:
@@ -135,15 +136,18 @@ def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[
 
 def _next(tables: Mapping[str, DeltaTable], changes: str, firsts: Mapping[Name, int]) -> dict[Name, int]:
     """The first due time to the millisecond: the same subtraction, within the first minute of each subscription."""
-    rows = [(topic, name, minute) for (topic, name), minute in firsts.items()]
+    rows = [(*name, minute) for name, minute in firsts.items()]
     text = _NEXT.format(changes=changes, firsts=_values(rows, "minute"))
     return {(row["topic"], row["subscription"]): row["due_ms"] for row in query(text, **tables)}
 
 
-def _values(rows: list[tuple[str, str, int]], column: str) -> str:
-    """Rows as a subquery, with names quoted."""
-    lines = ", ".join(f"({_quoted(topic)}, {_quoted(name)}, {number})" for topic, name, number in rows)
-    return f"SELECT column1 AS topic, column2 AS subscription, column3 AS {column} FROM (VALUES {lines})"  # noqa: S608 - quoted
+def _values(rows: Sequence[tuple[str, str, *tuple[int, ...]]], *numbers: str) -> str:
+    """Rows as a subquery, with names quoted; `numbers` names the columns after topic and subscription."""
+    lines = ", ".join(
+        f"({_quoted(topic)}, {_quoted(name)}, {', '.join(map(str, rest))})" for topic, name, *rest in rows
+    )
+    named = (f"column{place} AS {name}" for place, name in enumerate(("topic", "subscription", *numbers), 1))
+    return f"SELECT {', '.join(named)} FROM (VALUES {lines})"  # noqa: S608 - quoted
 
 
 def _quoted(text: str) -> str:

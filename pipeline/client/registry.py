@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from pipeline.client.delta import append, open_table, query, rows_of
 from pipeline.client.errors import AlreadySubscribed, BadValue
-from schemas import SEGMENTS, SUBSCRIPTIONS
+from pipeline.lives import Life, Name, next_lives
+from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
@@ -81,15 +82,19 @@ def subscriptions(root: str) -> list[Subscription]:
     return [Subscription(*row.values()) for row in rows]
 
 
-def first_ledgers(root: str) -> dict[tuple[str, str], int]:
-    """The first ledger of each subscription that ingest has noticed, by topic and name.
+def lives(root: str) -> dict[Name, Life]:
+    """The last life of each subscription that ingest has noticed, by topic and name.
 
-    Reads the marker rows of `segments`, of which the last one about a subscription counts; files without any are
-    passed over by their statistics.
+    Reads the marker rows of `segments` that say who joined and who left; files without any are passed over by their
+    statistics.
     """
     rows = query(
         "SELECT topic, subscriptions[1]['name'] AS name, first_ledger FROM segments "
-        "WHERE first_ledger IS NOT NULL ORDER BY marker",
+        "WHERE first_ledger IS NOT NULL ORDER BY marker, first_ledger",
         segments=open_table(root, SEGMENTS),
     )
-    return {(row["topic"], row["name"]): row["first_ledger"] for row in rows}
+    found: dict[Name, Life] = {}
+    for row in rows:
+        name, first = (row["topic"], row["name"]), row["first_ledger"]
+        found = next_lives(found, {} if first == LEFT else {name: first}, [name] if first == LEFT else ())
+    return found

@@ -12,7 +12,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline import dispatch
 from pipeline.dispatch import ORDER, Window, delivery_rows, join, listening, look, missing, positions
 from pipeline.numbering import NUMBER, in_order
-from pipeline.registry import Subscription
 from schemas import DELIVERIES, REJECTED_DISPATCH
 from tests.support.rows import T0, messages, runs
 
@@ -171,12 +170,16 @@ def test_a_position_without_a_message_is_rejected_with_the_reason(spark: SparkSe
     )
 
 
-def test_runs_of_a_removed_subscription_are_dropped(spark: SparkSession) -> None:
-    """Its state drains, and what it let go is handed to nobody."""
+def test_runs_of_a_removed_subscription_and_of_an_earlier_life_are_dropped(spark: SparkSession) -> None:
+    """Their state drains, and what it let go is handed to nobody."""
     batch = runs(
-        spark, {"first_entry": 0}, {"first_entry": 1, "subscription": "gone"}, {"first_entry": 2, "topic": "u"}
+        spark,
+        {"first_entry": 0, "life": 2},
+        {"first_entry": 1, "life": 2, "subscription": "gone"},
+        {"first_entry": 2, "life": 2, "topic": "u"},
+        {"first_entry": 3, "life": 1},
     )
-    kept = listening(batch, {("t", "s"): Subscription("t", "s", 1, earliest=False)})
-    wanted = runs(spark, {"first_entry": 0})
+    kept = listening(batch, {("t", "s"): 2})
+    wanted = runs(spark, {"first_entry": 0, "life": 2})
     assert_df_equality(kept.select(*wanted.columns), wanted, ignore_nullable=True)
     assert listening(batch, {}).isEmpty()

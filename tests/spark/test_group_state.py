@@ -19,7 +19,7 @@ from state import CorruptBytes, TimeBucketIndex, encode_chunk
 from tests.support.group_states import NO_TIMER, group_state, timer_of, woken
 
 PIPELINE = Path(adapter.__file__).parent
-KEY = ("t", "s", 0)
+KEY = ("t", "s", 1, 0)
 Position = tuple[int, int, int]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.lives import Life
 from pipeline.registry import Subscription, audiences
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
 from schemas import SEGMENTS
@@ -48,7 +49,7 @@ def log(spark: SparkSession) -> DataFrame:
 
 def test_near_is_what_the_batch_accepted_and_did_not_park(log: DataFrame) -> None:
     """One row per segment; what is due already lies in the segment of now, so that it wakes one key."""
-    members = Membership.of(dict([member("t", "s")]), {("t", "s"): 0}, 5)
+    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR})))
     now = ("near", "t", ("s",), 0, [(ledger, entry) for ledger in (5, 6) for entry in (0, 1, 2)])
     later = [("near", "t", ("s",), s, [(5, s + 2), (6, s + 2)]) for s in (1, 2, 3)]
@@ -57,7 +58,7 @@ def test_near_is_what_the_batch_accepted_and_did_not_park(log: DataFrame) -> Non
 
 def test_a_load_takes_from_older_ledgers_what_becomes_near_now(log: DataFrame) -> None:
     """Due from `loaded` on and before `load_until`: with near, every position is addressed exactly once."""
-    members = Membership.of(dict([member("t", "s")]), {("t", "s"): 0}, 5)
+    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0)}, 5)
     loaded = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({LOAD})))
     assert loaded == [("load", "t", ("s",), s, [(0, s + 2), (4, s + 2)]) for s in (2, 3)]
     both = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD})))
@@ -67,7 +68,7 @@ def test_a_load_takes_from_older_ledgers_what_becomes_near_now(log: DataFrame) -
 def test_a_late_subscription_gets_its_backlog_alone(log: DataFrame) -> None:
     """`earliest` gets what was loaded before, in rows of its own; the others have it already."""
     registered = dict([member("t", "s"), member("t", "late", earliest=True)])
-    members = Membership.of(registered, {("t", "s"): 0}, 5)
+    members = Membership.of(registered, {("t", "s"): Life(1, 0)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD, BACKFILL})))
     backlog = [row for row in rows if row[0] == "backfill"]
     past = [(ledger, entry) for ledger in (0, 4) for entry in (0, 1, 2)]
@@ -77,7 +78,7 @@ def test_a_late_subscription_gets_its_backlog_alone(log: DataFrame) -> None:
 
 def test_a_subscription_from_latest_gets_no_older_ledger(log: DataFrame) -> None:
     """It starts with the batch that first sees it: loads leave out what was accepted before."""
-    members = Membership.of(dict([member("t", "s"), member("t", "new")]), {("t", "s"): 4}, 5)
+    members = Membership.of(dict([member("t", "s"), member("t", "new")]), {("t", "s"): Life(1, 4)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD})))
     assert {(row[0], row[2]) for row in rows} == {("near", ("new", "s")), ("load", ("s",))}
     assert [row[4] for row in rows if row[0] == "load"] == [[(4, 4)], [(4, 5)]]
@@ -91,13 +92,26 @@ def test_rows_fit_the_table(log: DataFrame) -> None:
     assert [(name, kind) for name, kind in rows.dtypes] == wanted
     row = rows.collect()[0]
     assert (row["loaded_until"], row["next_ledger"], row["first_ledger"], row["marker"]) == (None,) * 4
-    assert [tuple(each) for each in row["subscriptions"]] == [("s", 1_000), ("z", 10)]
+    assert [tuple(each) for each in row["subscriptions"]] == [("s", 1, 1_000), ("z", 1, 10)]
 
 
 def test_an_audience_grows_with_the_ledgers() -> None:
     """Whoever listens since a ledger gets it and all later ones; the finest tick of a cohort encodes it."""
     members = dict([member("t", "a", 8), member("t", "b", 2), member("u", "c", 4)])
-    found = audiences(members.values(), {("t", "a"): 0, ("t", "b"): 7, ("u", "c"): 3})
+    found = audiences(members.values(), {("t", "a"): Life(1, 0), ("t", "b"): Life(4, 7), ("u", "c"): Life(1, 3)})
     assert found["t"].since == (0, 7)
-    assert found["t"].listeners == ((("a", 8),), (("a", 8), ("b", 2)))
+    assert found["t"].listeners == ((("a", 1, 8),), (("a", 1, 8), ("b", 4, 2)))
     assert [found["t"].tick_ms(0), found["t"].tick_ms(1), found["u"].tick_ms(0)] == [8, 2, 4]
+
+
+def test_a_subscription_that_comes_back_begins_another_life(log: DataFrame) -> None:
+    """Its rows name the new life, and as `earliest` it gets its backlog again; whoever stayed keeps the first life."""
+    registered = dict([member("t", "s"), member("t", "back", earliest=True)])
+    lives = {("t", "s"): Life(1, 4), ("t", "back"): Life(2, None), ("t", "gone"): Life(7, 0)}
+    members = Membership.of(registered, lives, 5)
+    assert members.joined == {("t", "back"): 0}
+    assert members.left == {("t", "gone")}
+    rows = segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD, BACKFILL})).collect()
+    named = {(row["kind"], *((each["name"], each["life"]) for each in row["subscriptions"])) for row in rows}
+    both = (("back", 3), ("s", 1))
+    assert named == {("backfill", ("back", 3)), ("load", ("back", 3)), ("load", *both), ("near", *both)}

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline import schedule
 from pipeline.registry import Subscription
+from pipeline.replay import Course, _append
 from pipeline.segments import NEAR, Membership, Span, segment_rows
 from pipeline.tables import Warehouse
-from schemas import MESSAGES, STATE_ROW, TABLES
+from schemas import INBOX, MESSAGES, SEGMENTS, STATE_ROW, TABLES
 from tests.support.rows import T0, messages
-from tests.support.stream import World, advance, append, check, delivered, message, play, subscribe
+from tests.support.stream import World, advance, append, check, delivered, empty_warehouse, message, play, subscribe
 
 MINUTE = 60_000
 
@@ -65,7 +70,7 @@ def counting(path: Path) -> Any:  # noqa: ANN401 - a function as Spark takes it
     """The stateful function, with a line in a file for each of its calls."""
     inner, name = schedule.release, str(path)
 
-    def release(key: tuple[str, str, int], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def release(key: schedule.Key, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         with open(name, "a", encoding="ascii") as file:  # noqa: PTH123 - runs in a worker
             file.write("called\n")
         yield from inner(key, frames, state)
@@ -157,6 +162,55 @@ def test_encoding_positions_reads_no_payload(spark: SparkSession, folder: str) -
     assert "due_time:" in columns_read(spark, rows)
     assert "payload:" not in columns_read(spark, rows)
     assert "payload:" in columns_read(spark, log.mapInArrow(lambda batches: batches, log.schema))
+
+
+def plan_of(query: StreamingQuery) -> str:
+    """The plans of a query's last batch, logical and physical."""
+    return str(query._jsq.explainInternal(True))  # noqa: FBT003 - the public method prints
+
+
+def test_the_schedule_reads_segments_and_the_clock_and_never_a_payload(spark: SparkSession, folder: str) -> None:
+    """What it reads is small, however large the messages are; ingest, which takes them in, is told apart."""
+
+    def small(world: World) -> None:
+        ingest, planned = (plan_of(stage.query) for stage in world.running[:2])
+        progress = world.running[1].query.lastProgress
+        assert progress is not None
+        tables = [each.description for each in progress.sources if "Delta" in each.description]
+        assert [each.rstrip("]").rpartition("/")[2] for each in tables] == [SEGMENTS.name]
+        assert "payload" in ingest
+        assert "chunk" in planned
+        assert not [word for word in ("payload", MESSAGES.name, INBOX.name) if word in planned]
+
+    play(spark, folder, [*ONE_MESSAGE, check(small)])
+
+
+def test_a_changed_state_row_is_refused_at_the_restart(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would not read the old rows; so what may change lies in one binary column with a version of its own."""
+
+    def changed(world: World) -> None:
+        world.end()
+        more = StructType([*STATE_ROW.fields, StructField("more", LongType())])
+        monkeypatch.setattr(schedule, "STATE_ROW", more)
+        world.begin()
+        with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+            advance(T0 + 21)(world)
+
+    play(spark, folder, [*ONE_MESSAGE, append(message("b", after=10)), advance(T0 + 11), check(changed)])
+
+
+def test_one_name_and_number_of_a_transaction_is_written_once(spark: SparkSession, folder: str) -> None:
+    """A replay that is taken up again appends no instant twice; other instants and other courses are appended."""
+    warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
+    rows = spark.createDataFrame([["t", *[None] * 6]], INBOX.schema)
+    course, other = Course(1, 10, 1), Course(1, 10, 2)
+    counts = []
+    for each, number in ((course, 0), (course, 0), (course, 1), (course, 1), (other, 1)):
+        _append(warehouse, rows, each, number)
+        counts.append(warehouse.read(spark, INBOX).count())
+    assert counts == [1, 1, 2, 2, 3]
 
 
 def columns_read(spark: SparkSession, frame: DataFrame) -> str:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import ForeignOwner
 from pipeline.rebuild import rebuild
-from pipeline.run import start
+from pipeline.run import STAGES, start
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support.spark import session
 from tests.support.stream import Killed, Step, World, advance, append, kill_after, message, play, restart, subscribe
@@ -115,3 +115,9 @@ def test_a_torn_batch_is_finished_before_a_new_checkpoint_goes_on(spark: SparkSe
     """The process died between two commits and its checkpoint is lost; nothing is accepted or delivered twice."""
     stage = torn.partition(".")[0]
     same(play(spark, folder, script(lose(stage, killed=True), torn=torn)))
+
+
+@pytest.mark.parametrize("order", [STAGES, STAGES[::-1]], ids=["upstream first", "downstream first"])
+def test_all_stages_at_once_go_on_from_the_tables(spark: SparkSession, folder: str, order: tuple[str, ...]) -> None:
+    """All checkpoints are gone, in the middle of a batch; the rebuilds are killed half-way, in whatever order."""
+    same(play(spark, folder, script(lose(*order, killed=True), torn="ingest.messages")))

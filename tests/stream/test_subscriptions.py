@@ -6,13 +6,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from schemas import DELIVERIES, SEGMENTS, SUBSCRIPTIONS
+from pipeline.client.registry import TYPES
+from schemas import DELIVERIES, SEGMENTS
 from tests.support.stream import (
-    Step,
     World,
     advance,
     append,
@@ -23,21 +21,11 @@ from tests.support.stream import (
     play,
     restart,
     subscribe,
+    unsubscribe,
 )
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
-
-
-def unsubscribe(topic: str, name: str) -> Step:
-    """Take a subscription off the registry."""
-
-    def step(world: World) -> None:
-        mine = (F.col("topic") == topic) & (F.col("subscription") == name)
-        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
-        table.update(mine, {"active": F.lit(False)})  # noqa: FBT003 - a literal column
-
-    return step
 
 
 def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on(spark: SparkSession, folder: str) -> None:
@@ -145,5 +133,24 @@ def test_equal_times_arrive_in_the_order_of_publication(spark: SparkSession, fol
             check(two_commits),
             advance(T0 + 5_000),
             check(dense),
+        ],
+    )
+
+
+def test_every_subscription_type_honours_a_delay(spark: SparkSession, folder: str) -> None:
+    """Ten messages delayed by five seconds: all ten for each type, in order, after five seconds and not before."""
+    names = [f"{i}" for i in range(10)]
+
+    play(
+        spark,
+        folder,
+        [
+            *(subscribe("t", kind, kind=kind) for kind in TYPES),
+            append(*({**message(name, after=5_000), "message_key": name} for name in names)),
+            advance(T0),
+            advance(T0 + 4_999),
+            *(delivered(subscription=kind) for kind in TYPES),
+            advance(T0 + 5_000),
+            *(delivered(*names, subscription=kind) for kind in TYPES),
         ],
     )

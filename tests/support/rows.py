@@ -52,7 +52,7 @@ def messages(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
 def runs(spark: SparkSession, *rows: dict[str, Any]) -> DataFrame:
     """Rows of `redelivery`; `due_time` also stands for `message_due`, and `first_entry` for `last_entry`."""
     base = {
-        "topic": "t", "subscription": "s", "ledger_id": 0, "due_time": T0, "tick_ms": 1, "released_at": T0,
+        "topic": "t", "subscription": "s", "life": 1, "ledger_id": 0, "due_time": T0, "tick_ms": 1, "released_at": T0,
         "redelivery_count": 0, "cause": "due", "batch_id": 0,
     }  # fmt: skip
     full = [base | row for row in rows]

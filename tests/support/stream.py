@@ -14,8 +14,10 @@ from shutil import copytree
 from tempfile import mkdtemp
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.lockstep import reach
 from pipeline.run import STAGES, Options, Stage, start, stop_all
@@ -126,13 +128,24 @@ def advance(instant: int) -> Step:
     return step
 
 
-def subscribe(topic: str, name: str, tick_ms: int = 1, start: str = "latest") -> Step:
+def subscribe(topic: str, name: str, tick_ms: int = 1, start: str = "latest", kind: str = "shared") -> Step:
     """Register a subscription."""
 
     def step(world: World) -> None:
-        row = [topic, name, "shared", start, tick_ms, None, True]
+        row = [topic, name, kind, start, tick_ms, None, True]
         frame = world.spark.createDataFrame([row], SUBSCRIPTIONS.schema)
         frame.coalesce(1).write.format("delta").mode("append").save(world.warehouse.path(SUBSCRIPTIONS))
+
+    return step
+
+
+def unsubscribe(topic: str, name: str) -> Step:
+    """Take a subscription off the registry."""
+
+    def step(world: World) -> None:
+        mine = (F.col("topic") == topic) & (F.col("subscription") == name)
+        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
+        table.update(mine, {"active": F.lit(False)})  # noqa: FBT003 - a literal column
 
     return step
 

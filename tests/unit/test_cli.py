@@ -58,7 +58,7 @@ def delivered(root: str, payload: bytes, sequence: int = 1, topic: str = "t") ->
     second, start = datetime.fromtimestamp(1, UTC), datetime.fromtimestamp(0, UTC)
     row = {"topic": topic, "subscription": "s", "ledger_id": 0, "entry_id": 0, "cause": "due", "payload": payload}
     times = {"due_time": second, "deliver_at": second, "released_at": second, "publish_time": start}
-    row |= {"redelivery_count": 0, "batch_id": 0, "sequence": sequence}
+    row |= {"life": 1, "redelivery_count": 0, "batch_id": 0, "sequence": sequence}
     append(root, DELIVERIES, rows_of(DELIVERIES, [row | times]))
 
 

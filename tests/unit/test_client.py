@@ -26,7 +26,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending
 from pipeline.client.registry import Subscription, subscribe, subscriptions
 from pipeline.errors import BadSetting
-from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, TABLES, Table
+from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SEGMENTS, TABLES, Table
 from state import OutOfRange
 
 MINUTE = 60_000
@@ -54,7 +54,7 @@ def delivery_row(row: dict[str, Any], sequence: int = 1, subscription: str = "s"
     """The row of `deliveries` for a row of `messages`: its bucket is later than its due time."""
     kept = {name: row[name] for name in ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")}
     bucket = at(int(row["due_time"].timestamp() * 1000) + 24)
-    released = {"due_time": bucket, "released_at": bucket, "redelivery_count": count, "cause": "due"}
+    released = {"due_time": bucket, "released_at": bucket, "redelivery_count": count, "cause": "due", "life": 1}
     name = f"{row['ledger_id']}.{row['entry_id']}".encode()
     return {**kept, **released, "subscription": subscription, "batch_id": 0, "sequence": sequence, "payload": name}
 
@@ -66,7 +66,11 @@ def put(root: str, table: Table, *rows: dict[str, Any]) -> None:
 
 def noticed(root: str, name: str, first_ledger: int, marker: int = 1, topic: str = "t") -> None:
     """The marker row by which ingest notices a subscription."""
-    listener = {"subscriptions": [{"name": name, "tick_ms": 0}], "first_ledger": first_ledger, "marker": marker}
+    listener = {
+        "subscriptions": [{"name": name, "life": 0, "tick_ms": 0}],
+        "first_ledger": first_ledger,
+        "marker": marker,
+    }
     put(root, SEGMENTS, {"topic": topic, "count": 0, "kind": "marker", "batch_id": 0, **listener})
 
 
@@ -329,10 +333,25 @@ def test_each_subscription_counts_from_its_first_ledger(root: str) -> None:
     for name, start in (("a", "earliest"), ("b", "latest"), ("c", "latest"), ("d", "earliest")):
         subscribe(root, Subscription("t", name, start=start))
     noticed(root, "a", 0)
-    noticed(root, "b", 1, marker=2)
-    noticed(root, "b", 2, marker=3)
+    noticed(root, "b", 2, marker=2)
     put(root, MESSAGES, message_row(1, 0, 1_000), message_row(2, 0, 1_000), message_row(2, 1, 1_000, topic="other"))
     assert {name: backlog(root, name).count for name in "abcd"} == {"a": 2, "b": 1, "c": 0, "d": 2}
+
+
+def test_a_subscription_that_came_back_is_owed_what_its_present_life_is(root: str) -> None:
+    """What an earlier life got is not taken off; between leaving and being noticed again it is like a new one."""
+    for name, start in (("a", "earliest"), ("b", "latest"), ("c", "earliest"), ("d", "latest")):
+        subscribe(root, Subscription("t", name, start=start))
+        noticed(root, name, 0)
+        noticed(root, name, LEFT, marker=2)
+    noticed(root, "b", 2, marker=2)
+    noticed(root, "a", 0, marker=3)
+    rows = [message_row(1, 0, 1_000), message_row(2, 0, 1_000)]
+    put(root, MESSAGES, *rows)
+    put(root, DELIVERIES, *(delivery_row(rows[0], subscription=name) for name in "abcd"))
+    assert {name: backlog(root, name).count for name in "abcd"} == {"a": 2, "b": 1, "c": 2, "d": 0}
+    put(root, DELIVERIES, {**delivery_row(rows[1], subscription="a"), "life": 2})
+    assert backlog(root, "a").count == 1
 
 
 def test_redeliveries_and_foreign_deliveries_do_not_count(root: str) -> None:

@@ -1,0 +1,131 @@
+"""A subscription that was removed and comes back, before all is over that its earlier life was given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline import schedule
+from pipeline.rebuild import rebuild
+from pipeline.run import STAGES, start
+from schemas import DELIVERIES
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    kill_after,
+    message,
+    play,
+    restart,
+    stop,
+    subscribe,
+    unsubscribe,
+)
+
+T0 = 1_700_000_000_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+
+DELAYS = {"now": 0, "soon": 10 * MINUTE, "later": 20 * MINUTE, "parked": 5 * HOUR}
+SENT = append(*(message(name, after=delay) for name, delay in DELAYS.items()))
+NOTICED = [unsubscribe("t", "s"), advance(T0 + MINUTE)]
+UNSEEN = [stop(), unsubscribe("t", "s")]
+"""Ways to leave: seen by ingest, and while nothing runs."""
+
+
+def back(start: str, *left: Step) -> list[Step]:
+    """A subscription gets something, leaves and comes back; what it was given is still waiting."""
+    first = [subscribe("t", "s"), SENT, advance(T0), delivered("now")]
+    return [*first, *left, subscribe("t", "s", start=start), restart()]
+
+
+def one_by_one(instant: int) -> Step:
+    """Start each stage when those before it have reached an instant, so that dispatch lags behind."""
+
+    def step(world: World) -> None:
+        world.instant = instant
+        options = replace(world.options, observe=world.observe)
+        for stage in STAGES:
+            world.running.append(start(world.spark, world.warehouse, stage, options))
+            world.drain()
+            if not world.running:
+                return
+
+    return step
+
+
+def rebuilt(world: World) -> None:
+    """The schedule loses its state, and finds again what is pending."""
+    world.end()
+    rebuild(world.spark, world.warehouse, schedule.STAGE, world.options)
+
+
+@pytest.mark.parametrize("left", [NOTICED, UNSEEN], ids=["noticed", "unseen"])
+def test_latest_gets_nothing_of_its_earlier_life(spark: SparkSession, folder: str, left: list[Step]) -> None:
+    """Who comes back from `latest` starts anew: what waited for it, near and parked, is for nobody."""
+    play(
+        spark,
+        folder,
+        [
+            *back("latest", *left),
+            append(message("new", after=15 * MINUTE)),
+            advance(T0 + 2 * MINUTE),
+            advance(T0 + HOUR),
+            delivered("now", "new"),
+            advance(T0 + 6 * HOUR),
+            delivered("now", "new"),
+        ],
+    )
+
+
+def test_earliest_gets_the_whole_log_once_again(spark: SparkSession, folder: str) -> None:
+    """What its earlier life left waiting does not come beside it."""
+
+    def lives(world: World) -> None:
+        assert sorted(row["life"] for row in world.rows(DELIVERIES)) == [1, 2, 2, 2, 2]
+
+    play(
+        spark,
+        folder,
+        [
+            *back("earliest", *NOTICED),
+            advance(T0 + 2 * MINUTE),
+            delivered("now", "now"),
+            advance(T0 + HOUR),
+            delivered("now", "now", "soon", "later"),
+            advance(T0 + 6 * HOUR),
+            delivered("now", "now", "soon", "later", "parked"),
+            check(lives),
+        ],
+    )
+
+
+def test_a_return_survives_a_rebuild_and_what_is_on_its_way(spark: SparkSession, folder: str) -> None:
+    """Let go for the earlier life, but not handed over; given to the new life, but not let go: each comes once."""
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            SENT,
+            advance(T0),
+            kill_after("schedule.redelivery"),
+            advance(T0 + 11 * MINUTE),
+            unsubscribe("t", "s"),
+            subscribe("t", "s", start="earliest"),
+            kill_after("schedule.counted"),
+            one_by_one(T0 + 12 * MINUTE),
+            check(rebuilt),
+            one_by_one(T0 + 12 * MINUTE),
+            delivered("now", "now", "soon"),
+            advance(T0 + HOUR),
+            delivered("now", "now", "soon", "later"),
+            advance(T0 + 6 * HOUR),
+            delivered("now", "now", "soon", "later", "parked"),
+        ],
+    )
