@@ -15,10 +15,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline import replay
 from pipeline.client.create import create_all
 from pipeline.client.delta import arrow_schema
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from pipeline.lockstep import reach
+from pipeline.run import STAGES, Options, start, stop_all
+from pipeline.session import local_session
+from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock
+from pipeline.tables import Warehouse
 from schemas import INBOX
 
 T0 = 1_700_000_000_123
@@ -86,13 +91,6 @@ def reached(path: str) -> int:
 
 def main(root: str, source: str, changes: str, path: str) -> None:
     """Go over the course, from where an earlier process was killed."""
-    from pipeline import replay  # noqa: PLC0415 - the parent, who asks for `sent` only, needs no Spark
-    from pipeline.lockstep import reach  # noqa: PLC0415
-    from pipeline.run import STAGES, Options, start, stop_all  # noqa: PLC0415
-    from pipeline.session import local_session  # noqa: PLC0415
-    from pipeline.settings import Settings, VirtualClock  # noqa: PLC0415
-    from pipeline.tables import Warehouse  # noqa: PLC0415
-
     steps, warehouse = Steps(path), Warehouse(root)
     steps("started", 0)
     spark = local_session("delayline-killed", memory="1g")
