@@ -81,8 +81,8 @@ test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or ne
 	$(PY) -m pytest $(SPARK_TESTS)
 
 .PHONY: soak
-soak: java $(FULL) ## Run the long tests: the command and the demo as processes, and the long property search
-	$(PY) -m pytest tests/soak
+soak: java $(FULL) ## Run the long tests: kill -9, parked messages, the command and the demo, the long property search
+	$(PY) -m pytest -s tests/soak
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/property
 
 .PHONY: check

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -135,6 +136,13 @@ def test_two_services_on_one_warehouse_are_refused(service: Service) -> None:
     assert (second.returncode, len(second.stderr.splitlines())) == (1, 1)
     assert str(service.process.pid) in second.stderr
     assert service.process.poll() is None
+
+
+def test_the_log_of_spark_holds_nothing_but_errors(service: Service) -> None:
+    """Spark's warnings on a start fill pages and help nobody; a service writes for weeks."""
+    log = Path(tempfile.gettempdir()) / f"delayline-{service.process.pid}.log"
+    assert " WARN " not in log.read_text()
+    assert "default log4j profile" not in log.read_text()
 
 
 def test_sigterm_ends_it_in_good_order(service: Service) -> None:

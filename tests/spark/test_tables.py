@@ -14,9 +14,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from pipeline.errors import BadSetting
-from pipeline.tables import PROPERTIES, Warehouse, create_all, segment_ms
-from schemas import INBOX, MESSAGES, TABLES, Table
-from tests.support.rows import T0, messages
+from pipeline.tables import PROPERTIES, Warehouse, create_all, lateness, segment_ms
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, TABLES, Table
+from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import empty_warehouse
 
 NO_DELTA_RS_WRITER = {"clustering", "allowColumnDefaults", "rowTracking", "identityColumns", "inCommitTimestamp"}
@@ -116,3 +116,33 @@ def test_a_folder_that_nobody_made_a_warehouse_is_refused(spark: SparkSession, f
     spark.range(1).write.format("delta").save(f"{folder}/segments")
     with pytest.raises(BadSetting):
         segment_ms(spark, Warehouse(folder))
+
+
+def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSession, folder: str) -> None:
+    """One row a delivery: also when two checkpoints counted batches from 0, and before a commit is noted."""
+    warehouse = Warehouse(folder)
+    copytree(empty_warehouse(spark, 300_000), folder)
+    same = {"topic": "t", "subscription": "s", "ledger_id": 0, "redelivery_count": 0, "cause": "due", "sequence": 1}
+    same |= {"publish_time": T0}
+    told = [
+        (0, 0, 0, 100),
+        (1, 0, 50, 100),
+        (2, 1, 60, 200),
+        (3, 0, 0, 9_000),
+        (4, 0, 8_900, 9_000),
+        (5, 2, 9_100, 9_100),
+    ]
+    wanted = {0: 130, 1: 80, 2: 190, 3: 9_020, 4: 120, 5: None}
+    deliveries = [
+        same | {"entry_id": entry, "batch_id": batch, "due_time": T0 + due, "released_at": T0 + released}
+        for entry, batch, due, released in told
+    ]
+    publications = [
+        {"batch_id": batch, "committed_at": T0 + made, "count": 2, "first_due": T0 + first, "last_due": T0 + last}
+        for batch, made, first, last in [(0, 130, 0, 50), (1, 250, 60, 60), (0, 9_020, 0, 8_900)]
+    ]
+    for table, rows in ((DELIVERIES, deliveries), (PUBLICATIONS, publications)):
+        rows_of(spark, table.schema, *rows).write.format("delta").mode("append").save(warehouse.path(table))
+    found = lateness(spark, warehouse)
+    assert {row["entry_id"]: row["late_ms"] for row in found.collect()} == wanted
+    assert "payload" not in found.columns

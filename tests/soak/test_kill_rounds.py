@@ -1,0 +1,244 @@
+"""Exactly once under `kill -9` of the whole process, at seeded points, with other settings at the restarts."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.client.create import create_all
+from pipeline.client.inbox import Message, send
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.settings import DAY_MS, HOUR_MS
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
+from tests.support import killed
+from tests.support.killing import Victim
+
+KILLS, SEED = 30, 20_131_105
+MOST_STEPS, MOST_SECONDS = 8, 1.5
+"""A kill comes so many noted steps after the start, or fewer, and so many seconds later, or less."""
+CHOICES = {
+    "horizon_ms": (0, HOUR_MS, DAY_MS, 5 * DAY_MS),
+    # Accept and refuse the same: a delay of the input is up to 20 days, or 400.
+    "max_delay_ms": (killed.LONGEST_MS, 300 * DAY_MS),
+    "partitions": (1, 2, 3, 4),
+    "rows_per_task": (10, 100, 100_000),
+    "max_files": (1, 2, 10_000),
+}
+START = {"max_delay_ms": 300 * DAY_MS}
+LAST = killed.T0 + killed.STEP_MS * (killed.INSTANTS - 1)
+Row = tuple[Any, ...]
+
+
+@pytest.fixture(autouse=True)
+def _nobody_stays() -> Iterator[None]:
+    """Whatever a failed test has left running is killed."""
+    yield
+    Victim.kill_all()
+
+
+class Round:
+    """One warehouse, and the processes that run on it one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the warehouse and its input."""
+        folder.mkdir()
+        self.root, self._folder, self._source = str(folder / "warehouse"), folder, folder / "input.parquet"
+        self._steps, self.starts = folder / "steps", 0
+        killed.prepare(self.root, self._source)
+
+    @property
+    def steps(self) -> list[str]:
+        """What was noted so far, by all processes."""
+        return self._steps.read_text().splitlines() if self._steps.exists() else []
+
+    def start(self, changes: dict[str, int]) -> Victim:
+        """Start the process, the first time or again."""
+        self.starts += 1
+        words = ["tests.support.killed", self.root, str(self._source), json.dumps(changes), str(self._steps)]
+        return Victim.begin(words, self._folder / "log", self._folder / "scratch")
+
+    def undisturbed(self) -> Round:
+        """Run it to its end."""
+        assert self.start(START).end() == 0, (self._folder / "log").read_text()[-4_000:]
+        return self
+
+    def run_and_kill(self, draw: random.Random, changes: dict[str, int]) -> str | None:
+        """Start, kill -9; the last step that was noted before, None when it came to its end first."""
+        told = len(self.steps) + draw.randint(1, MOST_STEPS)
+        victim, seconds = self.start(changes), draw.uniform(0, MOST_SECONDS)
+        if victim.wait_for(lambda: len(self.steps) >= told):
+            try:
+                victim.process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                victim.kill()
+                return self.steps[-1].split()[0]
+        assert victim.end() == 0, (self._folder / "log").read_text()[-4_000:]
+        return None
+
+
+def table(root: str, which: Table, *columns: str) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    found: list[dict[str, Any]] = DeltaTable(f"{root}/{which.name}").to_pyarrow_table(columns=list(columns)).to_pylist()
+    return found
+
+
+def content(root: str, which: Table, *without: str) -> list[Row]:
+    """A table's rows in a fixed order, less batch ids and what else a setting may change."""
+    names = [name for name in which.schema.names if name not in ("batch_id", *without)]
+    return sorted((tuple(row.values()) for row in table(root, which, *names)), key=repr)
+
+
+def handed_over(root: str) -> list[Row]:
+    """The deliveries in their order."""
+    rows = sorted(table(root, DELIVERIES, *DELIVERIES.schema.names), key=lambda row: (row["batch_id"], row["sequence"]))
+    return [tuple(value for name, value in row.items() if name != "batch_id") for row in rows]
+
+
+def released(root: str) -> list[Row]:
+    """What became due, position by position: how runs are cut depends on how rows were cut into files."""
+    found: list[Row] = []
+    for row in table(root, REDELIVERY, *REDELIVERY.schema.names):
+        first, last = row.pop("first_entry"), row.pop("last_entry")
+        row.pop("batch_id")
+        found += [(entry, *row.values()) for entry in range(first, last + 1)]
+    return sorted(found, key=repr)
+
+
+def same(one: Round, other: Round) -> None:
+    """Every table of one holds what the other's holds, the deliveries in the same order."""
+    assert handed_over(one.root) == handed_over(other.root)
+    assert released(one.root) == released(other.root)
+    # Whether a message was parked depends on the horizon; where it is and when it comes does not.
+    assert content(one.root, MESSAGES, "parked") == content(other.root, MESSAGES, "parked")
+    for which in (INBOX, REJECTED_INGEST, REJECTED_DISPATCH, PUBLICATIONS):
+        assert content(one.root, which) == content(other.root, which), which.name
+
+
+def faults(root: str) -> dict[str, int]:
+    """Lost, twice and early, by the input alone."""
+    found = table(root, DELIVERIES, "subscription", "payload", "deliver_at", "publish_time", "released_at", "due_time")
+    times = Counter((row["subscription"], int(row["payload"])) for row in found)
+    due = {(name, number): _due(number) for topic, name, _ in killed.SUBSCRIBED for number in range(killed.COUNT)
+           if killed.accepted(number) and killed.sent(number)["topic"] == topic}  # fmt: skip
+    ticks = {name: tick for _, name, tick in killed.SUBSCRIBED}
+    return {
+        "lost": sum(due[key] + ticks[key[0]] <= LAST and key not in times for key in due),
+        "twice": sum(count - 1 for count in times.values()),
+        "early": sum(
+            row["released_at"] < max(row["deliver_at"] or row["publish_time"], row["due_time"]) for row in found
+        ),
+        "foreign": sum(key not in due or due[key] > LAST for key in times),
+    }
+
+
+def _due(number: int) -> int:
+    """When a row of the input is due, ms: a duration counts from the instant at which it is taken in."""
+    row = killed.sent(number)
+    published: int = row["publish_time"]
+    taken = killed.T0 - (killed.T0 - published) // killed.STEP_MS * killed.STEP_MS
+    after = row.get("deliver_after_ms")
+    asked: int = row.get("deliver_at", 0) if after is None else taken + after
+    return max(published, asked)
+
+
+def test_killed_thirty_times_the_tables_are_those_of_a_run_that_nobody_disturbed(tmp_path: Path) -> None:
+    """Row for row, in order: nothing lost, nothing twice, nothing early, whatever the settings at a restart."""
+    draw, fell, number = random.Random(SEED), Counter[str](), 0  # noqa: S311 - seeded on purpose
+    plain = Round(tmp_path / "undisturbed").undisturbed()
+    assert faults(plain.root) == {"lost": 0, "twice": 0, "early": 0, "foreign": 0}
+    while fell.total() < KILLS:
+        number += 1
+        world, changes = Round(tmp_path / f"round{number}"), START
+        while fell.total() < KILLS and (step := world.run_and_kill(draw, changes)) is not None:
+            fell[step] += 1
+            print(f"kill {fell.total():2} after {world.steps[-1]:24} settings {changes}")
+            changes = {name: draw.choice(values) for name, values in CHOICES.items()}
+        if fell.total() == KILLS:
+            assert world.start(changes).end() == 0
+        same(world, plain)
+        assert faults(world.root) == faults(plain.root)
+        print(f"replay {number}: {world.starts} processes, {len(handed_over(world.root))} deliveries as undisturbed")
+    print("kills after each step:", dict(fell.most_common()))
+    print("30 kills:", faults(plain.root))
+
+
+def commits(root: str) -> Iterator[tuple[int, list[str]]]:
+    """When each commit of `deliveries` was made, ms, and the files that it added."""
+    for log in sorted(Path(root, DELIVERIES.name, "_delta_log").glob("*.json")):
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+        (made,) = (line["commitInfo"]["timestamp"] for line in lines if "commitInfo" in line)
+        yield made, [f"{root}/{DELIVERIES.name}/{line['add']['path']}" for line in lines if "add" in line]
+
+
+def lateness(root: str, after: dict[bytes, int]) -> tuple[list[float], list[float]]:
+    """The ms from the due time of each delivery to its commit by the wall clock, ascending.
+
+    The second list counts from what the sender asked for, by the sender's clock.
+    """
+    due, asked = list[float](), list[float]()
+    for made, files in commits(root):
+        for file in files:
+            for row in pq.read_table(file, columns=["due_time", "publish_time", "payload"]).to_pylist():
+                due.append(made - row["due_time"].timestamp() * 1_000)
+                asked.append(made - row["publish_time"].timestamp() * 1_000 - after[row["payload"]])
+    return sorted(due), sorted(asked)
+
+
+def profile(path: Path, lookahead_ms: int, horizon_ms: int, partitions: int) -> Path:
+    """A profile for `delayline run`."""
+    path.write_text(
+        f'[session]\nmemory = "1g"\n[settings]\nhorizon_ms = {horizon_ms}\npartitions = {partitions}\n'
+        f"[clock]\nlookahead_ms = {lookahead_ms}\nmax_step_ms = 600000\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("lookahead_ms", [0, 2_000])
+def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path, lookahead_ms: int) -> None:
+    """By the wall clock: the commit that shows a delivery is not made before the delivery is due."""
+    draw, root = random.Random(SEED + lookahead_ms), str(tmp_path / "warehouse")  # noqa: S311 - seeded on purpose
+    create_all(root, segment_ms=10_000)
+    subscribe(root, Subscription("t", "s", tick_ms=1, start="latest"))
+    after: dict[bytes, int] = {}
+    ahead = lookahead_ms
+    for kill in range(5):
+        told = profile(tmp_path / "profile.toml", ahead, draw.choice((0, 10_000, HOUR_MS)), draw.choice((1, 2, 3)))
+        victim = Victim.begin(["jobs.cli", "run", "-w", root, "--profile", str(told)], tmp_path / "log", tmp_path / "s")
+        assert victim.wait_for(lambda n=kill: (tmp_path / "log").read_text().count("Running on") > n)  # type: ignore[misc]
+        for _ in range(3):
+            fresh = {b"%d" % (len(after) + each): draw.randint(0, 30_000) for each in range(40)}
+            now = datetime.now(UTC)
+            send(root, [Message("t", payload, now, deliver_after_ms=ms) for payload, ms in fresh.items()])
+            after |= fresh
+            assert not _ended_within(victim, draw.uniform(1, 5)), (tmp_path / "log").read_text()[-4_000:]
+        if kill < 4:
+            victim.kill()
+            ahead = draw.choice((lookahead_ms, lookahead_ms // 2))
+    assert victim.wait_for(lambda: DeltaTable(f"{root}/{DELIVERIES.name}").count() >= len(after))
+    victim.process.terminate()
+    assert victim.end() == 0
+    assert sorted(row["payload"] for row in table(root, DELIVERIES, "payload")) == sorted(after)
+    late, asked = lateness(root, after)
+    print(f"lookahead {lookahead_ms} ms: 4 kills, {len(late)} deliveries, 0 lost, 0 twice")
+    print(f"ms from due to commit: least {late[0]:.0f}, median {late[len(late) // 2]:.0f}, most {late[-1]:.0f}")
+    print(f"ms from what the sender asked for, by the sender's clock: least {asked[0]:.0f}")
+    assert late[0] >= 0
+
+
+def _ended_within(victim: Victim, seconds: float) -> bool:
+    """Wait; whether the process ended meanwhile."""
+    try:
+        victim.process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -1,0 +1,26 @@
+"""Parked messages cost the streaming state nothing, and arrive though nothing more is sent."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from pipeline.settings import DAY_MS
+from tests.support.parked import Arrived, Held, arrived, held, let_time_pass, near, parked, spread, taken_in
+
+COUNT, SPAN_MS, STEP_MS = 2_000, 30 * DAY_MS, 16 * DAY_MS
+
+
+def test_the_state_holds_what_the_horizon_needs_and_all_arrive(spark: SparkSession, folder: str) -> None:
+    """As many keys and bytes as if nothing but the near messages had been sent; `tests/soak` does it with a million."""
+    messages = spread(spark, COUNT, SPAN_MS)
+    everything = taken_in(spark, folder, messages)
+    in_state, soon = held(spark, everything), near(messages).count()
+    assert 0 < in_state.keys <= in_state.positions == soon
+    assert parked(spark, everything) == COUNT - soon
+    assert in_state == held(spark, taken_in(spark, f"{folder}-near", near(messages)))
+
+    let_time_pass(spark, everything, SPAN_MS, STEP_MS, lambda _: None)
+    assert held(spark, everything) == Held(0, 0, 0)
+    found = arrived(spark, everything)
+    assert found == Arrived(COUNT, COUNT, 0, found.latest_ms)
+    assert found.latest_ms < STEP_MS + 1_000

@@ -1,0 +1,70 @@
+"""What lies in `conf/` can be read, names nothing unknown, and agrees with the code."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="profiles are read by the stages, which need requirements/all.lock")
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+
+from jobs.commands import run
+from jobs.commands.spark import LOG4J
+from pipeline.errors import BadSetting
+from pipeline.profiles import Machine, Profile, read_profile
+from pipeline.run import Options
+from pipeline.session import CORRECTNESS, COST
+from pipeline.settings import LiveClock, Settings
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+PROFILES = sorted(CONF.glob("*.toml"))
+
+
+def pairs(path: Path, sign: str | None) -> dict[str, str]:
+    """The lines of a file of properties, comments left out; names and values are parted by a sign, or by spaces."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    parted = (line.split(sign, 1) for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in parted}
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.name)
+def test_a_profile_can_be_read(path: Path) -> None:
+    """A wrong name or value in it is refused, so what is read is all there."""
+    assert isinstance(read_profile(path), Profile)
+
+
+def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
+    """Whoever copies it and leaves out a line gets the same; the pause is the only addition."""
+    assert run.PROFILE == CONF / "local.toml"
+    assert read_profile(run.PROFILE) == Profile(Machine(), Options(LiveClock(), trigger="500 milliseconds"))
+
+
+def test_the_production_example_names_everything_that_can_be_set() -> None:
+    """It is the reference of profiles."""
+    kinds = {"session": Machine, "settings": Settings, "clock": LiveClock}
+    wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()} | {"run": {"trigger"}}
+    told = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
+    assert {section: set(values) for section, values in told.items()} == wanted
+
+
+def test_a_name_that_no_profile_knows_is_refused(tmp_path: Path) -> None:
+    """A misspelt setting would silently be the default."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[settings]\nhorizon = 1\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert refused.value.field == "settings.horizon"
+
+
+def test_spark_defaults_are_what_a_session_of_ours_has() -> None:
+    """Under spark-submit the file says what `pipeline.session` says elsewhere; the two must not drift apart."""
+    assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | COST
+
+
+def test_the_log_file_of_the_command_exists_and_takes_errors_only() -> None:
+    """Log4j falls back to its own format and levels, without a word that anybody sees, when the file is missing."""
+    assert LOG4J == CONF / "log4j2.properties"
+    assert pairs(LOG4J, "=")["rootLogger.level"] == "error"
