@@ -17,7 +17,7 @@ from jobs.commands.java import need_java
 from pipeline.errors import PipelineError
 from pipeline.profiles import Machine, Profile, read_profile
 from pipeline.run import Stage, start, stop_all
-from pipeline.service import StopFile, serve, stop_signals
+from pipeline.service import StopFile, serve, stop_signals, upkeep
 from pipeline.session import builder, local_session
 from pipeline.tables import Warehouse, create_all
 
@@ -59,7 +59,8 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)
-        reason = serve(running, asked, stop_file)
+        with upkeep(spark, warehouse, stages, profile.options):
+            reason = serve(running, asked, stop_file)
     return STOPPED if reason is None else _end(reason, FAILED)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pipeline.errors import BadSetting
 from pipeline.run import Options
-from pipeline.settings import LiveClock, Settings
+from pipeline.settings import DAY_MS, SECOND_MS, LiveClock, Settings, check
 
 T = TypeVar("T", Settings, LiveClock, "Machine")
 
@@ -41,9 +41,13 @@ def read_profile(path: Path) -> Profile:
     told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     _known("profile", told, {"session", "run", "settings", "clock"})
     run = told.get("run", {})
-    _known("run", run, {"trigger"})
+    _known("run", run, {"trigger", "compact_ms"})
     clock = _made(LiveClock, "clock", told.get("clock", {}))
-    options = Options(clock, _made(Settings, "settings", told.get("settings", {})), run.get("trigger"))
+    pause: int | None = run.get("compact_ms")
+    if pause is not None:
+        check("run.compact_ms", pause, SECOND_MS, DAY_MS)
+    settings = _made(Settings, "settings", told.get("settings", {}))
+    options = Options(clock, settings, run.get("trigger"), pause)
     return Profile(_made(Machine, "session", told.get("session", {})), options)
 
 

@@ -35,12 +35,14 @@ class Options:
         clock: live or virtual.
         settings: sizes and limits.
         trigger: pause between batches, as Spark writes intervals; None: as soon as there is something to do.
+        compact_ms: pause between two compactions of `messages` beside ingest, ms; None: there are none.
         observe: told of each step.
     """
 
     clock: Clock
     settings: Settings = field(default_factory=Settings)
     trigger: str | None = None
+    compact_ms: int | None = None
     observe: Observer = nobody
 
 

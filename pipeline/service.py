@@ -3,13 +3,16 @@
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 
-from pipeline.run import Stage, stop_all
+from pipeline import ingest
+from pipeline.maintenance import compacting
+from pipeline.run import Options, Stage, stop_all
 from pipeline.tables import Warehouse
 
 _LOOK_S = 0.2
@@ -52,6 +55,15 @@ def stop_signals() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def upkeep(
+    spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
+) -> AbstractContextManager[None]:
+    """What runs beside the stages while they are served: compaction, in the process that has ingest."""
+    if options.compact_ms is None or ingest.STAGE not in stages:
+        return nullcontext()
+    return compacting(spark, warehouse, options.compact_ms)
 
 
 def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:

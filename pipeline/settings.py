@@ -36,13 +36,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
-        _check("horizon_ms", self.horizon_ms, 0, 366 * DAY_MS)
-        _check("max_delay_ms", self.max_delay_ms, 0, LAST_INSTANT_MS)
-        _check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
-        _check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
-        _check("partitions", self.partitions, 1, 100_000)
-        _check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
-        _check("max_files", self.max_files, 1, 1_000_000)
+        check("horizon_ms", self.horizon_ms, 0, 366 * DAY_MS)
+        check("max_delay_ms", self.max_delay_ms, 0, LAST_INSTANT_MS)
+        check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
+        check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
+        check("partitions", self.partitions, 1, 100_000)
+        check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
+        check("max_files", self.max_files, 1, 1_000_000)
 
     def tasks(self, rows: int) -> int:
         """How many tasks share the sort of so many rows."""
@@ -67,10 +67,10 @@ class LiveClock:
 
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
-        _check("lookahead_ms", self.lookahead_ms, 0, DAY_MS)
-        _check("max_step_ms", self.max_step_ms, self.resolution_ms, 366 * DAY_MS)
-        _check("max_jump_ms", self.max_jump_ms, 1, 366 * DAY_MS)
-        _check("resolution_ms", self.resolution_ms, 1, MINUTE_MS)
+        check("lookahead_ms", self.lookahead_ms, 0, DAY_MS)
+        check("max_step_ms", self.max_step_ms, self.resolution_ms, 366 * DAY_MS)
+        check("max_jump_ms", self.max_jump_ms, 1, 366 * DAY_MS)
+        check("resolution_ms", self.resolution_ms, 1, MINUTE_MS)
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,7 @@ class VirtualClock:
 Clock = LiveClock | VirtualClock
 
 
-def _check(field: str, value: object, low: int, high: int) -> None:
+def check(field: str, value: object, low: int, high: int) -> None:
+    """Raise `BadSetting` unless a value is a whole number in a range, both ends included."""
     if not isinstance(value, int) or not low <= value <= high:
         raise BadSetting(field, value, f"{low}..{high}")

@@ -16,7 +16,7 @@ from pipeline.errors import PipelineError
 from pipeline.locks import StageLock
 from pipeline.profiles import read_profile
 from pipeline.run import STAGES, start_all
-from pipeline.service import StopFile, serve, stop_signals
+from pipeline.service import StopFile, serve, stop_signals, upkeep
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
 
@@ -71,7 +71,7 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         stop_file.forget()
         running = start_all(spark, Warehouse(root), told.options)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
-        with _reporting(opened, echo):
+        with _reporting(opened, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)
