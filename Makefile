@@ -143,6 +143,6 @@ PACKAGED := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
 .PHONY: dist
 dist: $(DIST) ## Build the zip for spark-submit --py-files
 $(DIST): $(PACKAGED) pyproject.toml $(CORE)
-	@mkdir -p dist && rm -f $@
+	@mkdir -p $(@D) && rm -f $@
 	@$(PY) -c 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED); [z.write(f) for f in sorted(sys.argv[2:])]; z.close()' $@ $(PACKAGED)
 	@echo "$@"

@@ -13,6 +13,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import pipeline
+from jobs.commands.failures import one_line
 from jobs.commands.java import need_java
 from pipeline.errors import PipelineError
 from pipeline.profiles import Machine, Profile, read_profile
@@ -46,13 +47,12 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse: Warehouse) -> int:
+    stop_file = StopFile(warehouse)
     create_all(spark, warehouse)
     running: list[Stage] = []
     with stop_signals() as asked:
         if _submitted():
             _listen_to_the_jvm(spark, asked)
-        stop_file = StopFile(warehouse)
-        stop_file.forget()
         try:
             for stage in stages:
                 running.append(start(spark, warehouse, stage, profile.options))  # noqa: PERF401 - those that started are stopped
@@ -61,7 +61,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             return _end(str(error), REFUSED)
         with upkeep(spark, warehouse, stages, profile.options):
             reason = serve(running, asked, stop_file)
-    return STOPPED if reason is None else _end(reason, FAILED)
+    return STOPPED if reason is None else _end(one_line(reason), FAILED)
 
 
 def _submitted() -> bool:

@@ -5,7 +5,7 @@ that is all that decided its rows and is not in them. A repeated batch that find
 settings say now, and encodes positions from what `messages` holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pyspark import StorageLevel
@@ -16,7 +16,7 @@ from pipeline.accept import Limits, classify, ledgers, message_rows, number, rej
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.progress import Log, Position
-from pipeline.registry import Registry
+from pipeline.registry import Registry, Subscription, refusals
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
@@ -107,11 +107,25 @@ class Ingest:
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", batch_id)
         plan = self._write_messages(classified, counts, plan, owner, batch_id)
-        if counts.rejected:
-            rejected = rejected_rows(classified.where("reason IS NOT NULL"), plan.now, batch_id)
-            self.sinks["rejected_ingest"].append(rejected, owner, batch_id, asdict(plan))
-            self._observe("ingest.rejected", batch_id)
-        self._write_segments(counts, plan, owner, batch_id)
+        memory = self._recall(plan)
+        if self.sinks["segments"].found(owner, batch_id) is not None:
+            return
+        gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
+        members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
+        refused = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
+        if counts.rejected or refused:
+            self._write_rejected(classified, refused, plan, owner, batch_id)
+        self._write_segments(counts, replace(members, refused=refused), plan, owner, batch_id)
+
+    def _write_rejected(
+        self, classified: DataFrame, refused: Sequence[Subscription], plan: Plan, owner: str, batch_id: int
+    ) -> None:
+        """Refused messages, and refused lines of the registry, in one commit."""
+        rows = classified.where("reason IS NOT NULL")
+        if refused:
+            rows = rows.unionByName(refusals(self._spark, refused), allowMissingColumns=True)
+        self.sinks["rejected_ingest"].append(rejected_rows(rows, plan.now, batch_id), owner, batch_id, asdict(plan))
+        self._observe("ingest.rejected", batch_id)
 
     def _write_messages(self, classified: DataFrame, counts: Counts, plan: Plan, owner: str, batch_id: int) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""
@@ -126,13 +140,9 @@ class Ingest:
         self._observe("ingest.messages", batch_id)
         return plan
 
-    def _write_segments(self, counts: Counts, plan: Plan, owner: str, batch_id: int) -> None:
+    def _write_segments(self, counts: Counts, members: Membership, plan: Plan, owner: str, batch_id: int) -> None:
         """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither."""
-        memory, sink = self._recall(plan), self.sinks["segments"]
-        if sink.found(owner, batch_id) is not None:
-            return
-        gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
-        members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
+        memory = self._recall(plan)
         load = memory.waits_before(plan.load_until, self._segment_ms)
         wanted = {NEAR: counts.accepted > 0, LOAD: load, BACKFILL: bool(members.backfill)}
         kinds = frozenset(kind for kind, needed in wanted.items() if needed)
@@ -143,7 +153,7 @@ class Ingest:
             rows = rows.coalesce(1)
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
         frame = rows.unionByName(marker_rows(self._spark, marker)).withColumn("batch_id", F.lit(batch_id))
-        sink.append(frame, owner, batch_id, asdict(plan))
+        self.sinks["segments"].append(frame, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
         self._memory = memory.after(marker, counts.parked, self._segment_ms)
 
@@ -164,7 +174,7 @@ class Ingest:
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
         begin, source = (start.version, start.index), (end.version, end.index)
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
-        seen = registry if last is None else int(last.note["registry"])
+        seen = -1 if last is None else int(last.note["registry"])
         return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:

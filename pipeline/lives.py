@@ -5,10 +5,12 @@ sees the registry once a batch, and decides; its marker rows in `segments` say i
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Name = tuple[str, str]
 """Topic and subscription."""
+TICK_CHANGED, TICK_OUT_OF_RANGE = "tick_changed", "tick_out_of_range"
+"""Why ingest does not follow a line of the registry; rows of `rejected_ingest` say so, once for each change."""
 
 
 @dataclass(frozen=True)
@@ -18,16 +20,27 @@ class Life:
     Attributes:
         number: 1 for its first life, one more each time it comes back.
         since: the first ledger that it gets; None: it left.
+        tick_ms: its tick, the same for a whole life.
     """
 
     number: int
     since: int | None
+    tick_ms: int
 
 
-def next_lives(lives: Mapping[Name, Life], joined: Mapping[Name, int], left: Iterable[Name]) -> dict[Name, Life]:
-    """Lives after some subscriptions left and some joined, with their first ledgers; whoever did both comes back."""
-    ended = {name: Life(lives[name].number, None) for name in left if name in lives}
-    begun = {name: Life(lives[name].number + 1 if name in lives else 1, first) for name, first in joined.items()}
+@dataclass(frozen=True)
+class Joined:
+    """What a life begins with: its first ledger, and its tick in ms."""
+
+    since: int
+    tick_ms: int
+
+
+def next_lives(lives: Mapping[Name, Life], joined: Mapping[Name, Joined], left: Iterable[Name]) -> dict[Name, Life]:
+    """Lives after some subscriptions left and some joined; whoever did both comes back."""
+    ended = {name: replace(lives[name], since=None) for name in left if name in lives}
+    numbers = {name: lives[name].number + 1 if name in lives else 1 for name in joined}
+    begun = {name: Life(numbers[name], each.since, each.tick_ms) for name, each in joined.items()}
     return {**lives, **ended, **begun}
 
 

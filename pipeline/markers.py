@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.lives import Life, Name, next_lives
+from pipeline.lives import Joined, Life, Name, next_lives
 from schemas import LEFT, SEGMENTS
 
 
@@ -23,14 +23,14 @@ class Marker:
         number: orders markers; grows by one.
         loaded: what is due before this instant (ms) has been loaded.
         next_ledger: ledgers below it are used.
-        joined: subscriptions seen for the first time, with the first ledger that they get.
+        joined: subscriptions that begin a life.
         left: subscriptions that are no longer registered.
     """
 
     number: int
     loaded: int
     next_ledger: int
-    joined: Mapping[Name, int]
+    joined: Mapping[Name, Joined]
     left: frozenset[Name]
 
 
@@ -70,9 +70,9 @@ class IngestMemory:
 
 def marker_rows(spark: SparkSession, marker: Marker) -> DataFrame:
     """The rows of `segments`, less `batch_id`, that say it."""
-    rows = [_row(marker, "", [], None)]
-    rows += [_row(marker, topic, [name], first) for (topic, name), first in sorted(marker.joined.items())]
-    rows += [_row(marker, topic, [name], LEFT) for topic, name in sorted(marker.left)]
+    rows = [_row(marker, "", [], None, 0)]
+    rows += [_row(marker, name[0], [name[1]], each.since, each.tick_ms) for name, each in sorted(marker.joined.items())]
+    rows += [_row(marker, topic, [name], LEFT, 0) for topic, name in sorted(marker.left)]
     local = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_ARROW))
     return local.select(*_columns())
 
@@ -84,14 +84,15 @@ _ARROW = pa.schema(
         ("loaded_ms", pa.int64()),
         ("next_ledger", pa.int64()),
         ("first_ledger", pa.int64()),
+        ("tick_ms", pa.int64()),
         ("marker", pa.int64()),
     ]
 )
 
 
-def _row(marker: Marker, topic: str, names: list[str], first: int | None) -> dict[str, object]:
+def _row(marker: Marker, topic: str, names: list[str], first: int | None, tick_ms: int) -> dict[str, object]:
     common = {"loaded_ms": marker.loaded, "next_ledger": marker.next_ledger, "marker": marker.number}
-    return {"topic": topic, "names": names, "first_ledger": first, **common}
+    return {"topic": topic, "names": names, "first_ledger": first, "tick_ms": tick_ms, **common}
 
 
 def _columns() -> list[Column]:
@@ -111,8 +112,7 @@ def _columns() -> list[Column]:
 
 
 def _listener(name: Column) -> Column:
-    nothing = F.lit(0).cast("bigint")
-    return F.struct(name.alias("name"), nothing.alias("life"), nothing.alias("tick_ms"))
+    return F.struct(name.alias("name"), F.lit(0).cast("bigint").alias("life"), F.col("tick_ms"))
 
 
 def lives_of(segments: DataFrame) -> dict[Name, Life]:
@@ -124,9 +124,10 @@ def lives_of(segments: DataFrame) -> dict[Name, Life]:
     lives: dict[Name, Life] = {}
     # `LEFT` is below all ledgers: who left and came back in one commit comes back.
     for row in sorted(told.collect(), key=lambda row: (row["marker"], row["first_ledger"])):
-        names = [(row["topic"], listener["name"]) for listener in row["subscriptions"]]
+        ticks = {(row["topic"], listener["name"]): listener["tick_ms"] for listener in row["subscriptions"]}
         left = row["first_ledger"] == LEFT
-        lives = next_lives(lives, {} if left else dict.fromkeys(names, row["first_ledger"]), names if left else ())
+        joined = {} if left else {name: Joined(row["first_ledger"], tick) for name, tick in ticks.items()}
+        lives = next_lives(lives, joined, ticks if left else ())
     return lives
 
 

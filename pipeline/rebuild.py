@@ -15,7 +15,7 @@ from pipeline.deltalog import newest
 from pipeline.dispatch import positions
 from pipeline.encode import ENCODED, encoder
 from pipeline.files import Files
-from pipeline.lives import Name, alive
+from pipeline.lives import alive
 from pipeline.locks import StageLock
 from pipeline.markers import IngestMemory
 from pipeline.progress import EVERYTHING_BEFORE, ORIGIN, Origin
@@ -24,7 +24,7 @@ from pipeline.run import Options
 from pipeline.segments import encoded_columns
 from pipeline.sinks import Sink, last_commit
 from pipeline.tables import Warehouse, segment_ms
-from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, SUBSCRIPTIONS, Table
+from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Option
 def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, instant: int) -> int:
     """One commit of `segments`; give the rebuild's number, which is the version that follows what it has read."""
     number = holding.segments + 1
-    rows = pending_rows(holding, _ticks(spark, warehouse), segment_ms(spark, warehouse), instant)
+    rows = pending_rows(holding, segment_ms(spark, warehouse), instant)
     sink = Sink(spark, warehouse, SEGMENTS, "rebuild")
     sink.append(rows.withColumn("batch_id", F.lit(number)), f"rebuild-{number}", number, {"instant": instant})
     return number
@@ -104,7 +104,7 @@ def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
     return Holding(version, memory, messages, redelivery)
 
 
-def pending_rows(holding: Holding, ticks: dict[Name, int], segment: int, instant: int) -> DataFrame:
+def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
     """Rows of `segments`, less `batch_id`: what was addressed to each subscription and is not released yet.
 
     What was addressed is known without reading chunks: all ledgers that markers name as used, due before the instant
@@ -112,12 +112,11 @@ def pending_rows(holding: Holding, ticks: dict[Name, int], segment: int, instant
 
     Args:
         holding: the tables.
-        ticks: the tick of each registered subscription, ms; others are not rebuilt.
         segment: span of a segment, ms.
         instant: what is due already goes into the segment of this instant (ms).
     """
     memory = holding.memory
-    lives = {name: life for name, life in alive(memory.lives).items() if name in ticks}
+    lives = alive(memory.lives)
     spark = holding.messages.sparkSession
     rows = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
     columns = "topic string, subscription string, life bigint, since bigint"
@@ -131,18 +130,11 @@ def pending_rows(holding: Holding, ticks: dict[Name, int], segment: int, instant
     pending = addressed.join(released.select(*keys), keys, "left_anti")
     places = (F.col("subscription").alias("kind"), "topic", "ledger_id", "entry_id", "due_ms")
     heard = {
-        (name, topic): audiences([Subscription(topic, name, ticks[topic, name], earliest=False)], lives)[topic]
-        for topic, name in lives
+        (name, topic): audiences([Subscription(topic, name, life.tick_ms, earliest=False)], lives)[topic]
+        for (topic, name), life in lives.items()
     }
     encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ENCODED)
     return encoded.withColumn("kind", F.lit(schedule.REBUILD)).select(*encoded_columns())
-
-
-def _ticks(spark: SparkSession, warehouse: Warehouse) -> dict[Name, int]:
-    """The tick of each line of the registry, also of inactive ones: what ingest still addresses may become active."""
-    rows = warehouse.read(spark, SUBSCRIPTIONS).select("topic", "subscription", "tick_ms", "active").collect()
-    rows = sorted(rows, key=lambda row: bool(row["active"]))
-    return {(row["topic"], row["subscription"]): int(row["tick_ms"]) for row in rows}
 
 
 def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:

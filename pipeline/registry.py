@@ -8,15 +8,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.deltalog import newest
 from pipeline.files import Files
-from pipeline.lives import Life, Name
+from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Life, Name
 from pipeline.tables import Warehouse
-from schemas import SUBSCRIPTIONS
+from schemas import INBOX, SUBSCRIPTIONS
+from state import OutOfRange, tick_bits
 
 Listener = tuple[str, int, int]
 """Name, life, and tick in ms."""
@@ -30,6 +34,15 @@ class Subscription:
     name: str
     tick_ms: int
     earliest: bool
+
+    @property
+    def fits(self) -> bool:
+        """Whether the tick is one that the index takes."""
+        try:
+            tick_bits(self.tick_ms)
+        except OutOfRange:
+            return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -49,17 +62,33 @@ class Audience:
 
 
 def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Life]) -> dict[str, Audience]:
-    """The audience of each topic; all subscriptions are alive."""
+    """The audience of each topic; all subscriptions are alive, and keep the tick with which their life began."""
     topics: dict[str, list[tuple[int, Listener]]] = defaultdict(list)
     for each in subscriptions:
         life = lives[each.topic, each.name]
-        topics[each.topic].append((life.since or 0, (each.name, life.number, each.tick_ms)))
+        topics[each.topic].append((life.since or 0, (each.name, life.number, life.tick_ms)))
     return {topic: _audience(sorted(members)) for topic, members in topics.items()}
 
 
 def _audience(members: list[tuple[int, Listener]]) -> Audience:
     since = tuple(sorted({first for first, _ in members}))
     return Audience(since, tuple(tuple(listener for first, listener in members if first <= s) for s in since))
+
+
+def refusals(spark: SparkSession, refused: Iterable[Subscription]) -> DataFrame:
+    """A reason for each line of the registry that is not followed, in the columns of the inbox."""
+    rows = [
+        {
+            "reason": TICK_CHANGED if each.fits else TICK_OUT_OF_RANGE,
+            "topic": each.topic,
+            "properties": {"subscription": each.name, "tick_ms": str(each.tick_ms)},
+        }
+        for each in refused
+    ]
+    kinds = [("reason", pa.string()), ("topic", pa.string()), ("properties", pa.map_(pa.string(), pa.string()))]
+    said = spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(kinds)))
+    rest = (field for field in INBOX.schema.fields if field.name not in said.columns)
+    return said.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in rest))
 
 
 class Registry:
@@ -69,6 +98,7 @@ class Registry:
         """Nothing is read yet."""
         self._spark, self._warehouse, self._files = spark, warehouse, Files(spark)
         self._known: tuple[int, dict[Name, Subscription]] = (-1, {})
+        self._before: tuple[int, dict[Name, Subscription]] = (-1, {})
         self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)
 
     def version(self) -> int:
@@ -90,10 +120,21 @@ class Registry:
 
         A version that was cleaned away tells nothing.
         """
+        names = frozenset(known)
+        if not names:
+            return names
         if self._between[0] != (before, after):
             self._between = ((before, after), self._present(range(before + 1, after)))
         present = self._between[1]
-        return frozenset() if present is None else frozenset(known) - present
+        return frozenset() if present is None else names - present
+
+    def not_held_at(self, version: int, lines: Iterable[Subscription]) -> tuple[Subscription, ...]:
+        """Those of some lines that the registry did not hold, just so, at a version (-1: it held none)."""
+        if self._before[0] != version:
+            self._before = (version, {})
+            with suppress(PySparkException):
+                self._before = (version, self._read(version) if version >= 0 else {})
+        return tuple(each for each in lines if self._before[1].get((each.topic, each.name)) != each)
 
     def _present(self, versions: Iterable[int]) -> frozenset[Name] | None:
         """Those who are active at each of several versions; None when none can be read."""
@@ -106,8 +147,9 @@ class Registry:
     def _read(self, version: int) -> dict[Name, Subscription]:
         rows = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active").collect()
         found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
-        return {(each.topic, each.name): each for each in sorted(found, key=_by_name)}
+        return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
 
 
-def _by_name(subscription: Subscription) -> Name:
-    return subscription.topic, subscription.name
+def _settings(subscription: Subscription) -> tuple[Any, ...]:
+    """Orders lines that name one subscription: the last one counts, in every reading."""
+    return subscription.topic, subscription.name, -subscription.tick_ms, subscription.earliest

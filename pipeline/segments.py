@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.encode import ENCODED, Key, encoder
-from pipeline.lives import Life, Name, alive, next_lives
+from pipeline.lives import Joined, Life, Name, alive, next_lives
 from pipeline.registry import Audience, Subscription, audiences
 from schemas import SEGMENTS
 
@@ -35,12 +35,13 @@ class Span:
 
 @dataclass(frozen=True)
 class Membership:
-    """Who listens from this batch on, who is new, who is gone."""
+    """Who listens from this batch on, who is new, who is gone, and which lines of the registry are refused."""
 
     everybody: Mapping[str, Audience]
     backfill: Mapping[str, Audience]
-    joined: Mapping[Name, int]
+    joined: Mapping[Name, Joined]
     left: frozenset[Name]
+    refused: tuple[Subscription, ...] = ()
 
     @classmethod
     def of(
@@ -53,20 +54,25 @@ class Membership:
         """Compare the registry with what earlier batches saw.
 
         A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest); so does one that comes
-        back, also when nobody saw it gone but the registry's history (`gone`).
+        back, also when nobody saw it gone but the registry's history (`gone`). A tick that the index does not take
+        is refused, and so is another tick within a life: whoever wants one takes another name, or leaves first.
         """
         present = frozenset(alive(known))
         left = present - frozenset(registered) | present & gone
-        new = {name: each for name, each in registered.items() if name not in present - left}
-        joined = {name: 0 if each.earliest else first_ledger for name, each in new.items()}
-        late = [each for each in new.values() if each.earliest]
+        stayed = {name: each for name, each in registered.items() if name in present - left}
+        new = {name: each for name, each in registered.items() if name not in stayed and each.fits}
+        joined = {name: Joined(0 if each.earliest else first_ledger, each.tick_ms) for name, each in new.items()}
         lives = next_lives(known, joined, left)
-        return cls(audiences(registered.values(), lives), audiences(late, lives), joined, left)
+        changed = (each for name, each in stayed.items() if each.tick_ms != known[name].tick_ms)
+        misfits = (each for name, each in registered.items() if name not in stayed and not each.fits)
+        listening = (stayed | new).values()
+        late = [each for each in new.values() if each.earliest]
+        return cls(audiences(listening, lives), audiences(late, lives), joined, left, (*changed, *misfits))
 
     @property
     def changed(self) -> bool:
-        """Whether anybody came or went."""
-        return bool(self.joined or self.left)
+        """Whether anybody came or went, or was refused: a commit of `segments` remembers it."""
+        return bool(self.joined or self.left or self.refused)
 
 
 def segment_rows(

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -16,29 +17,35 @@ from pipeline.run import Options, Stage, stop_all
 from pipeline.tables import Warehouse
 
 _LOOK_S = 0.2
-_PATIENCE_S = 60.0
+_PATIENCE_S = 10.0
+"""So long a stop waits for pauses between batches. A stage whose batches take longer than its trigger has none."""
 
 
 class StopFile:
-    """A file in the warehouse that asks the running process to stop; for those who cannot send it a signal."""
+    """A file in the warehouse that asks the running processes to stop; for those who cannot send them a signal.
+
+    It stays where it is: several processes may look at it, each at its time. A request from before an object of this
+    class was made is none of its business.
+    """
 
     def __init__(self, warehouse: Warehouse) -> None:
-        """Name the file; a request from before this process is forgotten when the process starts to look."""
+        """Name the file, and note a request that is there already."""
         self._path = Path(warehouse.root.removeprefix("file:")) / "_control" / "stop"
+        self._known = self._asked_at()
 
     def ask(self) -> None:
         """Ask whoever runs on the warehouse to stop."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.touch()
-
-    def forget(self) -> None:
-        """Take the request back."""
-        self._path.unlink(missing_ok=True)
+        self._path.write_text(f"{time.time_ns()}\n", encoding="ascii")
 
     @property
     def asked(self) -> bool:
-        """Whether there is a request."""
-        return self._path.exists()
+        """Whether there is a request that was not there at the beginning."""
+        return self._asked_at() != self._known
+
+    def _asked_at(self) -> str:
+        """The time of the last request; empty before the first one, and while one is being written."""
+        return self._path.read_text(encoding="ascii") if self._path.exists() else ""
 
 
 @contextmanager
@@ -75,10 +82,10 @@ def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile)
     reason: str | None = None
     while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
         reason = next((failure for stage in running if (failure := _failure(stage)) is not None), None)
+    end = time.monotonic() + _PATIENCE_S
     for stage in reversed(running):
-        _finish_batch(stage)
+        _finish_batch(stage, end)
     stop_all(list(running))
-    stop_file.forget()
     return reason
 
 
@@ -90,10 +97,8 @@ def _failure(stage: Stage) -> str | None:
     return f"stage {stage.name}: {error or 'the query ended'}"
 
 
-def _finish_batch(stage: Stage) -> None:
+def _finish_batch(stage: Stage, end: float) -> None:
     """Wait, though not for ever, until a stage is between two batches. Stopping in the middle is safe, but noisy."""
     waited = threading.Event()
-    for _ in range(int(_PATIENCE_S / 0.01)):
-        if not stage.query.isActive or not stage.query.status["isTriggerActive"]:
-            return
+    while time.monotonic() < end and stage.query.isActive and stage.query.status["isTriggerActive"]:
         waited.wait(0.01)

@@ -15,3 +15,22 @@ def explain(error: Exception) -> tuple[int, str]:
     if isinstance(error, DelaylineError):
         return FAILED, text
     return FAILED, f"{type(error).__name__}: {text}"
+
+
+def one_line(reason: str) -> str:
+    """A failed query's first line and the first error that its stack traces name, of two languages."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    causes = [line for line in lines[1:] if _names_an_error(line)]
+    return " ... ".join([*lines[:1], *causes[:1]])
+
+
+def _names_an_error(line: str) -> bool:
+    """Whether a line of a stack trace names the error: `package.Type: text`, `SomeError: text`."""
+    kind, colon, _ = line.partition(": ")
+    name = kind.rpartition(".")[2]
+    return (
+        bool(colon)
+        and " " not in kind
+        and name[:1].isupper()
+        and ("." in kind or name.endswith(("Error", "Exception")))
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from jobs.commands.failures import one_line
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
@@ -30,9 +31,7 @@ class StageFailed(PipelineError):
 
     def __init__(self, reason: str) -> None:
         """Keep the reason, of which the stack traces of two languages are left out."""
-        lines = [line.strip() for line in reason.splitlines() if line.strip()]
-        causes = [line for line in lines[1:] if _names_an_error(line)]
-        super().__init__(" ... ".join([*lines[:1], *causes[:1]]))
+        super().__init__(one_line(reason))
         self.reason = reason
 
 
@@ -65,10 +64,9 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     create_all(root)
     _check_free(root)
     opened = tables(root)
+    stop_file = StopFile(Warehouse(root))
     echo("Starting Spark")
     with session("delayline run", told.machine) as spark, stop_signals() as asked:
-        stop_file = StopFile(Warehouse(root))
-        stop_file.forget()
         running = start_all(spark, Warehouse(root), told.options)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         with _reporting(opened, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
@@ -122,15 +120,3 @@ def _check_free(root: str) -> None:
         lock = StageLock(stage, f"{root}/_checkpoints")
         lock.take()
         lock.release()
-
-
-def _names_an_error(line: str) -> bool:
-    """Whether a line of a stack trace names the error: `package.Type: text`, `SomeError: text`."""
-    kind, colon, _ = line.partition(": ")
-    name = kind.rpartition(".")[2]
-    return (
-        bool(colon)
-        and " " not in kind
-        and name[:1].isupper()
-        and ("." in kind or name.endswith(("Error", "Exception")))
-    )

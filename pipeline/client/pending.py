@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 
 from pipeline.client.delta import open_table, query
 from pipeline.client.registry import lives, subscriptions
-from pipeline.lives import Life, Name, alive
+from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Life, Name, alive
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
 
 MINUTE_MS = 60_000
@@ -47,6 +47,7 @@ _NEXT = """
         GROUP BY 1, 2, 3 HAVING SUM(c.change) > 0
     ) GROUP BY 1, 2
 """
+_REFUSED = f"SELECT COUNT(*) AS refused FROM rejected WHERE reason IN ('{TICK_CHANGED}', '{TICK_OUT_OF_RANGE}')"  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
 def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Life | None]:
     """The life of each listener; None: it gets none of the ledgers there are."""
     known = alive(lives(root))
-    unnoticed = {True: Life(0, 0), False: None}
+    unnoticed = {True: Life(0, 0, 0), False: None}
     return {name: known.get(name, unnoticed[earliest]) for name, earliest in listeners.items()}
 
 
@@ -155,6 +156,7 @@ def _quoted(text: str) -> str:
 
 
 def _in_inbox(root: str, messages: DeltaTable) -> int:
-    """Sent, less accepted and rejected; from file statistics, so no file is opened."""
+    """Sent, less accepted and rejected; from file statistics, but for files that may hold lines of the registry."""
     rejected, inbox = open_table(root, REJECTED_INGEST), open_table(root, INBOX)
-    return max(0, inbox.count() - messages.count() - rejected.count())
+    refused: int = query(_REFUSED, rejected=rejected)[0]["refused"]
+    return max(0, inbox.count() - messages.count() - rejected.count() + refused)

@@ -4,12 +4,22 @@ from dataclasses import dataclass
 
 from pipeline.client.delta import append, open_table, query, rows_of
 from pipeline.client.errors import AlreadySubscribed, BadValue
-from pipeline.lives import Life, Name, next_lives
+from pipeline.lives import Joined, Life, Name, next_lives
 from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
+from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
+_ACTIVE = f"""
+    SELECT topic, subscription AS name,
+        CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
+        CASE WHEN start = 'earliest' THEN 'earliest' ELSE 'latest' END AS start,
+        tick_ms
+    FROM registry
+    WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> ''
+    ORDER BY topic, name
+"""  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -74,12 +84,13 @@ def subscribe(root: str, new: Subscription) -> bool:
 
 
 def subscriptions(root: str) -> list[Subscription]:
-    """The active subscriptions, by topic and name."""
-    rows = query(
-        "SELECT topic, subscription, type, start, tick_ms FROM registry WHERE active ORDER BY topic, subscription",
-        registry=open_table(root, SUBSCRIPTIONS),
-    )
-    return [Subscription(*row.values()) for row in rows]
+    """The active subscriptions, by topic and name.
+
+    Any Delta writer may append lines. They are read as ingest reads them: those that it refuses are left out, and what
+    it does not look at is given its default.
+    """
+    rows = query(_ACTIVE, registry=open_table(root, SUBSCRIPTIONS))
+    return [Subscription(**row) for row in rows]
 
 
 def lives(root: str) -> dict[Name, Life]:
@@ -89,12 +100,13 @@ def lives(root: str) -> dict[Name, Life]:
     statistics.
     """
     rows = query(
-        "SELECT topic, subscriptions[1]['name'] AS name, first_ledger FROM segments "
-        "WHERE first_ledger IS NOT NULL ORDER BY marker, first_ledger",
+        "SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger "
+        "FROM segments WHERE first_ledger IS NOT NULL ORDER BY marker, first_ledger",
         segments=open_table(root, SEGMENTS),
     )
     found: dict[Name, Life] = {}
     for row in rows:
         name, first = (row["topic"], row["name"]), row["first_ledger"]
-        found = next_lives(found, {} if first == LEFT else {name: first}, [name] if first == LEFT else ())
+        left = first == LEFT
+        found = next_lives(found, {} if left else {name: Joined(first, row["tick_ms"])}, [name] if left else ())
     return found

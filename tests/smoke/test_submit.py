@@ -1,44 +1,98 @@
-"""The mains as processes of their own: what they refuse, with one line and an exit code."""
+"""The mains as processes of their own: on a small cluster, and what they refuse with one line and an exit code."""
 
 from __future__ import annotations
 
-import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
+import pyspark
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PROFILE = ROOT / "conf" / "local.toml"
-PATIENCE_S = 300
-Process = subprocess.Popen[bytes]
+from pipeline.client.inbox import Message, send
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.service import StopFile
+from pipeline.tables import Warehouse
+from schemas import INBOX
+from tests.support.jobs import (
+    PATIENCE_S,
+    PROFILE,
+    ROOT,
+    Process,
+    delivered,
+    main,
+    name_a_file_that_is_not_there,
+    said,
+    started,
+    until,
+    words_of_ours,
+)
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """The zip for --py-files, as `make dist` builds it, with the interpreter that runs the tests."""
+    path = tmp_path / "dist" / "delayline.zip"
+    settings = [f"PY={sys.executable}", f"DIST={path}", "--old-file=.venv/.core.stamp"]
+    subprocess.run(["make", "--silent", "dist", *settings], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603, S607
+    return path
+
+
+@pytest.fixture
+def spark_home(tmp_path: Path) -> Path:
+    """An installation of Spark of our own, by links: workers of a local cluster write into it."""
+    home = tmp_path / "spark"
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (home / part.name).symlink_to(part)
+    return home
 
 
 @contextmanager
-def started(command: list[str], folder: Path, **environment: str) -> Iterator[Process]:
-    """A process in a folder of its own, its words in `log`; killed if the test leaves it running."""
-    folder.mkdir(exist_ok=True)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=os.environ | environment, stdout=log, stderr=log)  # noqa: S603 - our own
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+def submitted(job: str, warehouse: Path, package: Path, home: Path, folder: Path) -> Iterator[Process]:
+    """A job on two executors, which know the project by the zip alone; started in an empty folder."""
+    delta = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+    cluster = ["--master", "local-cluster[2,1,1024]", "--packages", delta, "--py-files", str(package)]
+    words = [str(ROOT / "jobs" / f"{job}.py"), "--profile", str(PROFILE), "--warehouse", str(warehouse)]
+    told = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}
+    with started([str(home / "bin" / "spark-submit"), *cluster, *words], folder, **told) as process:
+        yield process
 
 
-def main(job: str, warehouse: Path, profile: Path = PROFILE) -> list[str]:
-    """The command of a main without spark-submit."""
-    return [sys.executable, "-m", f"jobs.{job}", "--profile", str(profile), "--warehouse", str(warehouse)]
+def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(
+    tmp_path: Path, package: Path, spark_home: Path
+) -> None:
+    """On a cluster whose nodes know the project by the zip; supervisors take anything but 0 for a failure."""
+    warehouse, folder = tmp_path / "warehouse", tmp_path / "empty"
+    with submitted("deliver", warehouse, package, spark_home, folder) as job:
+        until((warehouse / "_checkpoints/dispatch/offsets").exists, job, folder)
+        subscribe(str(warehouse), Subscription("t", "s", start="earliest", tick_ms=1))
+        send(str(warehouse), [Message("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
+        until(lambda: len(delivered(warehouse)) >= 3, job, folder)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(timeout=PATIENCE_S) == 0, said(folder)
+    assert delivered(warehouse) == ["2", "1", "0"]
+    assert words_of_ours(folder) == []
 
 
-def said(folder: Path) -> str:
-    """What the process wrote."""
-    return (folder / "log").read_text(encoding="utf-8", errors="replace")
+def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(tmp_path: Path) -> None:
+    """Exit codes 0 and 1; a stage alone, without spark-submit. An old request does not stop a new process."""
+    warehouse, first, second = (tmp_path / name for name in ("warehouse", "first", "second"))
+    with started(main("ingest", warehouse), first, PYTHONPATH=str(ROOT)) as job:
+        until((warehouse / "_checkpoints/ingest/commits/0").exists, job, first)
+        StopFile(Warehouse(str(warehouse))).ask()
+        assert job.wait(timeout=PATIENCE_S) == 0, said(first)
+    with started(main("ingest", warehouse), second, PYTHONPATH=str(ROOT)) as job:
+        name_a_file_that_is_not_there(warehouse / INBOX.name)
+        assert job.wait(timeout=PATIENCE_S) == 1, said(second)
+    assert words_of_ours(first) == []
+    (reason,) = words_of_ours(second)
+    assert reason.startswith("delayline: stage ingest: ")
+    assert "gone.parquet" in reason
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.lives import Life
+from pipeline.lives import Joined, Life
 from pipeline.registry import Subscription, audiences
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
 from schemas import SEGMENTS
@@ -49,7 +49,7 @@ def log(spark: SparkSession) -> DataFrame:
 
 def test_near_is_what_the_batch_accepted_and_did_not_park(log: DataFrame) -> None:
     """One row per segment; what is due already lies in the segment of now, so that it wakes one key."""
-    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0)}, 5)
+    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0, 1)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR})))
     now = ("near", "t", ("s",), 0, [(ledger, entry) for ledger in (5, 6) for entry in (0, 1, 2)])
     later = [("near", "t", ("s",), s, [(5, s + 2), (6, s + 2)]) for s in (1, 2, 3)]
@@ -58,7 +58,7 @@ def test_near_is_what_the_batch_accepted_and_did_not_park(log: DataFrame) -> Non
 
 def test_a_load_takes_from_older_ledgers_what_becomes_near_now(log: DataFrame) -> None:
     """Due from `loaded` on and before `load_until`: with near, every position is addressed exactly once."""
-    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0)}, 5)
+    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0, 1)}, 5)
     loaded = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({LOAD})))
     assert loaded == [("load", "t", ("s",), s, [(0, s + 2), (4, s + 2)]) for s in (2, 3)]
     both = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD})))
@@ -68,7 +68,7 @@ def test_a_load_takes_from_older_ledgers_what_becomes_near_now(log: DataFrame) -
 def test_a_late_subscription_gets_its_backlog_alone(log: DataFrame) -> None:
     """`earliest` gets what was loaded before, in rows of its own; the others have it already."""
     registered = dict([member("t", "s"), member("t", "late", earliest=True)])
-    members = Membership.of(registered, {("t", "s"): Life(1, 0)}, 5)
+    members = Membership.of(registered, {("t", "s"): Life(1, 0, 1)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD, BACKFILL})))
     backlog = [row for row in rows if row[0] == "backfill"]
     past = [(ledger, entry) for ledger in (0, 4) for entry in (0, 1, 2)]
@@ -78,7 +78,7 @@ def test_a_late_subscription_gets_its_backlog_alone(log: DataFrame) -> None:
 
 def test_a_subscription_from_latest_gets_no_older_ledger(log: DataFrame) -> None:
     """It starts with the batch that first sees it: loads leave out what was accepted before."""
-    members = Membership.of(dict([member("t", "s"), member("t", "new")]), {("t", "s"): Life(1, 4)}, 5)
+    members = Membership.of(dict([member("t", "s"), member("t", "new")]), {("t", "s"): Life(1, 4, 1)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD})))
     assert {(row[0], row[2]) for row in rows} == {("near", ("new", "s")), ("load", ("s",))}
     assert [row[4] for row in rows if row[0] == "load"] == [[(4, 4)], [(4, 5)]]
@@ -98,7 +98,9 @@ def test_rows_fit_the_table(log: DataFrame) -> None:
 def test_an_audience_grows_with_the_ledgers() -> None:
     """Whoever listens since a ledger gets it and all later ones; the finest tick of a cohort encodes it."""
     members = dict([member("t", "a", 8), member("t", "b", 2), member("u", "c", 4)])
-    found = audiences(members.values(), {("t", "a"): Life(1, 0), ("t", "b"): Life(4, 7), ("u", "c"): Life(1, 3)})
+    found = audiences(
+        members.values(), {("t", "a"): Life(1, 0, 8), ("t", "b"): Life(4, 7, 2), ("u", "c"): Life(1, 3, 4)}
+    )
     assert found["t"].since == (0, 7)
     assert found["t"].listeners == ((("a", 1, 8),), (("a", 1, 8), ("b", 4, 2)))
     assert [found["t"].tick_ms(0), found["t"].tick_ms(1), found["u"].tick_ms(0)] == [8, 2, 4]
@@ -107,11 +109,25 @@ def test_an_audience_grows_with_the_ledgers() -> None:
 def test_a_subscription_that_comes_back_begins_another_life(log: DataFrame) -> None:
     """Its rows name the new life, and as `earliest` it gets its backlog again; whoever stayed keeps the first life."""
     registered = dict([member("t", "s"), member("t", "back", earliest=True)])
-    lives = {("t", "s"): Life(1, 4), ("t", "back"): Life(2, None), ("t", "gone"): Life(7, 0)}
+    lives = {("t", "s"): Life(1, 4, 1), ("t", "back"): Life(2, None, 1), ("t", "gone"): Life(7, 0, 1)}
     members = Membership.of(registered, lives, 5)
-    assert members.joined == {("t", "back"): 0}
+    assert members.joined == {("t", "back"): Joined(0, 1)}
     assert members.left == {("t", "gone")}
     rows = segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD, BACKFILL})).collect()
     named = {(row["kind"], *((each["name"], each["life"]) for each in row["subscriptions"])) for row in rows}
     both = (("back", 3), ("s", 1))
     assert named == {("backfill", ("back", 3)), ("load", ("back", 3)), ("load", *both), ("near", *both)}
+
+
+def test_a_changed_or_impossible_tick_is_refused_and_the_life_goes_on(log: DataFrame) -> None:
+    """Whoever edits the registry may not stop ingest; who stays keeps its tick, who cannot be served does not join."""
+    registered = dict(
+        [member("t", "s", 64), member("t", "zero", 0), member("t", "gone bad", -5), member("t", "new", 8)]
+    )
+    lives = {("t", "s"): Life(1, 0, 16), ("t", "gone bad"): Life(1, 0, 32)}
+    members = Membership.of(registered, lives, 5)
+    assert sorted(each.name for each in members.refused) == ["gone bad", "s", "zero"]
+    assert members.joined == {("t", "new"): Joined(5, 8)}
+    rows = segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR})).collect()
+    listening = {(each["name"], each["tick_ms"]) for row in rows for each in row["subscriptions"]}
+    assert listening == {("s", 16), ("gone bad", 32), ("new", 8)}

@@ -37,8 +37,9 @@ def script(first: str | None = None, later: str | None = None) -> list[Step]:
     taken = [kill_after(first)] if first else []
     loaded = [kill_after(later)] if later else []
     # Before its first commit a batch belongs to nobody: settings may still decide its rows.
-    limits = {"horizon_ms": 0, "max_delay_ms": 1, "max_payload_bytes": 0} if first != "ingest.counted" else {}
-    changed = [restart(partitions=3, **limits)] if first or later else []
+    limits = {"horizon_ms": 0, "max_delay_ms": 1, "max_payload_bytes": 0, "entries_per_ledger": 2}
+    sizes = {"partitions": 3, "rows_per_task": 1, "max_files": 1}
+    changed = [restart(**sizes, **({} if first == "ingest.counted" else limits))] if first or later else []
     return [
         subscribe("t", "s"),
         subscribe("t", "coarse", tick_ms=60_000),

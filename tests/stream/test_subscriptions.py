@@ -6,10 +6,13 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.client.pending import pending
 from pipeline.client.registry import TYPES
-from schemas import DELIVERIES, SEGMENTS
+from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import (
     World,
     advance,
@@ -152,5 +155,40 @@ def test_every_subscription_type_honours_a_delay(spark: SparkSession, folder: st
             *(delivered(subscription=kind) for kind in TYPES),
             advance(T0 + 5_000),
             *(delivered(*names, subscription=kind) for kind in TYPES),
+        ],
+    )
+
+
+def test_a_changed_tick_is_refused_with_a_row_and_nothing_stops(spark: SparkSession, folder: str) -> None:
+    """The subscription keeps the tick that its life began with; the row says what was not followed, once."""
+    base = T0 - T0 % 32_768
+
+    def edit(world: World) -> None:
+        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
+        table.update("subscription = 's'", {"tick_ms": F.lit(60_000)})
+
+    def said(world: World) -> None:
+        rows = [(row["reason"], row["topic"], row["properties"]) for row in world.rows(REJECTED_INGEST)]
+        changed = ("tick_changed", "t", {"subscription": "s", "tick_ms": "60000"})
+        assert sorted(rows) == [changed, ("tick_out_of_range", "t", {"subscription": "never", "tick_ms": "0"})]
+        assert pending(world.warehouse.root).in_inbox == 0
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            subscribe("t", "never", tick_ms=0),
+            append(message("a", deliver_at=base + 10)),
+            advance(base),
+            check(edit),
+            append(message("b", deliver_at=base + 20)),
+            advance(base + 1),
+            restart(),
+            append(message("c", deliver_at=base + 30)),
+            advance(base + 30),
+            delivered("a", "b", "c"),
+            delivered(subscription="never"),
+            check(said),
         ],
     )

@@ -25,6 +25,8 @@ from pipeline.errors import StageRunning
 from pipeline.locks import StageLock
 from pipeline.profiles import read_profile
 from pipeline.run import STAGES
+from pipeline.service import StopFile
+from pipeline.tables import Warehouse
 
 TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH] SQLSTATE: 38000
 === Streaming Query ===
@@ -109,6 +111,19 @@ def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
     """For those who cannot send a signal to the process."""
     assert CliRunner().invoke(cli.app, ["stop", "-w", str(tmp_path)]).exit_code == 0
     assert (tmp_path / "_control" / "stop").exists()
+
+
+def test_a_request_to_stop_counts_for_all_who_run_and_for_nobody_who_comes_later(tmp_path: Path) -> None:
+    """Each stage may be a process of its own: the first to end takes nothing from the others."""
+    warehouse = Warehouse(str(tmp_path))
+    running = [StopFile(warehouse) for _ in range(3)]
+    assert not any(each.asked for each in running)
+    StopFile(warehouse).ask()
+    assert all(each.asked for each in running)
+    later = StopFile(warehouse)
+    assert not later.asked
+    StopFile(warehouse).ask()
+    assert later.asked
 
 
 @pytest.mark.parametrize(("name", "form"), [("a.parquet", "parquet"), ("a.json", "json"), ("a.jsonl", "json")])

@@ -26,7 +26,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending
 from pipeline.client.registry import Subscription, subscribe, subscriptions
 from pipeline.errors import BadSetting
-from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SEGMENTS, TABLES, Table
+from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from state import OutOfRange
 
 MINUTE = 60_000
@@ -354,6 +354,18 @@ def test_a_subscription_that_came_back_is_owed_what_its_present_life_is(root: st
     assert backlog(root, "a").count == 1
 
 
+def test_lines_of_the_registry_that_nobody_would_write_by_command_do_no_harm(root: str) -> None:
+    """The registry is a table that anybody may append to: one odd line must not blind the commands."""
+    subscribe(root, Subscription("t", "s"))
+    odd = {"topic": "t", "subscription": "odd", "type": "?", "start": "?", "tick_ms": 1, "active": True}
+    put(root, SUBSCRIPTIONS, odd, {**odd, "subscription": "never", "tick_ms": 0}, {**odd, "subscription": " "})
+    assert [(each.name, each.type, each.start) for each in subscriptions(root)] == [
+        ("odd", "shared", "latest"),
+        ("s", "shared", "latest"),
+    ]
+    assert [each.subscription for each in pending(root).backlogs] == ["odd", "s"]
+
+
 def test_redeliveries_and_foreign_deliveries_do_not_count(root: str) -> None:
     """A message delivered a second time was delivered once before."""
     subscribe(root, Subscription("t", "s"))
@@ -375,10 +387,11 @@ def test_names_with_quotes_are_counted_as_any_other(root: str) -> None:
 
 
 def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
-    """Sent is accepted plus rejected plus this."""
+    """Sent is accepted plus rejected plus this; refused lines of the registry were never sent."""
     send(root, [Message("t", b"")] * 5)
     put(root, MESSAGES, message_row(1, 0, 1_000), message_row(1, 1, 1_000))
-    put(root, REJECTED_INGEST, {"reason": "missing_topic", "rejected_at": at(0), "batch_id": 0})
+    for reason in ("missing_topic", "tick_changed", "tick_out_of_range"):
+        put(root, REJECTED_INGEST, {"reason": reason, "rejected_at": at(0), "batch_id": 0})
     found = pending(root)
     assert found.in_inbox == 2
     assert found.versions == {"deliveries": 0, "messages": 1}

@@ -1,0 +1,78 @@
+"""The mains as processes of their own: started in a folder, waited for, listened to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from schemas import DELIVERIES
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILE = ROOT / "conf" / "local.toml"
+PATIENCE_S = 300
+Process = subprocess.Popen[bytes]
+
+
+@contextmanager
+def started(command: list[str], folder: Path, **environment: str) -> Iterator[Process]:
+    """A process in a folder of its own, its words in `log`; killed if the test leaves it running."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=folder, env=os.environ | environment, stdout=log, stderr=log)  # noqa: S603 - our own
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+def module(name: str, *words: str) -> list[str]:
+    """The command of a module of `jobs`, without spark-submit."""
+    return [sys.executable, "-m", f"jobs.{name}", *words]
+
+
+def main(job: str, warehouse: Path, profile: Path = PROFILE) -> list[str]:
+    """The command of a main without spark-submit."""
+    return module(job, "--profile", str(profile), "--warehouse", str(warehouse))
+
+
+def said(folder: Path) -> str:
+    """What the process wrote."""
+    return (folder / "log").read_text(encoding="utf-8", errors="replace")
+
+
+def words_of_ours(folder: Path) -> list[str]:
+    """The lines that we wrote, between those of Spark."""
+    return [line for line in said(folder).splitlines() if line.startswith("delayline: ")]
+
+
+def until(seen: Callable[[], bool], job: Process, folder: Path) -> None:
+    """Wait for the job to get somewhere; it must stay alive meanwhile."""
+    end = time.monotonic() + PATIENCE_S
+    while not seen():
+        assert job.poll() is None, f"ended with {job.returncode}:\n{said(folder)[-5_000:]}"
+        assert time.monotonic() < end, f"not within {PATIENCE_S} s:\n{said(folder)[-5_000:]}"
+        time.sleep(0.2)
+
+
+def delivered(warehouse: Path) -> list[str]:
+    """The payloads delivered so far, in order."""
+    rows = DeltaTable(f"{warehouse}/{DELIVERIES.name}").to_pyarrow_table().to_pylist()
+    in_order = sorted(rows, key=lambda row: (row["batch_id"], row["sequence"]))
+    return [row["payload"].decode() for row in in_order]
+
+
+def name_a_file_that_is_not_there(table: Path) -> None:
+    """Commit a data file to a table, and lose it."""
+    add = {"path": "gone.parquet", "partitionValues": {}, "size": 1_000, "modificationTime": 0, "dataChange": True}
+    following = DeltaTable(table).version() + 1
+    (table / "_delta_log" / f"{following:020d}.json").write_text(json.dumps({"add": add}) + "\n", encoding="ascii")
