@@ -20,7 +20,7 @@ from pipeline.client.create import create_all
 from pipeline.client.delta import arrow_schema
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
-from pipeline.run import STAGES, Options, start, stop_all
+from pipeline.run import Options, start_all, stop_all
 from pipeline.session import local_session
 from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock
 from pipeline.tables import Warehouse
@@ -98,11 +98,7 @@ def main(root: str, source: str, changes: str, path: str) -> None:
     course = replay.Course(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
     rows = spark.read.parquet(source)
     options = Options(VirtualClock(), Settings(**json.loads(changes)), observe=steps)
-    running = []
-    for stage in STAGES:
-        running.append(start(spark, warehouse, stage, options))
-        # One after the other: a release that was killed half-way is whole again before the next stage looks at it.
-        running[-1].query.processAllAvailable()
+    running = start_all(spark, warehouse, options)
     steps("up", 0)
     before: int | None = None
     for number, instant in enumerate(course):

@@ -1,0 +1,44 @@
+"""A replay that was killed goes on where it was when it is called again."""
+
+from __future__ import annotations
+
+from shutil import copytree
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline import replay
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.settings import DAY_MS, HOUR_MS
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, INBOX
+from tests.support.rows import rows_of
+from tests.support.stream import Killed, empty_warehouse
+
+T0 = 1_700_000_000_000
+COURSE = replay.Course(T0, T0 + 2 * DAY_MS, DAY_MS)
+
+
+def test_rows_that_entered_before_the_kill_belong_to_their_instant(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their delays count from it. Taken in at the instant before, they would be due too early."""
+    warehouse = Warehouse(folder)
+    copytree(empty_warehouse(spark, HOUR_MS), folder)
+    subscribe(folder, Subscription("t", "s", tick_ms=1))
+    row = {"topic": "t", "publish_time": T0 + DAY_MS // 2, "deliver_after_ms": HOUR_MS}
+    messages, enter = rows_of(spark, INBOX.schema, row), replay._append
+
+    def die_after(*arguments: Any) -> None:  # noqa: ANN401 - passed on as they are
+        enter(*arguments)
+        if arguments[-1] == 1:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(replay, "_append", die_after)
+        with pytest.raises(Killed):
+            replay.replay(spark, warehouse, messages, COURSE)
+    replay.replay(spark, warehouse, messages, COURSE)
+    (found,) = warehouse.read(spark, DELIVERIES).selectExpr("unix_millis(due_time)").collect()
+    assert found[0] == T0 + DAY_MS + HOUR_MS
