@@ -37,12 +37,12 @@ def reach(
     names = [clock.hold(path) for path in clocks]
     try:
         for number, (stage, path, name) in enumerate(zip(stages, clocks, names, strict=True)):
-            if number == 0 and produce is not None:
+            if number == 0:
                 _until_held(stage, path, name)
-                # The instant first, though nobody hears of it yet: rows that a killed process left belong to it.
-                clock.advance(path, instant)
-                produce()
             clock.advance(path, instant)
+            # The instant first, though nobody hears of it yet: rows that a killed process leaves behind belong to it.
+            if number == 0 and produce is not None:
+                produce()
             clock.release(path)
             stage.query.processAllAvailable()
     finally:
