@@ -112,6 +112,10 @@ format: $(CORE) ## Format the code and fix what ruff can fix
 bench: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 million messages)
 	$(PY) -m benchmarks.index $(ARGS)
 
+.PHONY: bench-stages
+bench-stages: java $(FULL) ## Measure the stages on Spark beside plain applications (ARGS=--full: the full sizes)
+	$(PY) -m benchmarks.stages $(ARGS)
+
 # --- use -------------------------------------------------------------------------------------------------------------
 
 INSTALLED := $(VENV)/.install.stamp

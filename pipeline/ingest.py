@@ -149,10 +149,10 @@ class Ingest:
         if not (kinds or members.changed):
             return
         rows = segment_rows(self._messages(), members, plan.span, self._segment_ms, kinds)
-        if kinds <= {NEAR} and counts.accepted <= self._settings.entries_per_ledger:
-            rows = rows.coalesce(1)
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
         frame = rows.unionByName(marker_rows(self._spark, marker)).withColumn("batch_id", F.lit(batch_id))
+        if kinds <= {NEAR} and counts.accepted <= self._settings.rows_per_task:
+            frame = frame.coalesce(1)
         self.sinks["segments"].append(frame, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
         self._memory = memory.after(marker, counts.parked, self._segment_ms)

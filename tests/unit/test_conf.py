@@ -37,15 +37,17 @@ def test_a_profile_can_be_read(path: Path) -> None:
 
 
 def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
-    """Whoever copies it and leaves out a line gets the same; the pause is the only addition."""
+    """Whoever copies it and leaves out a line gets the same; what is in `run` is the only addition."""
     assert run.PROFILE == CONF / "local.toml"
-    assert read_profile(run.PROFILE) == Profile(Machine(), Options(LiveClock(), trigger="500 milliseconds"))
+    options = Options(LiveClock(), trigger="500 milliseconds", compact_ms=600_000)
+    assert read_profile(run.PROFILE) == Profile(Machine(), options)
 
 
 def test_the_production_example_names_everything_that_can_be_set() -> None:
     """It is the reference of profiles."""
     kinds = {"session": Machine, "settings": Settings, "clock": LiveClock}
-    wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()} | {"run": {"trigger"}}
+    wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()}
+    wanted["run"] = {"trigger", "compact_ms"}
     told = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
     assert {section: set(values) for section, values in told.items()} == wanted
 
