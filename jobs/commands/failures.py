@@ -18,19 +18,20 @@ def explain(error: Exception) -> tuple[int, str]:
 
 
 def one_line(reason: str) -> str:
-    """A failed query's first line and the first error that its stack traces name, of two languages."""
+    """A failed query's first line and the error that its stack traces, of two languages, name last: the cause.
+
+    What stands between the languages (py4j) says only that something went wrong on the other side.
+    """
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    causes = [line for line in lines[1:] if _names_an_error(line)]
-    return " ... ".join([*lines[:1], *causes[:1]])
+    named = [error for line in lines[1:] if (error := _named_error(line)) is not None]
+    causes = [error for error in named if not error.startswith("py4j.")] or named
+    return " ... ".join([*(line.partition(" Return Message: ")[0] for line in lines[:1]), *causes[-1:]])
 
 
-def _names_an_error(line: str) -> bool:
-    """Whether a line of a stack trace names the error: `package.Type: text`, `SomeError: text`."""
-    kind, colon, _ = line.partition(": ")
+def _named_error(line: str) -> str | None:
+    """The error that a line of a stack trace names: `package.Type: text`, `SomeError: text`, `Caused by: ...`."""
+    error = line.removeprefix("Caused by: ").removeprefix(": ")
+    kind, colon, _ = error.partition(": ")
     name = kind.rpartition(".")[2]
-    return (
-        bool(colon)
-        and " " not in kind
-        and name[:1].isupper()
-        and ("." in kind or name.endswith(("Error", "Exception")))
-    )
+    known = "." in kind or name.endswith(("Error", "Exception"))
+    return error if colon and " " not in kind and name[:1].isupper() and known else None

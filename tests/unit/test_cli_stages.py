@@ -35,6 +35,16 @@ py4j.Py4JException: An exception was raised by the Python Proxy. Return Message:
   File "somewhere.py", line 617, in _call_proxy
     raise BadThing(f"a: b")
 pipeline.errors.ClockJumped: wall clock jumped by 70000 ms, allowed: 60000 ms
+
+	at py4j.Protocol.getReturnValue(Protocol.java:476)
+"""
+LOST = """An exception was raised by the Python Proxy. Return Message: Traceback (most recent call last):
+  File "somewhere.py", line 327, in get_return_value
+py4j.protocol.Py4JJavaError: An error occurred while calling o764.collectToPython.
+: org.apache.spark.SparkException: [FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file a.parquet.
+	at org.apache.spark.Somewhere(Somewhere.scala:1)
+Caused by: java.io.FileNotFoundException: File a.parquet does not exist
+	... 34 more
 """
 
 
@@ -43,8 +53,13 @@ def test_the_reason_of_a_failed_stage_is_one_line() -> None:
     text = str(StageFailed(TRACE))
     assert "\n" not in text
     assert text.startswith("[STREAM_FAILED] Query")
-    assert "py4j.Py4JException" in text
+    assert text.endswith("... pipeline.errors.ClockJumped: wall clock jumped by 70000 ms, allowed: 60000 ms")
     assert "Identifier" not in text
+    said = (
+        "An exception was raised by the Python Proxy. ... java.io.FileNotFoundException: File a.parquet does not exist"
+    )
+    assert str(StageFailed(LOST)) == said
+    assert str(StageFailed("first\n\npy4j.Py4JException: x")) == "first ... py4j.Py4JException: x"
     assert str(StageFailed("stage x: the query ended")) == "stage x: the query ended"
     plain = "first\n  File x\nKeyError: 'start'\n"
     assert str(StageFailed(plain)) == "first ... KeyError: 'start'"
