@@ -234,7 +234,7 @@ def demo(
     count: Annotated[
         int | None, typer.Option("--flights", min=1, help="How many, drawn at random.", show_default="all 336,776")
     ] = None,
-    step: Annotated[int, options.duration("--step", "Step of the virtual clock", "7d")] = 7 * UNITS_MS["d"],
+    step: Annotated[int, options.duration("--step", "Step of the virtual clock", "14d")] = 14 * UNITS_MS["d"],
     *,
     live: Annotated[bool, typer.Option("--live/--no-live", help="Begin with a minute on the live clock.")] = True,
 ) -> None:
