@@ -24,3 +24,16 @@ def added(files: Files, path: str, version: int) -> list[str]:
     if any(each["remove"].get("dataChange") for each in actions if "remove" in each):
         return []
     return [unquote(each["add"]["path"]) for each in actions if "add" in each and each["add"]["dataChange"]]
+
+
+def rows_added(files: Files, path: str, metadata: str) -> int:
+    """How many rows the newest commit with some metadata added, by the statistics in the log. No job runs.
+
+    Raises:
+        LookupError: no commit has it.
+    """
+    for version in range(newest(files, path), -1, -1):
+        actions = [json.loads(line) for line in files.text(f"{path}/_delta_log/{version:020d}.json").splitlines()]
+        if any(each["commitInfo"].get("userMetadata") == metadata for each in actions if "commitInfo" in each):
+            return sum(int(json.loads(each["add"]["stats"])["numRecords"]) for each in actions if "add" in each)
+    raise LookupError(f"{path}: no commit with {metadata}")

@@ -1,17 +1,16 @@
 """Dispatch: positions that became due are joined with their messages and handed over, in the stated order.
 
-A batch commits up to three times: `rejected_dispatch`, `deliveries`, and last `publications`, which consumers may
+A batch commits up to three times: `deliveries`, `rejected_dispatch`, and last `publications`, which consumers may
 watch. The window of due times and ledgers goes into the join as literals, so that files outside are not opened: a
 release costs the same however much the log holds.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.lives import Name
@@ -58,6 +57,7 @@ class Window:
     first_due: int
     last_due: int
     tick_ms: int
+    first_bucket: int
     last_bucket: int
     released_at: int
 
@@ -67,17 +67,18 @@ class Note:
     """What the commits of a batch carry, for a repetition that finds some of them; times in ms.
 
     `registry` and `lives` are the versions of `subscriptions` and `segments` by which removed ones and earlier lives
-    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index).
+    were dropped; `positions` is how many are to be handed over; `begin` and `source` are where the batch begins and
+    ends in `redelivery` (version, index).
     """
 
     registry: int
     lives: int
-    count: int = 0
-    first_due: int = 0
-    last_due: int = 0
-    released_at: int = 0
-    begin: tuple[int, int] = (0, 0)
-    source: tuple[int, int] = (0, 0)
+    positions: int
+    first_due: int
+    last_due: int
+    released_at: int
+    begin: tuple[int, int]
+    source: tuple[int, int]
 
     @property
     def decided_by(self) -> tuple[int, int]:
@@ -111,60 +112,49 @@ class Dispatch:
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
         """Hand over one batch."""
         owner = self._checkpoint.owner or ""
-        redelivery.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            window = look(redelivery)
-            if window is not None:
-                self._observe("dispatch.counted", batch_id)
-                self._hand_over(redelivery, window, owner, batch_id)
-        finally:
-            redelivery.unpersist()
-
-    def _hand_over(self, redelivery: DataFrame, window: Window, owner: str, batch_id: int) -> None:
         done = self.sinks["deliveries"].found(owner, batch_id)
-        note = noted(done.note) if done is not None else self._deliver(redelivery, window, owner, batch_id)
-        if note.count:
-            rows = publication(self._spark, note, self._timeline.now(note.released_at), batch_id)
+        registry, lives = self._versions() if done is None else noted(done.note).decided_by
+        wanted = listening(redelivery, self._presence.at(lives, self._registry.at(registry)))
+        window = look(wanted)
+        if window is None:
+            return
+        self._observe("dispatch.counted", batch_id)
+        note = self._note(window, registry, lives, batch_id) if done is None else noted(done.note)
+        joined = join(wanted, self._warehouse.read(self._spark, MESSAGES), window)
+        shown = self._deliver(joined, window, note, owner, batch_id)
+        if shown < note.positions:
+            rows = missing(wanted, joined, note.released_at, batch_id)
+            self.sinks["rejected_dispatch"].append(rows, owner, batch_id, note.as_dict())
+            self._observe("dispatch.rejected", batch_id)
+        if shown:
+            rows = publication(self._spark, note, shown, self._timeline.now(note.released_at), batch_id)
             self.sinks["publications"].append(rows, owner, batch_id, note.as_dict())
             self._observe("dispatch.publications", batch_id)
 
-    def _deliver(self, redelivery: DataFrame, window: Window, owner: str, batch_id: int) -> Note:
+    def _deliver(self, joined: DataFrame, window: Window, note: Note, owner: str, batch_id: int) -> int:
+        """Write what the log has of the positions, when the last of them is due; give how many that were."""
+        sink = self.sinks["deliveries"]
+        if sink.found(owner, batch_id) is None:
+            self._timeline.hold(window.last_bucket)
+            rows = delivery_rows(joined, note.positions, self._settings.tasks(note.positions), batch_id)
+            sink.append(rows, owner, batch_id, note.as_dict())
+            self._observe("dispatch.deliveries", batch_id)
+        return sink.last_rows()
+
+    def _note(self, window: Window, registry: int, lives: int, batch_id: int) -> Note:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         begin, source = (start.version, start.index), (end.version, end.index)
-        begun = self.sinks["rejected_dispatch"].found(owner, batch_id)
-        registry, lives = self._versions() if begun is None else noted(begun.note).decided_by
-        wanted = listening(redelivery, self._presence.at(lives, self._registry.at(registry)))
-        messages = self._warehouse.read(self._spark, MESSAGES)
-        joined = join(wanted, messages, window).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            seen, instant = _seen(joined), window.released_at
-            note = replace(seen, registry=registry, lives=lives, released_at=instant, begin=begin, source=source)
-            if note.count < window.positions and note.count < _positions(wanted):
-                self._reject(wanted, joined, window, owner, batch_id, note)
-            self._timeline.hold(window.last_bucket)
-            if note.count:
-                rows = delivery_rows(joined, note.count, self._settings.tasks(note.count), batch_id)
-                self.sinks["deliveries"].append(rows, owner, batch_id, note.as_dict())
-                self._observe("dispatch.deliveries", batch_id)
-        finally:
-            joined.unpersist()
-        return note
+        due = (window.first_bucket, window.last_bucket)
+        return Note(registry, lives, window.positions, *due, window.released_at, begin, source)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
         registry = self._registry.version()
         return registry, self._presence.version(registry)
 
-    def _reject(
-        self, wanted: DataFrame, joined: DataFrame, window: Window, owner: str, batch_id: int, note: Note
-    ) -> None:
-        rows = missing(wanted, joined, window.released_at, batch_id)
-        self.sinks["rejected_dispatch"].append(rows, owner, batch_id, note.as_dict())
-        self._observe("dispatch.rejected", batch_id)
 
-
-def look(redelivery: DataFrame) -> Window | None:
-    """One job over the batch: its window; None when it is empty."""
+def look(wanted: DataFrame) -> Window | None:
+    """One job over the runs of a batch: their window; None when there are none."""
     spans = {
         "runs": F.count("*"),
         "positions": F.sum(F.col("last_entry") - F.col("first_entry") + 1),
@@ -174,10 +164,11 @@ def look(redelivery: DataFrame) -> Window | None:
         "first_due": F.unix_millis(F.min("message_due")),
         "last_due": F.unix_millis(F.max("message_due")),
         "tick_ms": F.max("tick_ms"),
+        "first_bucket": F.unix_millis(F.min("due_time")),
         "last_bucket": F.unix_millis(F.max("due_time")),
         "released_at": F.unix_millis(F.max("released_at")),
     }
-    row = redelivery.agg(*(column.alias(name) for name, column in spans.items())).collect()[0]
+    row = wanted.agg(*(column.alias(name) for name, column in spans.items())).collect()[0]
     return Window(**row.asDict()) if row["runs"] else None
 
 
@@ -223,7 +214,7 @@ def positions(runs: DataFrame) -> DataFrame:
 
 
 def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int) -> DataFrame:
-    """Rows of `deliveries`: `count` joined rows in the stated order, numbered from 1 in `sequence`."""
+    """Rows of `deliveries`: about `count` joined rows in the stated order, numbered from 1 in `sequence`."""
     ordered = in_order(joined, ORDER, count, tasks)
     numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
     return ordered.withColumns(numbers).select(*DELIVERIES.schema.names)
@@ -241,21 +232,11 @@ def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -
     )
 
 
-def publication(spark: SparkSession, note: Note, committed_at: int, batch_id: int) -> DataFrame:
+def publication(spark: SparkSession, note: Note, shown: int, committed_at: int, batch_id: int) -> DataFrame:
     """The row of `publications` for one batch."""
-    row = spark.createDataFrame(pa.table({"batch_id": [batch_id], "count": [note.count]}))
+    row = spark.createDataFrame(pa.table({"batch_id": [batch_id], "count": [shown]}))
     times = {"committed_at": committed_at, "first_due": note.first_due, "last_due": note.last_due}
     return row.withColumns({name: F.timestamp_millis(F.lit(ms)) for name, ms in times.items()})
-
-
-def _seen(joined: DataFrame) -> Note:
-    due = F.col("due_time")
-    row: Row = joined.agg(F.count("*"), F.unix_millis(F.min(due)), F.unix_millis(F.max(due))).collect()[0]
-    return Note(registry=0, lives=0, count=row[0], first_due=row[1] or 0, last_due=row[2] or 0)
-
-
-def _positions(runs: DataFrame) -> int:
-    return int(runs.agg(F.sum(F.col("last_entry") - F.col("first_entry") + 1)).collect()[0][0] or 0)
 
 
 def noted(note: Mapping[str, Any]) -> Note:

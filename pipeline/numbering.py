@@ -26,7 +26,7 @@ def in_order(frame: DataFrame, order: Sequence[str], count: int, tasks: int) -> 
     Args:
         frame: the rows; read three times for more than one task, so persisted or cheap to read.
         order: columns that together tell any two rows apart; none is NULL.
-        count: how many rows there are.
+        count: how many rows there are, about: it says how many to look at for bounds.
         tasks: tasks that share the work.
     """
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))

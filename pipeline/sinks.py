@@ -14,7 +14,9 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.deltalog import rows_added
 from pipeline.errors import CheckpointBehind, ForeignOwner
+from pipeline.files import Files
 from pipeline.tables import Warehouse
 from schemas import Table
 
@@ -73,7 +75,7 @@ class Sink:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> None:
         """Look up what the table holds. The only look-up of the sink's life."""
-        self._path, self._table, self._stage = warehouse.path(table), table, stage
+        self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, Files(spark)
         self.last = last_commit(spark, self._path, stage)
 
     def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
@@ -96,6 +98,10 @@ class Sink:
         if self.last.batch > batch_id:
             raise CheckpointBehind(self._stage, self._table.name, self.last.batch, batch_id)
         return self.last
+
+    def last_rows(self) -> int:
+        """How many rows the last commit of the stage added; 0 when there is none."""
+        return 0 if self.last is None else rows_added(self._files, self._path, self.last.dumps())
 
     def append(self, frame: DataFrame, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
         """Append a batch in one commit, unless the table holds it; give that commit."""

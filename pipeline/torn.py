@@ -84,7 +84,7 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     if furthest is None:
         return Origin()
     note = dispatch.noted(furthest.note)
-    if note.count and _dispatched(furthest) > _dispatched(last[-1]):
+    if _dispatched(furthest) > _dispatched(last[-1]):
         past = Past(furthest.owner, Position(0, *note.begin), Position(0, *note.source))
         rows = rows_between(spark, warehouse, REDELIVERY, past.begin, past.end)
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)

@@ -5,11 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from schemas import MESSAGES, REJECTED_DISPATCH
-from tests.support.stream import World, advance, append, check, delivered, message, play, restart, subscribe
+from schemas import MESSAGES, PUBLICATIONS, REJECTED_DISPATCH
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    kill_after,
+    message,
+    play,
+    restart,
+    subscribe,
+)
 
 T0 = 1_700_000_000_000
 
@@ -44,5 +57,48 @@ def test_payloads_that_cannot_be_read_for_a_while_are_all_delivered(spark: Spark
             delivered("now", "0", "1", "2"),
             advance(T0 + 2_000),
             delivered("now", "0", "1", "2", "later"),
+        ],
+    )
+
+
+def test_positions_whose_messages_are_gone_become_rejected_rows(spark: SparkSession, folder: str) -> None:
+    """What is left of a release is delivered, also when the process dies before it could say what is not."""
+
+    def lose(world: World) -> None:
+        log = DeltaTable.forPath(world.spark, world.warehouse.path(MESSAGES))
+        log.delete("CAST(payload AS STRING) LIKE 'gone%'")
+
+    def refused(*counts: int) -> Step:
+        def step(world: World) -> None:
+            rows = world.rows(REJECTED_DISPATCH)
+            assert [row["reason"] for row in rows] == ["message_missing"] * sum(counts)
+            released = [row["released_at"] for row in rows]
+            assert sorted(released.count(each) for each in set(released)) == sorted(counts)
+
+        return check(step)
+
+    def published(world: World) -> None:
+        assert sorted(row["count"] for row in world.rows(PUBLICATIONS)) == [1, 2]
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            append(message("a", after=1_000), message("gone 1", after=1_000), message("b", after=1_000)),
+            append(message("gone 2", after=2_000), message("c", after=3_000)),
+            advance(T0),
+            check(lose),
+            kill_after("dispatch.deliveries"),
+            advance(T0 + 1_000),
+            restart(),
+            delivered("a", "b"),
+            refused(1),
+            advance(T0 + 2_000),
+            refused(1, 1),
+            advance(T0 + 3_000),
+            delivered("a", "b", "c"),
+            refused(1, 1),
+            check(published),
         ],
     )
