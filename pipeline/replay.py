@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
@@ -11,9 +12,11 @@ from pipeline.errors import BadSetting
 from pipeline.lockstep import reach
 from pipeline.run import Options, start_all, stop_all
 from pipeline.settings import LAST_INSTANT_MS, Settings, VirtualClock
-from pipeline.sinks import Observer, nobody
+from pipeline.sinks import Observer, Sink, nobody
 from pipeline.tables import Warehouse
 from schemas import INBOX
+
+_NUMBER = "instant_number"
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,13 @@ def replay(
     Raises:
         StreamingQueryException: a stage failed; the reason is in it.
     """
-    source = messages.select(*INBOX.schema.names).persist(StorageLevel.MEMORY_AND_DISK)
+    source = entering(messages, course).persist(StorageLevel.MEMORY_AND_DISK)
     options = Options(VirtualClock(), settings or Settings(), observe=observe)
     running = start_all(spark, warehouse, options)
     try:
-        before: int | None = None
+        producer = Producer(spark, warehouse, source, course)
         for number, instant in enumerate(course):
-            entering = _entering(source, before, instant)
-            reach(running, warehouse, instant, lambda rows=entering, n=number: _append(warehouse, rows, course, n))  # type: ignore[misc]
-            before = instant
+            reach(running, warehouse, instant, partial(producer.append, number))
             if on_instant is not None:
                 on_instant(instant)
     finally:
@@ -82,20 +83,36 @@ def replay(
         source.unpersist()
 
 
-def _entering(source: DataFrame, before: int | None, instant: int) -> DataFrame:
-    """What is published after `before` and not after `instant` (ms)."""
-    published = F.col("publish_time")
-    until = published <= F.timestamp_millis(F.lit(instant))
-    if before is None:
-        return source.where(published.isNull() | until)
-    return source.where((published > F.timestamp_millis(F.lit(before))) & until)
+def entering(messages: DataFrame, course: Course) -> DataFrame:
+    """Rows of the inbox that enter in a course, each with the number of its instant: the first not before it."""
+    after = F.unix_micros("publish_time") - course.first * 1_000
+    step = F.lit(course.step * 1_000)
+    steps = F.call_function("div", after + step - 1, step)
+    number = F.when(after <= 0, 0).otherwise(F.least(steps, F.lit(len(course) - 1)))
+    in_time = F.col("publish_time").isNull() | (after <= (course.last - course.first) * 1_000)
+    return messages.where(in_time).select(*INBOX.schema.names, F.coalesce(number, F.lit(0)).alias(_NUMBER))
 
 
-def _append(warehouse: Warehouse, rows: DataFrame, course: Course, number: int) -> None:
-    """Append one instant's rows, once: a replay that is taken up again finds them there."""
-    if rows.isEmpty():
-        return
-    ordered = rows.coalesce(1).sortWithinPartitions("publish_time")
-    app = f"delayline-replay-{course.first}-{course.last}-{course.step}"
-    writer = ordered.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
-    writer.save(warehouse.path(INBOX))
+class Producer:
+    """Appends the rows of each instant to the inbox, once: a replay that is taken up again finds them there."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, source: DataFrame, course: Course) -> None:
+        """Ask once which instants have rows, and how far an earlier attempt came.
+
+        Args:
+            spark: the session.
+            warehouse: whose inbox it is.
+            source: what `entering` gives, persisted.
+            course: the instants.
+        """
+        self._source = source
+        self._filled = {row[_NUMBER] for row in source.select(_NUMBER).distinct().collect()}
+        self._owner = f"{course.first}-{course.last}-{course.step}"
+        self._sink = Sink(spark, warehouse, INBOX, f"replay {self._owner}")
+        self._done = -1 if self._sink.last is None else self._sink.last.batch
+
+    def append(self, number: int) -> None:
+        """Append what enters at an instant, in one file, in the order of publication."""
+        if number in self._filled and number > self._done:
+            rows = self._source.where(F.col(_NUMBER) == number).drop(_NUMBER)
+            self._sink.append(rows.coalesce(1).sortWithinPartitions("publish_time"), self._owner, number, {})

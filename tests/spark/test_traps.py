@@ -20,11 +20,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline import schedule
 from pipeline.registry import Subscription
-from pipeline.replay import Course, _append
+from pipeline.replay import Course, Producer, entering
 from pipeline.segments import NEAR, Membership, Span, segment_rows
 from pipeline.tables import Warehouse
 from schemas import INBOX, MESSAGES, SEGMENTS, STATE_ROW, TABLES
-from tests.support.rows import T0, messages
+from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import World, advance, append, check, delivered, empty_warehouse, message, play, subscribe
 
 MINUTE = 60_000
@@ -201,16 +201,16 @@ def test_a_changed_state_row_is_refused_at_the_restart(
     play(spark, folder, [*ONE_MESSAGE, append(message("b", after=10)), advance(T0 + 11), check(changed)])
 
 
-def test_one_name_and_number_of_a_transaction_is_written_once(spark: SparkSession, folder: str) -> None:
+def test_an_instant_of_a_course_enters_once(spark: SparkSession, folder: str) -> None:
     """A replay that is taken up again appends no instant twice; other instants and other courses are appended."""
     warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
-    rows = spark.createDataFrame([["t", *[None] * 6]], INBOX.schema)
-    course, other = Course(1, 10, 1), Course(1, 10, 2)
+    rows = rows_of(spark, INBOX.schema, *({"topic": "t", "publish_time": ms} for ms in (1, 4, 6, 11)))
+    course, other = Course(1, 10, 3), Course(1, 10, 9)
     counts = []
-    for each, number in ((course, 0), (course, 0), (course, 1), (course, 1), (other, 1)):
-        _append(warehouse, rows, each, number)
+    for each, number in ((course, 0), (course, 0), (course, 1), (course, 3), (other, 1), (course, 1), (course, 2)):
+        Producer(spark, warehouse, entering(rows, each), each).append(number)
         counts.append(warehouse.read(spark, INBOX).count())
-    assert counts == [1, 1, 2, 2, 3]
+    assert counts == [1, 1, 2, 2, 4, 4, 5]
 
 
 def columns_read(spark: SparkSession, frame: DataFrame) -> str:

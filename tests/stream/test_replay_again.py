@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from shutil import copytree
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,15 +27,15 @@ def test_rows_that_entered_before_the_kill_belong_to_their_instant(
     copytree(empty_warehouse(spark, HOUR_MS), folder)
     subscribe(folder, Subscription("t", "s", tick_ms=1))
     row = {"topic": "t", "publish_time": T0 + DAY_MS // 2, "deliver_after_ms": HOUR_MS}
-    messages, enter = rows_of(spark, INBOX.schema, row), replay._append
+    messages, enter = rows_of(spark, INBOX.schema, row), replay.Producer.append
 
-    def die_after(*arguments: Any) -> None:  # noqa: ANN401 - passed on as they are
-        enter(*arguments)
-        if arguments[-1] == 1:
+    def die_after(producer: replay.Producer, number: int) -> None:
+        enter(producer, number)
+        if number == 1:
             raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(replay, "_append", die_after)
+        patched.setattr(replay.Producer, "append", die_after)
         with pytest.raises(Killed):
             replay.replay(spark, warehouse, messages, COURSE)
     replay.replay(spark, warehouse, messages, COURSE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,18 +97,14 @@ def main(root: str, source: str, changes: str, path: str) -> None:
     spark = local_session("delayline-killed", memory="1g")
     spark.sparkContext.setLogLevel("OFF")
     course = replay.Course(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
-    rows = spark.read.parquet(source)
+    producer = replay.Producer(spark, warehouse, replay.entering(spark.read.parquet(source), course), course)
     options = Options(VirtualClock(), Settings(**json.loads(changes)), observe=steps)
     running = start_all(spark, warehouse, options)
     steps("up", 0)
-    before: int | None = None
     for number, instant in enumerate(course):
         if number >= reached(path):
-            entering = replay._entering(rows, before, instant)
-            append = lambda entering=entering, n=number: replay._append(warehouse, entering, course, n)  # noqa: E731
-            reach(running, warehouse, instant, append)
+            reach(running, warehouse, instant, partial(producer.append, number))
             steps("reached", number)
-        before = instant
     stop_all(running)
     spark.stop()
 
