@@ -123,7 +123,7 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
     warehouse = Warehouse(folder)
     copytree(empty_warehouse(spark, 300_000), folder)
     same = {"topic": "t", "subscription": "s", "ledger_id": 0, "redelivery_count": 0, "cause": "due", "sequence": 1}
-    same |= {"publish_time": T0}
+    same |= {"publish_time": T0, "life": 1}
     told = [
         (0, 0, 0, 100),
         (1, 0, 50, 100),
