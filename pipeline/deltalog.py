@@ -1,6 +1,8 @@
 """Single commits of a Delta table: which files each one added, in the order in which a stream takes them."""
 
 import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 from urllib.parse import unquote
 
 from pipeline.files import Files
@@ -26,14 +28,20 @@ def added(files: Files, path: str, version: int) -> list[str]:
     return [unquote(each["add"]["path"]) for each in actions if "add" in each and each["add"]["dataChange"]]
 
 
-def rows_added(files: Files, path: str, metadata: str) -> int:
-    """How many rows the newest commit with some metadata added, by the statistics in the log. No job runs.
-
-    Raises:
-        LookupError: no commit has it.
-    """
+def commits(files: Files, path: str) -> Iterator[list[dict[str, Any]]]:
+    """The actions of each commit of a table, the newest first, as far back as its log reaches. No job runs."""
     for version in range(newest(files, path), -1, -1):
-        actions = [json.loads(line) for line in files.text(f"{path}/_delta_log/{version:020d}.json").splitlines()]
-        if any(each["commitInfo"].get("userMetadata") == metadata for each in actions if "commitInfo" in each):
-            return sum(int(json.loads(each["add"]["stats"])["numRecords"]) for each in actions if "add" in each)
-    raise LookupError(f"{path}: no commit with {metadata}")
+        log = f"{path}/_delta_log/{version:020d}.json"
+        if not files.exists(log):
+            return
+        yield [json.loads(line) for line in files.text(log).splitlines()]
+
+
+def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
+    """What a writer noted in a commit (`userMetadata`); None when nothing was."""
+    return next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
+
+
+def rows_in(actions: Iterable[Mapping[str, Any]]) -> int:
+    """How many rows a commit added, by the statistics of its files."""
+    return sum(int(json.loads(each["add"]["stats"])["numRecords"]) for each in actions if "add" in each)

@@ -10,11 +10,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.deltalog import rows_added
+from pipeline.deltalog import commits, metadata, rows_in
 from pipeline.errors import CheckpointBehind, ForeignOwner
 from pipeline.files import Files
 from pipeline.tables import Warehouse
@@ -60,14 +59,8 @@ class Commit:
 
 def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:
     """The last commit of a stage to a table; None when there is none. Maintenance in between is passed over."""
-    table, limit = DeltaTable.forPath(spark, path), 20
-    while True:
-        rows = table.history(limit).select("version", "userMetadata").orderBy(F.desc("version")).collect()
-        ours = (found for row in rows if (found := Commit.loads(row["userMetadata"])) is not None)
-        newest = next((found for found in ours if found.stage == stage), None)
-        if newest is not None or len(rows) < limit:
-            return newest
-        limit *= 10
+    noted = (Commit.loads(metadata(actions)) for actions in commits(Files(spark), path))
+    return next((commit for commit in noted if commit is not None and commit.stage == stage), None)
 
 
 class Sink:
@@ -101,7 +94,8 @@ class Sink:
 
     def last_rows(self) -> int:
         """How many rows the last commit of the stage added; 0 when there is none."""
-        return 0 if self.last is None else rows_added(self._files, self._path, self.last.dumps())
+        wanted = self.last and self.last.dumps()
+        return next((rows_in(each) for each in commits(self._files, self._path) if metadata(each) == wanted), 0)
 
     def append(self, frame: DataFrame, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
         """Append a batch in one commit, unless the table holds it; give that commit."""
