@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import mkdtemp
 
-import pytest
 from pyspark.sql import SparkSession
 
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
@@ -32,19 +33,13 @@ LATER = ("ingest.segments", "schedule.counted", "schedule.redelivery", "dispatch
 """Where it dies while it loads and releases parked ones."""
 
 
-def script(first: str | None = None, later: str | None = None) -> list[Step]:
-    """Immediate, delayed, parked and refused messages; killed as asked, restarted with other settings."""
-    taken = [kill_after(first)] if first else []
-    loaded = [kill_after(later)] if later else []
-    # Before its first commit a batch belongs to nobody: settings may still decide its rows.
-    limits = {"horizon_ms": 0, "max_delay_ms": 1, "max_payload_bytes": 0, "entries_per_ledger": 2}
-    sizes = {"partitions": 3, "rows_per_task": 1, "max_files": 1}
-    changed = [restart(**sizes, **({} if first == "ingest.counted" else limits))] if first or later else []
+def script(first: Sequence[str] = (), later: Sequence[str] = ()) -> list[Step]:
+    """Immediate, delayed, parked and refused messages; killed after one step after the other, restarted each time."""
     return [
         subscribe("t", "s"),
         subscribe("t", "coarse", tick_ms=60_000),
         advance(T0 - 1_000),
-        *taken,
+        *map(kill_after, first[:1]),
         append(
             *(message(f"now {i}") for i in range(3)),
             message("refused", after=-1),
@@ -53,12 +48,21 @@ def script(first: str | None = None, later: str | None = None) -> list[Step]:
             message("parked too", after=5 * HOUR),
         ),
         advance(T0),
-        *(changed if first else []),
+        *restarts(first),
         advance(T0 + 60_000),
-        *loaded,
+        *map(kill_after, later[:1]),
         advance(T0 + 6 * HOUR),
-        *(changed if later else []),
+        *restarts(later),
     ]
+
+
+def restarts(fatal: Sequence[str]) -> Iterator[Step]:
+    """A restart after each death; all but the last die again, after the next step."""
+    sizes = {"partitions": 3, "rows_per_task": 1, "max_files": 1}
+    limits = {"horizon_ms": 0, "max_delay_ms": 1, "max_payload_bytes": 0, "entries_per_ledger": 2}
+    for death, following in zip_longest(fatal, fatal[1:]):
+        # Before its first commit a batch belongs to nobody: settings may still decide its rows.
+        yield restart(following, **sizes, **({} if death == "ingest.counted" else limits))
 
 
 def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
@@ -91,13 +95,6 @@ def same_as_unkilled(world: World) -> None:
     assert len(facts(world, SEGMENTS, *moved)) >= 1
 
 
-@pytest.mark.parametrize("step", FIRST)
-def test_a_kill_while_messages_are_taken_in_changes_nothing(spark: SparkSession, folder: str, step: str) -> None:
-    """The process dies right after the step and comes back with other settings."""
-    same_as_unkilled(play(spark, folder, script(first=step)))
-
-
-@pytest.mark.parametrize("step", LATER)
-def test_a_kill_while_parked_messages_are_loaded_changes_nothing(spark: SparkSession, folder: str, step: str) -> None:
-    """The process dies right after the step and comes back with other settings."""
-    same_as_unkilled(play(spark, folder, script(later=step)))
+def test_kills_between_all_commits_change_nothing(spark: SparkSession, folder: str) -> None:
+    """The process dies after step after step and comes back with other settings; `make soak` has them alone."""
+    same_as_unkilled(play(spark, folder, script(FIRST, LATER)))

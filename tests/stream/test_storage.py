@@ -72,7 +72,7 @@ def test_positions_whose_messages_are_gone_become_rejected_rows(spark: SparkSess
         def step(world: World) -> None:
             rows = world.rows(REJECTED_DISPATCH)
             assert [row["reason"] for row in rows] == ["message_missing"] * sum(counts)
-            released = [row["released_at"] for row in rows]
+            released = [row["rejected_at"] for row in rows]
             assert sorted(released.count(each) for each in set(released)) == sorted(counts)
 
         return check(step)

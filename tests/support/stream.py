@@ -164,14 +164,15 @@ def stop() -> Step:
     return World.end
 
 
-def restart(**changes: int) -> Step:
-    """Start again, with changed settings when given."""
+def restart(fatal: str | None = None, **changes: int) -> Step:
+    """Start again, with changed settings when given; to die once more, after a step, when that is given."""
 
     def step(world: World) -> None:
         assert world.fatal is None, f"nobody was killed after {world.fatal}"
         world.end()
         settings = replace(world.options.settings, **changes)
         world.options = replace(world.options, settings=settings)
+        world.fatal = fatal
         world.begin()
 
     return step
