@@ -18,7 +18,9 @@ PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 CODE := $(patsubst %/,%,$(sort $(dir $(wildcard state/*.py schemas/*.py pipeline/*.py jobs/*.py benchmarks/*.py))))
 CORE_TESTS := $(wildcard tests/unit tests/property)
-SPARK_TESTS := $(sort $(dir $(wildcard tests/spark/test_*.py tests/stream/test_*.py tests/smoke/test_*.py)))
+SPARK_TESTS := tests/spark tests/stream
+# Processes that share the tests. A session of Spark keeps little more than one core busy.
+WORKERS := 2
 
 # The same Java that Spark will start: JAVA_HOME first, then PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
@@ -74,11 +76,13 @@ test: ## Run all tests; without Java 17 the Spark tests are left out
 
 .PHONY: test-core
 test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
-	$(PY) -m pytest $(CORE_TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(CORE_TESTS)
 
 .PHONY: test-spark
+# The smoke tests first and alone: they start clusters of their own, and a first start fetches the JARs for all.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
-	$(PY) -m pytest $(SPARK_TESTS)
+	$(PY) -m pytest tests/smoke
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, the command and the demo, the long property search
