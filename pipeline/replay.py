@@ -88,9 +88,9 @@ def entering(messages: DataFrame, course: Course) -> DataFrame:
     after = F.unix_micros("publish_time") - course.first * 1_000
     step = F.lit(course.step * 1_000)
     steps = F.call_function("div", after + step - 1, step)
-    number = F.when(after <= 0, 0).otherwise(F.least(steps, F.lit(len(course) - 1)))
+    number = F.when(after > 0, F.least(steps, F.lit(len(course) - 1))).otherwise(0)
     in_time = F.col("publish_time").isNull() | (after <= (course.last - course.first) * 1_000)
-    return messages.where(in_time).select(*INBOX.schema.names, F.coalesce(number, F.lit(0)).alias(_NUMBER))
+    return messages.where(in_time).select(*INBOX.schema.names, number.alias(_NUMBER))
 
 
 class Producer:

@@ -16,6 +16,7 @@ from tests.support.stream import World, advance, append, delivered, message, sub
 T0 = 1_700_000_000_000
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("system", [rowwise, polling], ids=["row-wise", "polling"])
 def test_a_baseline_delivers_each_message_once_when_it_is_due(
     spark: SparkSession, folder: str, system: ModuleType

@@ -65,7 +65,9 @@ def rebuilt(world: World) -> None:
     rebuild(world.spark, world.warehouse, schedule.STAGE, world.options)
 
 
-@pytest.mark.parametrize("left", [NOTICED, UNSEEN], ids=["noticed", "unseen"])
+@pytest.mark.parametrize(
+    "left", [pytest.param(NOTICED, id="noticed"), pytest.param(UNSEEN, id="unseen", marks=pytest.mark.soak)]
+)
 def test_latest_gets_nothing_of_its_earlier_life(spark: SparkSession, folder: str, left: list[Step]) -> None:
     """Who comes back from `latest` starts anew: what waited for it, near and parked, is for nobody."""
     play(

@@ -110,14 +110,20 @@ def test_a_schedule_that_lost_its_state_goes_on_from_the_tables(spark: SparkSess
     same(play(spark, folder, script(lose("schedule"))))
 
 
-@pytest.mark.parametrize("torn", ["dispatch.deliveries", "ingest.messages"])
+@pytest.mark.parametrize("torn", ["ingest.messages", pytest.param("dispatch.deliveries", marks=pytest.mark.soak)])
 def test_a_torn_batch_is_finished_before_a_new_checkpoint_goes_on(spark: SparkSession, folder: str, torn: str) -> None:
     """The process died between two commits and its checkpoint is lost; nothing is accepted or delivered twice."""
     stage = torn.partition(".")[0]
     same(play(spark, folder, script(lose(stage, killed=True), torn=torn)))
 
 
-@pytest.mark.parametrize("order", [STAGES, STAGES[::-1]], ids=["upstream first", "downstream first"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(STAGES, id="upstream first", marks=pytest.mark.soak),
+        pytest.param(STAGES[::-1], id="downstream first"),
+    ],
+)
 def test_all_stages_at_once_go_on_from_the_tables(spark: SparkSession, folder: str, order: tuple[str, ...]) -> None:
     """All checkpoints are gone, in the middle of a batch; the rebuilds are killed half-way, in whatever order."""
     same(play(spark, folder, script(lose(*order, killed=True), torn="ingest.messages")))

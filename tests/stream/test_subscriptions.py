@@ -101,7 +101,7 @@ def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(sp
     )
 
 
-@pytest.mark.parametrize("entries", [3, 50_000])
+@pytest.mark.parametrize("entries", [3, pytest.param(50_000, marks=pytest.mark.soak)])
 def test_equal_times_arrive_in_the_order_of_publication(spark: SparkSession, folder: str, entries: int) -> None:
     """Two hundred messages of one delay, from two commits: first in, first out, with small ledgers and with large."""
     names = [f"{i:03d}" for i in range(200)]
