@@ -1,12 +1,11 @@
 """spark-submit main: merge the small files of `messages`; to be run now and then, beside the stages or without them."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
+from jobs.main import tool_session
 from pipeline.maintenance import compact
-from pipeline.session import builder, local_session
 from pipeline.tables import Warehouse
 
 
@@ -15,8 +14,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Merge the small files of the table messages.")
     parser.add_argument("--warehouse", required=True, help="folder of the tables")
     told, app = parser.parse_args(arguments), "delayline compact"
-    # spark-submit brings master, memory and JARs; alone we bring them ourselves.
-    spark = builder(app).getOrCreate() if "PYSPARK_GATEWAY_PORT" in os.environ else local_session(app)
+    spark = tool_session(app)
     try:
         done = compact(spark, Warehouse(told.warehouse.rstrip("/")))
     finally:

@@ -51,7 +51,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
     create_all(spark, warehouse)
     running: list[Stage] = []
     with stop_signals() as asked:
-        if _submitted():
+        if submitted():
             _listen_to_the_jvm(spark, asked)
         try:
             for stage in stages:
@@ -64,14 +64,19 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
     return STOPPED if reason is None else _end(one_line(reason), FAILED)
 
 
-def _submitted() -> bool:
+def tool_session(app: str) -> SparkSession:
+    """A session for a job that ends by itself. spark-submit brings master, memory and JARs; alone we bring them."""
+    return builder(app).getOrCreate() if submitted() else local_session(app)
+
+
+def submitted() -> bool:
     """Whether spark-submit started us: it brings master, memory and JARs."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _session(app: str, machine: Machine) -> SparkSession:
     """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
-    if not _submitted():
+    if not submitted():
         need_java()
         return local_session(app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
     plain, key = builder(app), "spark.sql.shuffle.partitions"

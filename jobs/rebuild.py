@@ -1,14 +1,13 @@
 """spark-submit main: let a stage that is stopped go on from the tables, on a new checkpoint."""
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
+from jobs.main import tool_session
 from pipeline.errors import PipelineError
 from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, Options
-from pipeline.session import builder, local_session
 from pipeline.settings import LiveClock
 from pipeline.tables import Warehouse
 
@@ -20,8 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stage", required=True, choices=STAGES, help="it must be stopped; for schedule ingest too")
     told = parser.parse_args(arguments)
     app = f"delayline rebuild {told.stage}"
-    # spark-submit brings master, memory and JARs; alone we bring them ourselves.
-    spark = builder(app).getOrCreate() if "PYSPARK_GATEWAY_PORT" in os.environ else local_session(app)
+    spark = tool_session(app)
     try:
         origin = rebuild(spark, Warehouse(told.warehouse.rstrip("/")), told.stage, Options(LiveClock()))
     except PipelineError as error:

@@ -8,8 +8,15 @@ from urllib.parse import unquote
 from pipeline.files import Files
 
 
-def newest(files: Files, path: str) -> int:
-    """The newest version of a table, by the names in its log."""
+def newest(files: Files, path: str, known: int = -1) -> int:
+    """The newest version of a table; asked for version by version from a known one on, else by the names in its log.
+
+    A log grows for as long as it is kept: who asks again and again must not list it each time.
+    """
+    if known >= 0:
+        while files.exists(_log(path, known + 1)):
+            known += 1
+        return known
     names = files.names(f"{path}/_delta_log")
     return max(int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdigit())
 
@@ -19,22 +26,20 @@ def added(files: Files, path: str, version: int) -> list[str]:
 
     None for a version that is not there (yet), and for one that took rows out: streams pass over both.
     """
-    log = f"{path}/_delta_log/{version:020d}.json"
-    if version < 0 or not files.exists(log):
+    if version < 0 or not files.exists(_log(path, version)):
         return []
-    actions = [json.loads(line) for line in files.text(log).splitlines() if line.startswith(('{"add":', '{"remove":'))]
+    actions = _actions(files, path, version)
     if any(each["remove"].get("dataChange") for each in actions if "remove" in each):
         return []
     return [unquote(each["add"]["path"]) for each in actions if "add" in each and each["add"]["dataChange"]]
 
 
-def commits(files: Files, path: str) -> Iterator[list[dict[str, Any]]]:
-    """The actions of each commit of a table, the newest first, as far back as its log reaches. No job runs."""
-    for version in range(newest(files, path), -1, -1):
-        log = f"{path}/_delta_log/{version:020d}.json"
-        if not files.exists(log):
+def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:
+    """The actions of each commit of a table, from a version back, as far as its log reaches. No job runs."""
+    for each in range(version, -1, -1):
+        if not files.exists(_log(path, each)):
             return
-        yield [json.loads(line) for line in files.text(log).splitlines()]
+        yield _actions(files, path, each)
 
 
 def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
@@ -45,3 +50,11 @@ def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
 def rows_in(actions: Iterable[Mapping[str, Any]]) -> int:
     """How many rows a commit added, by the statistics of its files."""
     return sum(int(json.loads(each["add"]["stats"])["numRecords"]) for each in actions if "add" in each)
+
+
+def _log(path: str, version: int) -> str:
+    return f"{path}/_delta_log/{version:020d}.json"
+
+
+def _actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in files.text(_log(path, version)).splitlines()]

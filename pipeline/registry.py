@@ -102,12 +102,8 @@ class Registry:
         self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)
 
     def version(self) -> int:
-        """The newest version of the table. One look at its log, two when it has moved."""
-        log = f"{self._warehouse.path(SUBSCRIPTIONS)}/_delta_log"
-        known = self._known[0]
-        if known >= 0 and not self._files.exists(f"{log}/{known + 1:020d}.json"):
-            return known
-        return newest(self._files, self._warehouse.path(SUBSCRIPTIONS))
+        """The newest version of the table. One look at its log when it has not moved."""
+        return newest(self._files, self._warehouse.path(SUBSCRIPTIONS), self._known[0])
 
     def at(self, version: int) -> dict[Name, Subscription]:
         """The active subscriptions at a version of the table, by topic and name."""

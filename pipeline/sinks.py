@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.deltalog import commits, metadata, rows_in
+from pipeline.deltalog import commits, metadata, newest, rows_in
 from pipeline.errors import CheckpointBehind, ForeignOwner
 from pipeline.files import Files
 from pipeline.tables import Warehouse
@@ -59,7 +59,8 @@ class Commit:
 
 def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:
     """The last commit of a stage to a table; None when there is none. Maintenance in between is passed over."""
-    noted = (Commit.loads(metadata(actions)) for actions in commits(Files(spark), path))
+    files = Files(spark)
+    noted = (Commit.loads(metadata(actions)) for actions in commits(files, path, newest(files, path)))
     return next((commit for commit in noted if commit is not None and commit.stage == stage), None)
 
 
@@ -70,6 +71,7 @@ class Sink:
         """Look up what the table holds. The only look-up of the sink's life."""
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, Files(spark)
         self.last = last_commit(spark, self._path, stage)
+        self._version = -1
 
     def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
         """Refuse a table that another checkpoint wrote, but for those that this one was told to take over from.
@@ -95,7 +97,9 @@ class Sink:
     def last_rows(self) -> int:
         """How many rows the last commit of the stage added; 0 when there is none."""
         wanted = self.last and self.last.dumps()
-        return next((rows_in(each) for each in commits(self._files, self._path) if metadata(each) == wanted), 0)
+        self._version = newest(self._files, self._path, self._version)
+        back = commits(self._files, self._path, self._version)
+        return next((rows_in(each) for each in back if metadata(each) == wanted), 0)
 
     def append(self, frame: DataFrame, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
         """Append a batch in one commit, unless the table holds it; give that commit."""
