@@ -26,12 +26,12 @@ def classify(rows: DataFrame, limits: Limits) -> DataFrame:
     not before 1970: what was due in 1900 is simply due. Times are compared as whole numbers, because timestamp
     arithmetic overflows at the far ends of the calendar and would stop the query.
     """
-    after = F.when(F.col("deliver_after_ms").between(0, LAST_INSTANT_MS), F.lit(limits.now) + F.col("deliver_after_ms"))
-    timed = rows.select(
-        "*",
-        F.coalesce(_ceil_ms("publish_time"), F.lit(limits.now)).alias("published_ms"),
-        F.coalesce(_ceil_ms("deliver_at"), after).alias("deliver_ms"),
-    )
+    now, after = F.lit(limits.now), F.col("deliver_after_ms")
+    published = F.coalesce(_ceil_ms("publish_time"), now)
+    # The clock may be a step behind the producer's: a delay never ends before it would by the producer's clock.
+    delayed = F.when(after.between(0, LAST_INSTANT_MS), F.greatest(now, published) + after)
+    deliver = F.coalesce(_ceil_ms("deliver_at"), delayed)
+    timed = rows.select("*", published.alias("published_ms"), deliver.alias("deliver_ms"))
     due = F.greatest("deliver_ms", "published_ms", F.lit(0))
     return timed.select("*", due.alias("due_ms"), _reason(limits).alias("reason"))
 

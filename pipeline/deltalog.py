@@ -28,10 +28,10 @@ def added(files: Files, path: str, version: int) -> list[str]:
     """
     if version < 0 or not files.exists(_log(path, version)):
         return []
-    actions = _actions(files, path, version)
-    if any(each["remove"].get("dataChange") for each in actions if "remove" in each):
+    found = actions(files, path, version)
+    if any(each["remove"].get("dataChange") for each in found if "remove" in each):
         return []
-    return [unquote(each["add"]["path"]) for each in actions if "add" in each and each["add"]["dataChange"]]
+    return [unquote(each["add"]["path"]) for each in found if "add" in each and each["add"]["dataChange"]]
 
 
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:
@@ -39,7 +39,7 @@ def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, An
     for each in range(version, -1, -1):
         if not files.exists(_log(path, each)):
             return
-        yield _actions(files, path, each)
+        yield actions(files, path, each)
 
 
 def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
@@ -47,14 +47,10 @@ def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
     return next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
 
 
-def rows_in(actions: Iterable[Mapping[str, Any]]) -> int:
-    """How many rows a commit added, by the statistics of its files."""
-    return sum(int(json.loads(each["add"]["stats"])["numRecords"]) for each in actions if "add" in each)
-
-
 def _log(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.json"
 
 
-def _actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
+def actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
+    """The actions of one version."""
     return [json.loads(line) for line in files.text(_log(path, version)).splitlines()]

@@ -1,48 +1,41 @@
 """Dispatch: positions that became due are joined with their messages and handed over, in the stated order.
 
-A batch commits up to three times: `deliveries`, `rejected_dispatch`, and last `publications`, which consumers may
-watch. The window of due times and ledgers goes into the join as literals, so that files outside are not opened: a
-release costs the same however much the log holds.
+A batch writes its files, says in `rejected_dispatch` what has no message, and notes what it wrote; the publisher makes
+that visible when it is due, and accounts for it in `publications`. The window of due times and ledgers goes into the
+join as literals, so that files outside are not opened: a release costs the same however much the log holds.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.lives import Name
+from pipeline.messagelog import Bounds, MessageLog
 from pipeline.numbering import NUMBER, in_order
+from pipeline.prepared import Part, Prepared, Shelf
 from pipeline.presence import Presence
 from pipeline.progress import Log
+from pipeline.publisher import Publisher
 from pipeline.registry import Registry
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse
-from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH
+from pipeline.timeline import Timeline
+from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
 from state import tick_bits
 
 STAGE = "dispatch"
+PART = "part"
+"""The column by which rows of a batch are cut into parts that become visible one after the other."""
 ORDER = ("due_time", "exact_due", "ledger_id", "entry_id", "topic", "subscription", "redelivery_count")
 _BROADCAST = 2_000_000
 """Up to so many positions, about 200 MB as a hash table, are sent to every task instead of being shuffled."""
 _RUNS_PER_LEDGER = 20
 """Up to so many runs in a ledger a message is compared with each; with more, runs are taken apart to positions."""
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """What time it is when something becomes visible; ms UTC.
-
-    Attributes:
-        hold: returns when the given instant has come.
-        now: the time of a commit that shows messages released at the given instant.
-    """
-
-    hold: Callable[[int], None]
-    now: Callable[[int], int]
 
 
 @dataclass(frozen=True)
@@ -106,40 +99,54 @@ class Dispatch:
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
+        self._log = MessageLog(spark, warehouse)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, STAGE) for table in tables}
+        shown = self.sinks["deliveries"], self.sinks["publications"]
+        self.publisher = Publisher(Shelf(spark, warehouse), *shown, timeline, observe)
 
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
-        """Hand over one batch."""
+        """Hand over one batch, unless it is prepared already."""
         owner = self._checkpoint.owner or ""
-        done = self.sinks["deliveries"].found(owner, batch_id)
-        registry, lives = self._versions() if done is None else noted(done.note).decided_by
+        if not self.publisher.knows(owner, batch_id):
+            self._prepare(redelivery, owner, batch_id)
+        self.publisher.settle()
+        for sink in self.sinks.values():
+            sink.appender.checkpoint()
+
+    def _prepare(self, redelivery: DataFrame, owner: str, batch_id: int) -> None:
+        """Write the deliveries of a batch, cut by due time; first say what is missing, then note what is written."""
+        refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
+        registry, lives = self._versions() if refused is None else noted(refused.note).decided_by
         wanted = listening(redelivery, self._presence.at(lives, self._registry.at(registry)))
         window = look(wanted)
         if window is None:
             return
         self._observe("dispatch.counted", batch_id)
-        note = self._note(window, registry, lives, batch_id) if done is None else noted(done.note)
-        joined = join(wanted, self._warehouse.read(self._spark, MESSAGES), window)
-        shown = self._deliver(joined, window, note, owner, batch_id)
-        if shown < note.positions:
-            rows = missing(wanted, joined, note.released_at, batch_id)
+        note = self._note(window, registry, lives, batch_id)
+        joined = join(wanted, self._log.read([bounds(window)]), window)
+        parts = self._write(joined, window, batch_id)
+        self._observe("dispatch.written", batch_id)
+        if sum(part.count for part in parts) < window.positions:
+            rows = missing(wanted, joined, window.released_at, batch_id)
             self.sinks["rejected_dispatch"].append(rows, owner, batch_id, note.as_dict())
             self._observe("dispatch.rejected", batch_id)
-        if shown:
-            rows = publication(self._spark, note, shown, self._timeline.now(note.released_at), batch_id)
-            self.sinks["publications"].append(rows, owner, batch_id, note.as_dict())
-            self._observe("dispatch.publications", batch_id)
+        if parts:
+            self.publisher.take(Prepared(owner, batch_id, window.released_at, note.source, parts))
+            self._observe("dispatch.noted", batch_id)
 
-    def _deliver(self, joined: DataFrame, window: Window, note: Note, owner: str, batch_id: int) -> int:
-        """Write what the log has of the positions, when the last of them is due; give how many that were."""
-        sink = self.sinks["deliveries"]
-        if sink.found(owner, batch_id) is None:
-            self._timeline.hold(window.last_bucket)
-            rows = delivery_rows(joined, note.positions, self._settings.tasks(note.positions), batch_id)
-            sink.append(rows, owner, batch_id, note.as_dict())
-            self._observe("dispatch.deliveries", batch_id)
-        return sink.last_rows()
+    def _write(self, joined: DataFrame, window: Window, batch_id: int) -> tuple[Part, ...]:
+        """Files of what the log has of the positions. What is due by now is one part; later ones are cut by time."""
+        appender, tasks = self.sinks["deliveries"].appender, self._settings.tasks(window.positions)
+        now = self._timeline.now(window.released_at)
+        if window.last_bucket <= now:
+            files = appender.write(delivery_rows(joined, window.positions, tasks, batch_id))
+            return (Part.of(files),) if files else ()
+        step = self._settings.publish_ms
+        ahead = F.ceil((F.unix_millis("due_time") - now) / F.lit(step))
+        cut = joined.withColumn(PART, F.greatest(ahead, F.lit(0)).cast("bigint"))
+        rows = delivery_rows(cut, window.positions, tasks, batch_id, PART)
+        return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
 
     def _note(self, window: Window, registry: int, lives: int, batch_id: int) -> Note:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
@@ -193,18 +200,19 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
     same = (F.col("run_topic") == F.col("topic")) & (F.col("run_ledger") == F.col("ledger_id"))
     within = F.col("entry_id").between(F.col("first_entry"), F.col("last_entry"))
     matched = within if few else F.col("entry_id") == F.col("first_entry")
-    held = messages.where(_inside(window)).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
+    held = (
+        messages.where(bounds(window).inside).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
+    )
     small = window.positions <= _BROADCAST
     joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
     exact = joined.withColumn("exact_due", F.coalesce("deliver_at", "message_time"))
     return exact.drop("run_topic", "run_ledger", "first_entry", "last_entry")
 
 
-def _inside(window: Window) -> Column:
-    """Literals for pruning: a bucket's messages are due up to its width before it."""
-    first = F.timestamp_millis(F.lit(window.first_due - (1 << tick_bits(window.tick_ms))))
-    due = (F.col("due_time") > first) & (F.col("due_time") <= F.timestamp_millis(F.lit(window.last_due)))
-    return due & F.col("ledger_id").between(window.first_ledger, window.last_ledger)
+def bounds(window: Window) -> Bounds:
+    """Where in the log the messages of a window are: those of a bucket are due up to its width before it."""
+    first = window.first_due - (1 << tick_bits(window.tick_ms)) + 1
+    return Bounds(window.first_ledger, window.last_ledger, first, window.last_due)
 
 
 def positions(runs: DataFrame) -> DataFrame:
@@ -213,11 +221,14 @@ def positions(runs: DataFrame) -> DataFrame:
     return taken_apart.withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
 
 
-def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int) -> DataFrame:
-    """Rows of `deliveries`: about `count` joined rows in the stated order, numbered from 1 in `sequence`."""
-    ordered = in_order(joined, ORDER, count, tasks)
+def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int, *cut: str) -> DataFrame:
+    """Rows of `deliveries`: about `count` joined rows in the stated order, numbered from 1 in `sequence`.
+
+    `cut` is a column that grows with the order, and stays; rows come sorted by it, for files of their own.
+    """
+    ordered = in_order(joined, (*cut, *ORDER), count, tasks)
     numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
-    return ordered.withColumns(numbers).select(*DELIVERIES.schema.names)
+    return ordered.withColumns(numbers).select(*DELIVERIES.schema.names, *cut)
 
 
 def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -> DataFrame:
@@ -230,13 +241,6 @@ def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -
         F.lit(batch_id).alias("batch_id"),
         *(name for name in REJECTED_DISPATCH.schema.names if name not in ("reason", "rejected_at", "batch_id")),
     )
-
-
-def publication(spark: SparkSession, note: Note, shown: int, committed_at: int, batch_id: int) -> DataFrame:
-    """The row of `publications` for one batch."""
-    row = spark.createDataFrame(pa.table({"batch_id": [batch_id], "count": [shown]}))
-    times = {"committed_at": committed_at, "first_due": note.first_due, "last_due": note.last_due}
-    return row.withColumns({name: F.timestamp_millis(F.lit(ms)) for name, ms in times.items()})
 
 
 def noted(note: Mapping[str, Any]) -> Note:

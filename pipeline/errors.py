@@ -60,3 +60,24 @@ class ClockJumped(PipelineError):
         """Name the jump and what is tolerated, in ms."""
         super().__init__(f"wall clock jumped by {jump_ms} ms, allowed: {max_jump_ms} ms")
         self.jump_ms, self.max_jump_ms = jump_ms, max_jump_ms
+
+
+class ContractBroken(PipelineError):
+    """A stage was about to commit NULL in a column that its table requires. It did not; the defect is ours."""
+
+    def __init__(self, table: str, column: str, rows: int) -> None:
+        """Name the table, the column, and how many rows of a file hold NULL."""
+        super().__init__(f"{table}.{column}: NULL in {rows} rows, allowed: none")
+        self.table, self.column, self.rows = table, column, rows
+
+
+class UnknownTableFeature(PipelineError):
+    """Somebody changed a table of a stage so that what the stage writes would not be right any more.
+
+    Take the feature off the table, or drop the table's partitions, and start again.
+    """
+
+    def __init__(self, table: str, found: object, allowed: str) -> None:
+        """Name the table, what its log asks of writers, and what we know."""
+        super().__init__(f"{table}: the table asks for {found}, allowed: {allowed}")
+        self.table, self.found, self.allowed = table, found, allowed

@@ -26,6 +26,26 @@ class Files:
             return []
         return sorted(status.getPath().getName() for status in self._system(folder).listStatus(self._path(folder)))
 
+    def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
+        """Size in bytes and time of change (ms UTC) of each file in a folder, by name; folders are left out."""
+        found = self._system(folder).listStatus(self._path(folder))
+        files = (each for each in found if each.isFile())
+        return {each.getPath().getName(): (int(each.getLen()), int(each.getModificationTime())) for each in files}
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder, sorted."""
+        found = self._system(folder).listStatus(self._path(folder))
+        return sorted(each.getPath().getName() for each in found if each.isDirectory())
+
+    def tail(self, path: str, size: int, count: int) -> bytes:
+        """The last `count` bytes of a file of a known size, or all of it."""
+        stream = self._system(path).open(self._path(path))
+        try:
+            stream.seek(max(0, size - count))
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
     def text(self, path: str) -> str:
         """The whole of a small UTF-8 file."""
         stream = self._system(path).open(self._path(path))
@@ -34,15 +54,19 @@ class Files:
         finally:
             stream.close()
 
-    def write(self, path: str, text: str) -> None:
-        """Write a small UTF-8 file, whole or not at all; its folder is made."""
+    def write(self, path: str, content: str | bytes) -> None:
+        """Write a small file, a text as UTF-8, whole or not at all; its folder is made."""
         fresh = f"{path}.new"
         stream = self._system(path).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
         try:
-            stream.write(bytearray(text.encode()))
+            stream.write(bytearray(content.encode() if isinstance(content, str) else content))
         finally:
             stream.close()
         self.move(fresh, path)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens when it is not there."""
+        self._system(path).delete(self._path(path), False)  # noqa: FBT003 - not a folder
 
     def move(self, old: str, new: str) -> None:
         """Rename a file or folder within one file system; what is not there is not moved."""

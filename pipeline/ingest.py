@@ -15,9 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.accept import Limits, classify, ledgers, message_rows, number, rejected_rows
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.markers import IngestMemory, Marker, marker_rows
+from pipeline.messagelog import MessageLog
 from pipeline.progress import Log, Position
 from pipeline.registry import Registry, Subscription, refusals
-from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
+from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, segment_rows
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse, segment_ms
@@ -85,7 +86,7 @@ class Ingest:
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._observe = settings, observe
         self._segment_ms = segment_ms(spark, warehouse)
-        self._registry = Registry(spark, warehouse)
+        self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
         self._memory: IngestMemory | None = None
 
@@ -148,7 +149,8 @@ class Ingest:
         kinds = frozenset(kind for kind, needed in wanted.items() if needed)
         if not (kinds or members.changed):
             return
-        rows = segment_rows(self._messages(), members, plan.span, self._segment_ms, kinds)
+        where = [bounds(kind, plan.span) for kind in kinds]
+        rows = segment_rows(self._log.read(where), members, plan.span, self._segment_ms, kinds)
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
         frame = rows.unionByName(marker_rows(self._spark, marker)).withColumn("batch_id", F.lit(batch_id))
         if kinds <= {NEAR} and counts.accepted <= self._settings.rows_per_task:
@@ -170,7 +172,7 @@ class Ingest:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
         ahead = end.instant + self._settings.horizon_ms
-        until = max(memory.loaded, -(-ahead // self._segment_ms) * self._segment_ms)
+        until = max(memory.loaded, (ahead // self._segment_ms + 1) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
         begin, source = (start.version, start.index), (end.version, end.index)
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
@@ -181,14 +183,12 @@ class Ingest:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
         if self._memory is None:
             markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
-            memory = IngestMemory.of_tables(markers, self._messages(), self._segment_ms)
+            messages = self._warehouse.read(self._spark, MESSAGES)
+            memory = IngestMemory.of_tables(markers, messages, self._segment_ms)
             self._memory = (
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )
         return self._memory
-
-    def _messages(self) -> DataFrame:
-        return self._warehouse.read(self._spark, MESSAGES)
 
 
 def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:

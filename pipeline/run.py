@@ -1,8 +1,8 @@
 """Starting and stopping the stages: one streaming query each, with its own checkpoint."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
@@ -15,9 +15,10 @@ from pipeline.files import Files
 from pipeline.ingest import Ingest
 from pipeline.locks import StageLock
 from pipeline.progress import Checkpoint, Origin
+from pipeline.publisher import Publisher
 from pipeline.schedule import Schedule
-from pipeline.settings import Clock, Settings
-from pipeline.sinks import Observer, Sink, nobody
+from pipeline.settings import LONGEST_HORIZON_MS, Clock, LiveClock, Settings
+from pipeline.sinks import Observer, nobody
 from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
 from schemas import INBOX, REDELIVERY, SEGMENTS
@@ -48,21 +49,34 @@ class Options:
 
 @dataclass
 class Stage:
-    """A running stage."""
+    """A running stage; dispatch has a publisher beside its query."""
 
     name: str
     query: StreamingQuery
     lock: StageLock
+    publisher: Publisher | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the stage ended; None while it runs. One that ends without being asked has failed too."""
+        if self.publisher is not None and self.publisher.error is not None:
+            return f"stage {self.name}: {self.publisher.error}"
+        if self.query.isActive:
+            return None
+        error: StreamingQueryException | None = self.query.exception()
+        return f"stage {self.name}: {error or 'the query ended'}"
 
     def stop(self) -> None:
-        """Stop the query and give the stage free."""
+        """Stop the query, then what runs beside it, and give the stage free."""
         try:
             self.query.stop()
         finally:
+            if self.publisher is not None:
+                self.publisher.stop()
             self.lock.release()
 
 
-Body = Callable[[DataFrame, int], None]
+Body = Ingest | Schedule | Dispatch
 
 
 def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
@@ -74,13 +88,19 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     """
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
+    publisher: Publisher | None = None
     try:
         checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
-        rows, body, sinks = _parts(spark, warehouse, stage, options, checkpoint)
-        for sink in sinks:
+        rows, body = _parts(spark, warehouse, stage, options, checkpoint)
+        for sink in body.sinks.values():
             sink.check_owner(checkpoint.owner, checkpoint.origin.after)
-        return Stage(stage, _write(rows, body, checkpoint, stage, options).start(), lock)
+        publisher = body.publisher if isinstance(body, Dispatch) else None
+        if publisher is not None:
+            publisher.start()
+        return Stage(stage, _write(rows, body, checkpoint, stage, options).start(), lock, publisher)
     except BaseException:
+        if publisher is not None:
+            publisher.stop()
         lock.release()
         raise
 
@@ -105,22 +125,33 @@ def stop_all(running: list[Stage]) -> None:
 
 def _parts(
     spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
-) -> tuple[DataFrame, Body, list[Sink]]:
-    """The stream of a stage, what is done with each batch, and the tables it writes."""
+) -> tuple[DataFrame, Body]:
+    """The stream of a stage, and what is done with each batch."""
     origin = checkpoint.origin
     if stage == ingest.STAGE:
+        options = taking_in(options)
         take = Ingest(spark, warehouse, checkpoint, options.settings, options.observe)
-        return inbox_and_clock(spark, warehouse, options, origin), take, list(take.sinks.values())
+        return inbox_and_clock(spark, warehouse, options, origin), take
     if stage == schedule.STAGE:
         segments = warehouse.follow(spark, SEGMENTS, origin.position, options.settings.max_files)
         instants = ticks(spark, options.clock, warehouse.instants(stage), origin.instant)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
-        let_go = Schedule(spark, warehouse, checkpoint, options.observe)
-        return rows, let_go, list(let_go.sinks.values())
+        return rows, Schedule(spark, warehouse, checkpoint, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
     time = timeline(options.clock)
-    hand_over = Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
-    return redelivery, hand_over, list(hand_over.sinks.values())
+    return redelivery, Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
+
+
+def taking_in(options: Options) -> Options:
+    """The options as ingest needs them: its clock does not run ahead, since delays count from it.
+
+    The schedule's does, so what it will ask for has to be near that much earlier.
+    """
+    if not isinstance(options.clock, LiveClock):
+        return options
+    horizon = min(options.settings.horizon_ms + options.clock.lookahead_ms, LONGEST_HORIZON_MS)
+    settings = replace(options.settings, horizon_ms=horizon)
+    return replace(options, clock=replace(options.clock, lookahead_ms=0), settings=settings)
 
 
 def inbox_and_clock(

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.encode import ENCODED, Key, encoder
 from pipeline.lives import Joined, Life, Name, alive, next_lives
+from pipeline.messagelog import Bounds, any_of
 from pipeline.registry import Audience, Subscription, audiences
 from schemas import SEGMENTS
 
@@ -81,40 +82,28 @@ def segment_rows(
     """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
     who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
     heard: dict[Key, Audience] = {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
-    kind = F.coalesce(*(F.when(_chosen(each, span), F.lit(each)) for each in sorted(kinds)), F.lit(None).cast("string"))
-    positions = messages.where(_any(kinds, span)).select(
+    kind = F.coalesce(
+        *(F.when(bounds(each, span).inside, F.lit(each)) for each in sorted(kinds)), F.lit(None).cast("string")
+    )
+    positions = messages.where(any_of([bounds(each, span) for each in sorted(kinds)])).select(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
     encoded = positions.mapInArrow(encoder(heard, segment_ms, span.now), ENCODED)
     return encoded.select(*encoded_columns())
 
 
-def _any(kinds: frozenset[str], span: Span) -> Column:
-    chosen = F.lit(False)  # noqa: FBT003 - a literal column
-    for kind in sorted(kinds):
-        chosen = chosen | _chosen(kind, span)
-    return chosen
-
-
-def _chosen(kind: str, span: Span) -> Column:
-    """The positions of a kind, by literals that Delta prunes files with. No position is of two kinds.
+def bounds(kind: str, span: Span) -> Bounds:
+    """Where in the log the positions of a kind are. No position is of two kinds.
 
     Near is what this batch accepted and did not park. Of the older ledgers, what is due before `loaded` was addressed
     already, to everybody but those who come late and want it all; what is due between `loaded` and `load_until` is
     loaded now.
     """
-    ledger, due = F.col("ledger_id"), F.col("due_time")
     if kind == NEAR:
-        mine = (ledger >= span.first_ledger) & (ledger < span.next_ledger)
-        return mine & (due < _instant(span.load_until))
-    older = ledger < span.first_ledger
+        return Bounds(span.first_ledger, span.next_ledger - 1, last_due=span.load_until - 1)
     if kind == BACKFILL:
-        return older & (due < _instant(span.loaded))
-    return older & (due >= _instant(span.loaded)) & (due < _instant(span.load_until))
-
-
-def _instant(ms: int) -> Column:
-    return F.timestamp_millis(F.lit(ms))
+        return Bounds(last_ledger=span.first_ledger - 1, last_due=span.loaded - 1)
+    return Bounds(last_ledger=span.first_ledger - 1, first_due=span.loaded, last_due=span.load_until - 1)
 
 
 def encoded_columns() -> list[Column]:

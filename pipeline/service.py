@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pipeline import ingest
@@ -81,20 +80,12 @@ def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile)
     """
     reason: str | None = None
     while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
-        reason = next((failure for stage in running if (failure := _failure(stage)) is not None), None)
+        reason = next((stage.failure for stage in running if stage.failure is not None), None)
     end = time.monotonic() + _PATIENCE_S
     for stage in reversed(running):
         _finish_batch(stage, end)
     stop_all(list(running))
     return reason
-
-
-def _failure(stage: Stage) -> str | None:
-    """Why a stage ended; None while it runs. A stage that ends without being asked has failed too."""
-    if stage.query.isActive:
-        return None
-    error: StreamingQueryException | None = stage.query.exception()
-    return f"stage {stage.name}: {error or 'the query ended'}"
 
 
 def _finish_batch(stage: Stage, end: float) -> None:

@@ -37,6 +37,8 @@ COST = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Plans are made for a batch and run once. Planning them again between their shuffles makes a job of each stage.
     "spark.sql.adaptive.enabled": "false",
+    # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.

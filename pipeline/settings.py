@@ -9,6 +9,7 @@ FIRST_INSTANT_MS = -62_135_596_800_000
 """The first millisecond of the year 1, the beginning of what tables and their readers agree on."""
 LAST_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the end of what the index accepts."""
+LONGEST_HORIZON_MS = 366 * DAY_MS
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Settings:
         rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
+        publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
     """
 
     horizon_ms: int = HOUR_MS
@@ -33,16 +35,18 @@ class Settings:
     partitions: int = 2
     rows_per_task: int = 100_000
     max_files: int = 10_000
+    publish_ms: int = 250
 
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
-        check("horizon_ms", self.horizon_ms, 0, 366 * DAY_MS)
+        check("horizon_ms", self.horizon_ms, 0, LONGEST_HORIZON_MS)
         check("max_delay_ms", self.max_delay_ms, 0, LAST_INSTANT_MS)
         check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
         check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
         check("partitions", self.partitions, 1, 100_000)
         check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
         check("max_files", self.max_files, 1, 1_000_000)
+        check("publish_ms", self.publish_ms, 10, MINUTE_MS)
 
     def tasks(self, rows: int) -> int:
         """How many tasks share the sort of so many rows."""
@@ -54,13 +58,14 @@ class LiveClock:
     """A clock that follows the wall clock; all in milliseconds.
 
     Attributes:
-        lookahead_ms: instants run so far ahead of the wall clock, to hide the latency of the stages.
+        lookahead_ms: the schedule runs so far ahead of the wall clock, to hide the latency of the stages: what is due
+            is prepared by then, and becomes visible when it is due.
         max_step_ms: the next instant is at most so far after the last one: paces the way back after an outage.
         max_jump_ms: a running clock that jumps by more, either way, stops with `ClockJumped`.
         resolution_ms: instants are multiples of it, so that a fast trigger does not run a batch per millisecond.
     """
 
-    lookahead_ms: int = 0
+    lookahead_ms: int = 5_000
     max_step_ms: int = MINUTE_MS
     max_jump_ms: int = MINUTE_MS
     resolution_ms: int = 100

@@ -6,14 +6,15 @@ kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at seve
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.deltalog import commits, metadata, newest, rows_in
+from pipeline.appends import Appender, DataFile
+from pipeline.deltalog import commits, metadata, newest
 from pipeline.errors import CheckpointBehind, ForeignOwner
 from pipeline.files import Files
 from pipeline.tables import Warehouse
@@ -71,7 +72,7 @@ class Sink:
         """Look up what the table holds. The only look-up of the sink's life."""
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, Files(spark)
         self.last = last_commit(spark, self._path, stage)
-        self._version = -1
+        self.appender = Appender(spark, self._path, table)
 
     def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
         """Refuse a table that another checkpoint wrote, but for those that this one was told to take over from.
@@ -94,20 +95,31 @@ class Sink:
             raise CheckpointBehind(self._stage, self._table.name, self.last.batch, batch_id)
         return self.last
 
-    def last_rows(self) -> int:
-        """How many rows the last commit of the stage added; 0 when there is none."""
-        wanted = self.last and self.last.dumps()
-        self._version = newest(self._files, self._path, self._version)
-        back = commits(self._files, self._path, self._version)
-        return next((rows_in(each) for each in back if metadata(each) == wanted), 0)
+    def since(self, version: int) -> list[tuple[int, Commit]]:
+        """The commits of the stage after a version, each with its own, in order."""
+        newest = self.appender.newest()
+        back = zip(range(newest, version, -1), commits(self._files, self._path, newest), strict=False)
+        noted = ((each, Commit.loads(metadata(actions))) for each, actions in back)
+        return [(each, commit) for each, commit in noted if commit is not None and commit.stage == self._stage][::-1]
 
     def append(self, frame: DataFrame, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
         """Append a batch in one commit, unless the table holds it; give that commit."""
         found = self.found(owner, batch_id)
         if found is not None:
             return found
+        self.commit(self.appender.write(frame), owner, batch_id, note)
+        self.appender.checkpoint()
+        assert self.last is not None  # noqa: S101 - a commit sets it
+        return self.last
+
+    def put(self, rows: pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
+        """Append a few rows of this process in one commit; no job runs, but for a checkpoint now and then."""
+        self.commit(self.appender.put(rows), owner, batch_id, note)
+        self.appender.checkpoint()
+
+    def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:
+        """Make files of a batch visible by one commit; give its version."""
         commit = Commit(self._stage, owner, batch_id, note)
-        columns = frame.select(*(F.col(each.name).cast(each.dataType) for each in self._table.schema.fields))
-        columns.write.format("delta").mode("append").option("userMetadata", commit.dumps()).save(self._path)
+        version = self.appender.commit(files, commit.dumps())
         self.last = commit
-        return commit
+        return version

@@ -1,20 +1,26 @@
 """What time it is for those who read the tables: the wall clock, or the instant of a replay."""
 
-import time
+from dataclasses import dataclass
 
 from pipeline.clock import wall_ms
-from pipeline.dispatch import Timeline
 from pipeline.settings import Clock, LiveClock
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """The time that decides what may be visible.
+
+    `live`: it is the wall clock, which goes on by itself, and which a lookahead runs ahead of. Else it is the instant
+    of a release: what a virtual clock releases is due.
+    """
+
+    live: bool
+
+    def now(self, instant: int) -> int:
+        """The time, ms UTC, for what was released at an instant."""
+        return wall_ms() if self.live else instant
+
+
 def timeline(clock: Clock) -> Timeline:
-    """The timeline that goes with a clock. A live one waits for the wall clock, which a lookahead runs ahead of."""
-    if isinstance(clock, LiveClock):
-        return Timeline(hold=_wait_until, now=lambda _: wall_ms())
-    return Timeline(hold=lambda _: None, now=lambda instant: instant)
-
-
-def _wait_until(instant: int) -> None:
-    """Return when the wall clock has reached an instant (ms). It may be set while we wait: look again and again."""
-    while (left := instant - wall_ms()) > 0:
-        time.sleep(min(left, 50) / 1_000)
+    """The timeline that goes with a clock."""
+    return Timeline(isinstance(clock, LiveClock))

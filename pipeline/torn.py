@@ -17,6 +17,7 @@ from pipeline.deltalog import added
 from pipeline.dispatch import Dispatch
 from pipeline.files import Files
 from pipeline.ingest import Ingest, Plan
+from pipeline.prepared import Shelf
 from pipeline.progress import EVERYTHING_BEFORE, Origin, Position
 from pipeline.run import Options
 from pipeline.sinks import Commit, last_commit
@@ -33,6 +34,9 @@ from schemas import (
     SEGMENTS,
     Table,
 )
+
+_NOWHERE = (0, EVERYTHING_BEFORE - 1)
+"""Before the first position of a source."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +79,25 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
 def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
     """Finish the last batch of dispatch; give where a new checkpoint begins.
 
-    Batches after the last commit had nothing to write: their positions were of removed subscriptions. They are looked
-    at again.
+    What is prepared stays on the shelf, for the publisher of the new checkpoint. A batch that died between
+    `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had nothing to hand over: their
+    positions were of removed subscriptions. They are looked at again.
     """
     tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), dispatch.STAGE) for table in tables]
-    furthest = max(last, key=_dispatched)
-    if furthest is None:
-        return Origin()
-    note = dispatch.noted(furthest.note)
-    if _dispatched(furthest) > _dispatched(last[-1]):
-        past = Past(furthest.owner, Position(0, *note.begin), Position(0, *note.source))
+    noted = Shelf(spark, warehouse).all()
+    handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]
+    done = max(handed_over, default=_NOWHERE)
+    refused = last[0]
+    if refused is not None and tuple(refused.note["source"]) > done:
+        note = dispatch.noted(refused.note)
+        past = Past(refused.owner, Position(0, *note.begin), Position(0, *note.source))
         rows = rows_between(spark, warehouse, REDELIVERY, past.begin, past.end)
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(rows, furthest.batch)
-    return Origin(*note.source, after=owners(last))
+        body(rows, refused.batch)
+        done = note.source
+    after = tuple(sorted({*owners(last), *(each.owner for each in noted)}))
+    return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin()
 
 
 def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:
@@ -112,8 +120,4 @@ def rows_between(spark: SparkSession, warehouse: Warehouse, table: Table, begin:
 
 def _ingested(commit: Commit | None) -> tuple[Any, ...]:
     """Orders the commits of ingest, whoever made them: positions and instants only grow, also across a take-over."""
-    return (0, EVERYTHING_BEFORE - 1, 0) if commit is None else (*commit.note["source"], commit.note["now"])
-
-
-def _dispatched(commit: Commit | None) -> tuple[Any, ...]:
-    return (0, EVERYTHING_BEFORE - 1) if commit is None else tuple(commit.note["source"])
+    return (*_NOWHERE, 0) if commit is None else (*commit.note["source"], commit.note["now"])

@@ -22,6 +22,8 @@ from pipeline.client.delta import open_table, path_of
 from pipeline.client.errors import VersionGone
 from schemas import DELIVERIES
 
+_PLACE = "place"
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -31,7 +33,7 @@ class Delivery:
         topic: its topic.
         subscription: who got it.
         position: (ledger, entry) in the topic's log.
-        order: (version of `deliveries`, sequence within its batch): ascends in the order of delivery.
+        order: (version of `deliveries`, place in it from 1 on): ascends in the order of delivery.
         key: the message's key.
         properties: what travelled beside the payload.
         publish_time: when it was sent.
@@ -92,30 +94,36 @@ class Deliveries:
         adds = [line["add"] for line in log if "add" in line and line["add"]["dataChange"]]
         visible_ms = next((line["commitInfo"]["timestamp"] for line in log if "commitInfo" in line), 0)
         # Dispatch cuts a batch into files by range, each sorted, so files in the order of their first row are sorted.
+        before = 0
         for add in sorted(adds, key=_first_sequence):
             if _may_hold(add, wanted):
-                for rows in self._rows(version, unquote(add["path"]), wanted):
-                    yield from (self._delivery(version, row, visible_ms) for row in rows)
+                for place, row in self._rows(version, unquote(add["path"]), wanted):
+                    yield self._delivery((version, before + place), row, visible_ms)
+            before += _statistics(add).get("numRecords", 0)
 
-    def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[list[dict[str, Any]]]:
+    def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows of a file with these values, each with its place in the file, from 1 on."""
         try:
             file = pq.ParquetFile(self._files.open_input_file(path))
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, version, path) from error
+        place = 1
         with file:
             for batch in file.iter_batches(batch_size=8_192, columns=DELIVERIES.schema.names):
-                rows = batch
+                places = pa.array(range(place, place + batch.num_rows), pa.int64())
+                rows = batch.append_column(_PLACE, places)
                 for column, value in wanted.items():
                     rows = rows.filter(pc.equal(rows.column(column), value))
-                yield rows.to_pylist()
+                yield from ((row[_PLACE], row) for row in rows.to_pylist())
+                place += batch.num_rows
 
-    def _delivery(self, version: int, row: dict[str, Any], visible_ms: int) -> Delivery:
+    def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int) -> Delivery:
         visible = row["released_at"] if self._virtual else datetime.fromtimestamp(visible_ms / 1_000, UTC)
         return Delivery(
             topic=row["topic"],
             subscription=row["subscription"],
             position=(row["ledger_id"], row["entry_id"]),
-            order=(version, row["sequence"]),
+            order=order,
             key=row["message_key"],
             properties=dict(row["properties"] or ()),
             publish_time=row["publish_time"],

@@ -33,7 +33,7 @@ def expected(spark: SparkSession, rows: Sequence[tuple[int, int | None, int, str
 
 
 def test_a_message_is_due_at_the_later_of_delivery_and_publication(spark: SparkSession) -> None:
-    """Without any time it is due now; a duration counts from the batch; what was due in 1900 is simply due."""
+    """Without a time it is due now; a duration counts from the later of batch and publication; 1900 is simply due."""
     said = classified(
         spark,
         [
@@ -50,7 +50,7 @@ def test_a_message_is_due_at_the_later_of_delivery_and_publication(spark: SparkS
         (T0, None, T0, None),
         (T0, T0 + 5, T0 + 5, None),
         (T0, T0 + 7, T0 + 7, None),
-        (T0 + 3, T0, T0 + 3, None),
+        (T0 + 3, T0 + 3, T0 + 3, None),
         (T0 - 2, T0 - 9, T0 - 2, None),
         (T0, YEAR_1900, T0, None),
         (YEAR_1900, YEAR_1900, 0, None),

@@ -25,11 +25,13 @@ FIRST = (
     "schedule.counted",
     "schedule.redelivery",
     "dispatch.counted",
+    "dispatch.written",
+    "dispatch.noted",
     "dispatch.deliveries",
     "dispatch.publications",
 )
 """Where the process dies while it takes in new messages."""
-LATER = ("ingest.segments", "schedule.counted", "schedule.redelivery", "dispatch.deliveries")
+LATER = ("ingest.segments", "schedule.counted", "schedule.redelivery", "dispatch.noted", "dispatch.deliveries")
 """Where it dies while it loads and releases parked ones."""
 
 

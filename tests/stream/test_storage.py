@@ -31,7 +31,7 @@ def test_payloads_that_cannot_be_read_for_a_while_are_all_delivered(spark: Spark
     """A file that is away stops the stage and settles nothing: when it is back, everything comes, once, in order."""
 
     def move(world: World, old: str, new: str) -> None:
-        files = list(Path(world.warehouse.root, MESSAGES.name).glob(f"*{old}"))
+        files = list(Path(world.warehouse.root, MESSAGES.name).glob(f"**/*{old}"))
         assert files
         for file in files:
             file.rename(file.with_name(file.name.removesuffix(old) + new))

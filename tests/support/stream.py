@@ -61,10 +61,14 @@ class World:
         return self.warehouse.read(self.spark, table).collect()
 
     def begin(self) -> None:
-        """Start all stages and let them finish what a dead process left."""
+        """Start all stages and let them finish what a dead process left; a killed one takes all down."""
         options = replace(self.options, observe=self.observe)
-        for stage in STAGES:
-            self.running.append(start(self.spark, self.warehouse, stage, options))
+        try:
+            for stage in STAGES:
+                self.running.append(start(self.spark, self.warehouse, stage, options))
+        except Killed:
+            self.end()
+            return
         if self.instant:
             self.drain()
 

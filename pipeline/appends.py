@@ -1,0 +1,204 @@
+"""Appends to a Delta table in two steps: files first, which nobody sees, then the version that names them.
+
+Spark's own append plans, checks, writes and refreshes in one go, and most of its time is none of the writing. Here the
+files are written by Spark as plain Parquet, or by the driver when they are small, and a version is one small file in
+the log, added by Delta's own log store. What lies between the two steps may be long: files prepared ahead of time
+become visible in milliseconds. A file that no version names is nobody's, and VACUUM takes it in the end.
+
+An append contradicts no other commit, so a lost race for a version is run again. What Delta checks of an append is
+checked here: that required columns hold no NULL (`pipeline.footers`), and that the table asks nothing of its writers
+that we do not know; a table that was changed so is refused, at the start or at the next commit.
+"""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from urllib.parse import quote
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline import deltalog
+from pipeline.deltajvm import TableLog
+from pipeline.errors import UnknownTableFeature
+from pipeline.files import Files
+from pipeline.footers import missing, statistics
+from schemas import Table
+
+_TAIL = 1 << 16
+"""Bytes read from the end of a file: the footer of a few row groups."""
+_EVERY = 10
+"""Delta's default for the versions between two checkpoints."""
+_PLAIN = {"appendOnly", "invariants"}
+"""What a writer of version 2 knows; a table of a later version names its features."""
+_NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file in a table's folder, as a version will name it.
+
+    Attributes:
+        path: relative to the table.
+        size: bytes.
+        modified: ms UTC.
+        rows: how many it holds, at least one.
+        stats: its statistics in Delta's JSON.
+    """
+
+    path: str
+    size: int
+    modified: int
+    rows: int
+    stats: str
+
+    @property
+    def action(self) -> dict[str, Any]:
+        """What a version says of it."""
+        told = {"path": quote(self.path, safe="/=-_.~"), "size": self.size, "modificationTime": self.modified}
+        return {"add": {**told, "partitionValues": {}, "dataChange": True, "stats": self.stats}}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a note of what was prepared."""
+        return asdict(self)
+
+
+class Appender:
+    """Writes to one table. Knows its newest version, as far as it has looked."""
+
+    def __init__(self, spark: SparkSession, path: str, table: Table) -> None:
+        """Look at the table once.
+
+        Raises:
+            UnknownTableFeature: it asks something of its writers that we do not know.
+        """
+        self._files, self._path, self._table = Files(spark), path, table
+        self._log = TableLog(spark, path)
+        head = self._log.head()
+        self._version = self._checkpointed = head.version
+        self._every = self._checked(head.protocol, head.metadata)
+
+    def write(self, frame: DataFrame) -> list[DataFile]:
+        """Write rows, in the order of the frame's partitions; nobody sees them yet."""
+        folder = uuid4().hex
+        self._columns(frame).write.options(**_NO_MARK).parquet(f"{self._path}/{folder}")
+        return self._written(folder)
+
+    def write_by(self, frame: DataFrame, column: str) -> dict[int, list[DataFile]]:
+        """Write rows to files of their own for each value of a whole-number column, which is no column of the table.
+
+        Rows must be sorted by it within each partition.
+        """
+        folder = uuid4().hex
+        rows = self._columns(frame, column)
+        rows.write.options(**_NO_MARK).partitionBy(column).parquet(f"{self._path}/{folder}")
+        parts = sorted((int(name.partition("=")[2]), name) for name in self._files.folders(f"{self._path}/{folder}"))
+        return {value: files for value, name in parts if (files := self._written(f"{folder}/{name}"))}
+
+    def put(self, rows: pa.Table) -> list[DataFile]:
+        """Write a few rows from this process, in the table's columns; no job runs."""
+        sink = pa.BufferOutputStream()
+        pq.write_table(rows, sink, coerce_timestamps="us")
+        folder = uuid4().hex
+        self._files.write(f"{self._path}/{folder}/part-00000.parquet", sink.getvalue().to_pybytes())
+        return self._written(folder)
+
+    def commit(self, files: Iterable[DataFile], metadata: str) -> int:
+        """Make files visible, in this order, by one version; give its number.
+
+        Args:
+            files: what `write` gave, here or in a process that died since.
+            metadata: the commit's `userMetadata`.
+
+        Raises:
+            UnknownTableFeature: the table was changed meanwhile.
+        """
+        files = list(files)
+        info = {"timestamp": _now_ms(), "operation": "WRITE", "operationParameters": {"mode": "Append"}}
+        told = {"isBlindAppend": True, "userMetadata": metadata, "engineInfo": "delayline", "txnId": str(uuid4())}
+        counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": sum(f.size for f in files)}
+        told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
+        lines = [json.dumps(each) for each in [{"commitInfo": info | told}, *(file.action for file in files)]]
+        while not self._log.add(self.newest() + 1, lines):
+            pass
+        self._version += 1
+        self._note_sums(counts["numFiles"], counts["numOutputBytes"])
+        return self._version
+
+    def newest(self) -> int:
+        """The newest version. Looks at the versions since the last look, which others have added."""
+        found = deltalog.newest(self._files, self._path, self._version)
+        for version in range(self._version + 1, found + 1):
+            self._notice(deltalog.actions(self._files, self._path, version))
+        self._version = found
+        return found
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the log when the table's interval of versions has passed since the last one."""
+        if self._version // self._every > self._checkpointed // self._every:
+            self._log.checkpoint()
+            self._checkpointed = self._version
+
+    def _columns(self, frame: DataFrame, *more: str) -> DataFrame:
+        return frame.select(*(F.col(each.name).cast(each.dataType) for each in self._table.schema.fields), *more)
+
+    def _written(self, folder: str) -> list[DataFile]:
+        """The files of a folder of the table, by name, less empty ones."""
+        found = sorted(self._files.sizes(f"{self._path}/{folder}").items())
+        parquet = (each for each in found if each[0].endswith(".parquet"))
+        files = (self._data_file(f"{folder}/{name}", *told) for name, told in parquet)
+        return [file for file in files if file.rows]
+
+    def _data_file(self, path: str, size: int, modified: int) -> DataFile:
+        whole = f"{self._path}/{path}"
+        tail = self._files.tail(whole, size, _TAIL)
+        if more := missing(tail):
+            tail = self._files.tail(whole, size, more)
+        return DataFile(path, size, modified, *statistics(tail, self._table.name, self._table.schema))
+
+    def _notice(self, actions: Sequence[Mapping[str, Any]]) -> None:
+        """A version that somebody else added: what it changes of the table must be something we know."""
+        if any("protocol" in each or "metaData" in each for each in actions):
+            head = self._log.head()
+            self._every = self._checked(head.protocol, head.metadata)
+
+    def _checked(self, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> int:
+        """The table's interval of checkpoints, when it is a table that we can append to."""
+        features = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+        versions = (protocol["minReaderVersion"], protocol["minWriterVersion"])
+        known = features <= _PLAIN if features else versions[0] <= 1 and versions[1] <= 2
+        if not known:
+            allowed = "reader version 1 and writer version 2 at most"
+            raise UnknownTableFeature(self._table.name, sorted(features) or versions, allowed)
+        if metadata.get("partitionColumns"):
+            raise UnknownTableFeature(self._table.name, metadata["partitionColumns"], "no partition columns")
+        return int(metadata.get("configuration", {}).get("delta.checkpointInterval", _EVERY))
+
+    def _note_sums(self, files: int, size: int) -> None:
+        """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
+        folder = f"{self._path}/_delta_log"
+        before = f"{folder}/{self._version - 1:020d}.crc"
+        if not self._files.exists(before):
+            return
+        sums = json.loads(self._files.text(before))
+        kept = {name: sums[name] for name in _CARRIED if name in sums}
+        grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
+        self._files.write(f"{folder}/{self._version:020d}.crc", json.dumps(kept | grown))
+
+
+_CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")
+"""What an append does not change of Delta's sums; lists and histograms of files are left out."""
+
+
+def rows(files: Iterable[DataFile]) -> int:
+    """How many rows files hold."""
+    return sum(file.rows for file in files)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

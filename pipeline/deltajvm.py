@@ -1,0 +1,70 @@
+"""Delta's own objects for a table's log: what its files tell only at a cost, and its way to add a version.
+
+Beside `pipeline.files` the only module that reaches into the JVM. The log store is the one that Delta itself uses on
+the file system of the table, so a version is added by one writer only, wherever the table lies.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+_EXISTS = "java.nio.file.FileAlreadyExistsException"
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table as it is now: its version, and the contents of its `protocol` and `metaData` actions."""
+
+    version: int
+    protocol: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+class TableLog:
+    """The log of one table."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Use Delta's log of a table's folder. Every call below asks it for what is new."""
+        context: Any = spark.sparkContext
+        self._spark, self._path = spark, path
+        self._jvm, self._conf = context._jvm, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `files`
+        self._log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001
+
+    def head(self) -> Head:
+        """The newest version."""
+        snapshot = self._snapshot()
+        protocol, metadata = (json.loads(each.json()) for each in (snapshot.protocol(), snapshot.metadata()))
+        return Head(int(snapshot.version()), protocol["protocol"], metadata["metaData"])
+
+    def files(self) -> tuple[int, list[dict[str, Any]]]:
+        """The newest version, and path and statistics (JSON) of each of its files. One job."""
+        snapshot = self._snapshot()
+        live = DataFrame(snapshot.allFiles().toDF(), self._spark)
+        return int(snapshot.version()), [row.asDict() for row in live.select("path", "stats").collect()]
+
+    def add(self, version: int, lines: Sequence[str]) -> bool:
+        """Add a version with these actions, whole or not at all; False when somebody else has added it."""
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/_delta_log/{version:020d}.json")
+        actions = self._jvm.java.util.ArrayList()
+        for line in lines:
+            actions.add(line)
+        each = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions.iterator())
+        try:
+            self._log.store().write(path, each, False, self._conf)  # noqa: FBT003 - Delta has no name for "overwrite"
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != _EXISTS:
+                raise
+            return False
+        return True
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the newest version, and let go of log entries past their retention. A job."""
+        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
+
+    def _snapshot(self) -> Any:  # noqa: ANN401 - a Java object
+        nothing = self._jvm.scala.Option.empty()
+        return self._log.update(False, nothing, nothing)  # noqa: FBT003 - not stale

@@ -1,0 +1,144 @@
+"""Appends in two steps are appends to everybody who reads the table with Delta."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as Rust
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.appends import Appender
+from pipeline.errors import ContractBroken, UnknownTableFeature
+from pipeline.messagelog import Bounds, MessageLog
+from pipeline.tables import Warehouse
+from schemas import MESSAGES, PUBLICATIONS
+from tests.support.rows import T0, messages
+from tests.support.stream import at
+
+
+@pytest.fixture
+def path(spark: SparkSession, tmp_path: Path) -> str:
+    """An empty table of publications, with a checkpoint of its log every second version."""
+    folder = str(tmp_path / "publications")
+    DeltaTable.create(spark).location(folder).addColumns(PUBLICATIONS.schema).property(
+        "delta.checkpointInterval", "2"
+    ).execute()
+    return folder
+
+
+def rows(spark: SparkSession, *batches: int) -> DataFrame:
+    """A publication of each batch."""
+    times = {name: F.timestamp_millis(F.lit(T0)) for name in ("committed_at", "first_due", "last_due")}
+    frame = spark.createDataFrame([(batch,) for batch in batches], "batch_id bigint")
+    return frame.withColumns(times | {"count": F.lit(1).cast("bigint")})
+
+
+def held(spark: SparkSession, path: str) -> list[int]:
+    """The batches that Spark finds; delta-rs has to find as many."""
+    found = [row["batch_id"] for row in spark.read.format("delta").load(path).collect()]
+    assert len(found) == Rust(path).to_pyarrow_table().num_rows
+    return sorted(found)
+
+
+def test_files_are_seen_from_their_commit_on_and_not_before(spark: SparkSession, path: str) -> None:
+    """Between the two steps the table is what it was; the commit carries the note."""
+    appender = Appender(spark, path, PUBLICATIONS)
+    first, second = appender.write(rows(spark, 1, 2).coalesce(1)), appender.write(rows(spark, 3))
+    assert held(spark, path) == []
+    assert appender.commit(second, "the second") == 1
+    assert held(spark, path) == [3]
+    assert appender.commit(first, "the first") == 2
+    assert held(spark, path) == [1, 2, 3]
+    notes = DeltaTable.forPath(spark, path).history().select("version", "userMetadata").orderBy("version").collect()
+    assert [row["userMetadata"] for row in notes] == [None, "the second", "the first"]
+
+
+def test_rows_of_the_driver_are_rows_like_others(spark: SparkSession, path: str) -> None:
+    """Written without a job; times are times."""
+    when = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    times = dict.fromkeys(("committed_at", "first_due", "last_due"), when)
+    kinds = [("batch_id", pa.int64()), ("committed_at", pa.timestamp("us", "UTC")), ("count", pa.int64())]
+    schema = pa.schema([*kinds, ("first_due", pa.timestamp("us", "UTC")), ("last_due", pa.timestamp("us", "UTC"))])
+    appender = Appender(spark, path, PUBLICATIONS)
+    appender.commit(appender.put(pa.Table.from_pylist([{"batch_id": 7, "count": 3, **times}], schema=schema)), "")
+    found = spark.read.format("delta").load(path).where(F.col("committed_at") == F.lit(when)).collect()
+    assert [row["batch_id"] for row in found] == [7]
+
+
+def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, path: str) -> None:
+    """Spark's own appends and rewrites lie between ours; checkpoints and sums stay right."""
+    appender = Appender(spark, path, PUBLICATIONS)
+    for batch in range(1, 4):
+        appender.commit(appender.write(rows(spark, batch)), "")
+        appender.checkpoint()
+        rows(spark, 10 * batch).write.format("delta").mode("append").save(path)
+    DeltaTable.forPath(spark, path).optimize().executeCompaction()
+    appender.commit(appender.write(rows(spark, 99)), "")
+    assert held(spark, path) == [1, 2, 3, 10, 20, 30, 99]
+    log = Path(path, "_delta_log")
+    sums = json.loads((log / f"{8:020d}.crc").read_text())
+    detail = DeltaTable.forPath(spark, path).detail().collect()[0]
+    assert (sums["numFiles"], sums["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
+    assert list(log.glob("*.checkpoint.parquet"))
+
+
+def test_a_table_that_asks_for_more_than_we_know_is_refused(spark: SparkSession, path: str) -> None:
+    """At the start, and at the next commit when somebody changes it meanwhile; nothing is committed."""
+    appender = Appender(spark, path, PUBLICATIONS)
+    files = appender.write(rows(spark, 1))
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    with pytest.raises(UnknownTableFeature, match="deletionVectors"):
+        appender.commit(files, "")
+    with pytest.raises(UnknownTableFeature):
+        Appender(spark, path, PUBLICATIONS)
+    assert spark.read.format("delta").load(path).count() == 0
+
+
+def test_a_null_in_a_required_column_is_not_committed(spark: SparkSession, path: str) -> None:
+    """Delta's own append checks it too."""
+    with pytest.raises(ContractBroken, match=r"publications\.count"):
+        Appender(spark, path, PUBLICATIONS).write(rows(spark, 1).withColumn("count", F.lit(None)))
+
+
+def test_parts_are_files_of_their_own_and_keep_their_order(spark: SparkSession, path: str) -> None:
+    """A part becomes visible by itself; within it rows stay as they were sorted."""
+    frame = rows(spark, *range(40)).withColumn("part", F.floor(F.col("batch_id") / 10)).coalesce(1)
+    falling = frame.sortWithinPartitions("part", F.desc("batch_id"))
+    appender = Appender(spark, path, PUBLICATIONS)
+    parts = appender.write_by(falling, "part")
+    assert list(parts) == [0, 1, 2, 3]
+    appender.commit(parts[2], "")
+    found = [row["batch_id"] for row in spark.read.format("delta").load(path).collect()]
+    assert found == list(range(29, 19, -1))
+
+
+def test_the_log_of_messages_follows_appends_and_rewrites(spark: SparkSession, tmp_path: Path) -> None:
+    """Only files that may hold what is asked for are read, and none is missed, whoever wrote or rewrote them."""
+    warehouse = Warehouse(str(tmp_path))
+    path = warehouse.path(MESSAGES)
+    DeltaTable.create(spark).location(path).addColumns(MESSAGES.schema).execute()
+    log, appender = MessageLog(spark, warehouse), Appender(spark, path, MESSAGES)
+
+    def entries(bounds: Bounds) -> list[int]:
+        return sorted(row["entry_id"] for row in log.read([bounds]).where(bounds.inside).collect())
+
+    for number in range(4):
+        due = T0 + number * 1_000
+        batch = messages(spark, {"ledger_id": number, "entry_id": number, "due_time": due}).coalesce(1)
+        appender.commit(appender.write(batch), "")
+    later = Bounds(first_due=T0 + 2_000)
+    assert entries(later) == [2, 3]
+    assert len(log.read([later]).inputFiles()) == 2
+    assert entries(Bounds(1, 2)) == [1, 2]
+    assert entries(Bounds(9, 9)) == []
+    DeltaTable.forPath(spark, path).optimize().executeCompaction()
+    assert (entries(later), len(log.read([later]).inputFiles())) == ([2, 3], 1)
+    DeltaTable.forPath(spark, path).delete(F.col("due_time") == F.lit(at(T0 + 3_000)))
+    assert entries(later) == [2]
+    assert MessageLog(spark, warehouse).read([later]).where(later.inside).count() == 1

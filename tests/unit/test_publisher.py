@@ -1,0 +1,218 @@
+"""Prepared parts become visible when they are due, in their order, each once, whoever dies when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from pipeline.appends import DataFile
+from pipeline.prepared import Part, Prepared, Shelf
+from pipeline.publisher import Publisher
+from pipeline.sinks import Commit, Sink
+from pipeline.timeline import Timeline
+
+OWNER = "checkpoint"
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+@dataclass
+class Table:
+    """The log of a table that outlives processes: the commits, the files of each, and rows put from the driver."""
+
+    commits: list[tuple[Commit, list[str]]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def last(self) -> Commit | None:
+        """The newest commit."""
+        return self.commits[-1][0] if self.commits else None
+
+    @property
+    def shown(self) -> list[str]:
+        """All files, in the order in which they became visible."""
+        return [path for _, files in self.commits for path in files]
+
+    def found(self, owner: str, batch: int) -> Commit | None:
+        """As `Sink.found`."""
+        return self.last if self.last is not None and (self.last.owner, self.last.batch) >= (owner, batch) else None
+
+    def since(self, version: int) -> list[tuple[int, Commit]]:
+        """As `Sink.since`; the first commit is version 0."""
+        return [(number, commit) for number, (commit, _) in enumerate(self.commits) if number > version]
+
+    def commit(self, files: Iterable[DataFile], owner: str, batch: int, note: Mapping[str, Any]) -> int:
+        """As `Sink.commit`."""
+        self.commits.append((Commit("dispatch", owner, batch, note), [file.path for file in files]))
+        return len(self.commits) - 1
+
+    def put(self, rows: pa.Table, owner: str, batch: int, note: Mapping[str, Any]) -> None:
+        """As `Sink.put`."""
+        self.rows += rows.to_pylist()
+        self.commit([], owner, batch, note)
+
+
+@dataclass
+class Notes:
+    """A shelf that outlives processes."""
+
+    held: dict[int, str] = field(default_factory=dict)
+
+    def put(self, prepared: Prepared) -> None:
+        """As `Shelf.put`."""
+        self.held[prepared.parts[0].number] = prepared.dumps()
+
+    def drop(self, prepared: Prepared) -> None:
+        """As `Shelf.drop`."""
+        self.held.pop(prepared.parts[0].number)
+
+    def all(self) -> list[Prepared]:
+        """As `Shelf.all`."""
+        return [Prepared.loads(text) for _, text in sorted(self.held.items())]
+
+
+@dataclass
+class Disk:
+    """What a process finds when it starts, and the time."""
+
+    deliveries: Table = field(default_factory=Table)
+    publications: Table = field(default_factory=Table)
+    shelf: Notes = field(default_factory=Notes)
+    now: int = 0
+    fatal: str | None = None
+
+    def start(self) -> Publisher:
+        """Another process."""
+
+        @dataclass(frozen=True)
+        class At(Timeline):
+            def now(_self, instant: int) -> int:  # noqa: N805, ARG002 - the disk is self
+                return self.now
+
+        sinks = cast("Sink", self.deliveries), cast("Sink", self.publications)
+        return Publisher(cast("Shelf", self.shelf), *sinks, At(live=False), self.observe)
+
+    def observe(self, step: str, _batch: int) -> None:
+        """Die after a step, when the test says so."""
+        if step == self.fatal:
+            self.fatal = None
+            raise Died(step)
+
+
+def batch(number: int, *dues: int) -> Prepared:
+    """A batch with a part for each time at which one is due; its file says both."""
+    parts = (Part(0, due - 1, due, (DataFile(f"{number}@{due}", 1, 0, 2, "{}"),)) for due in dues)
+    return Prepared(OWNER, number, max(dues), (number, 0), tuple(parts))
+
+
+def test_a_part_is_visible_when_its_last_bucket_has_come_and_not_before() -> None:
+    """Never early is the promise; a millisecond before is early."""
+    disk = Disk()
+    publisher = disk.start()
+    publisher.take(batch(1, 10, 20))
+    seen = []
+    for now in (9, 10, 19, 20):
+        disk.now = now
+        publisher.settle()
+        seen.append(list(disk.deliveries.shown))
+    assert seen == [[], ["1@10"], ["1@10"], ["1@10", "1@20"]]
+
+
+def test_what_comes_late_does_not_wait_for_batches_before_it() -> None:
+    """A short delay is prepared after longer ones whose time has not come."""
+    disk = Disk()
+    publisher = disk.start()
+    publisher.take(batch(1, 10, 50))
+    publisher.take(batch(2, 20, 60))
+    disk.now = 30
+    publisher.settle()
+    assert disk.deliveries.shown == ["1@10", "2@20"]
+    disk.now = 70
+    publisher.settle()
+    assert disk.deliveries.shown == ["1@10", "2@20", "1@50", "2@60"]
+    assert disk.shelf.held == {}
+
+
+def test_parts_that_are_due_together_are_one_commit_in_order_of_time() -> None:
+    """After a pause the backlog comes at once, the earliest first."""
+    disk = Disk(now=100)
+    publisher = disk.start()
+    publisher.take(batch(1, 10, 50))
+    publisher.take(batch(2, 20))
+    publisher.settle()
+    assert [files for _, files in disk.deliveries.commits] == [["1@10", "2@20", "1@50"]]
+
+
+@pytest.mark.parametrize("fatal", ["dispatch.deliveries", "dispatch.publications"])
+def test_a_process_that_dies_shows_nothing_twice_and_accounts_for_all(fatal: str) -> None:
+    """It dies right after each commit, in the middle of a backlog; the next one goes on."""
+    disk = Disk(fatal=fatal)
+    publisher = disk.start()
+    publisher.take(batch(1, 10, 40))
+    publisher.take(batch(2, 20, 30))
+    disk.now = 25
+    with pytest.raises(Died):
+        publisher.settle()
+    publisher = disk.start()
+    assert publisher.knows(OWNER, 1)
+    assert publisher.knows(OWNER, 2)
+    disk.now = 50
+    publisher.settle()
+    assert disk.deliveries.shown == ["1@10", "2@20", "2@30", "1@40"]
+    told = [
+        (row["batch_id"], row["count"], round(row["last_due"].timestamp() * 1_000)) for row in disk.publications.rows
+    ]
+    assert told == [(1, 2, 10), (2, 2, 20), (2, 2, 30), (1, 2, 40)]
+    assert disk.shelf.held == {}
+
+
+def test_a_note_that_outlived_its_parts_is_dropped() -> None:
+    """The process died between the commit and the shelf."""
+    disk = Disk(now=50)
+    publisher = disk.start()
+    publisher.take(batch(1, 10))
+    held = dict(disk.shelf.held)
+    publisher.settle()
+    disk.shelf.held = held
+    publisher = disk.start()
+    publisher.settle()
+    assert (disk.deliveries.shown, disk.shelf.held) == (["1@10"], {})
+
+
+def test_numbers_go_on_after_a_restart_and_the_source_is_the_furthest() -> None:
+    """A number that comes twice would hide a part; the source is where a new checkpoint begins."""
+    disk = Disk(now=10)
+    publisher = disk.start()
+    publisher.take(batch(1, 10))
+    publisher.settle()
+    publisher.take(batch(2, 90))
+    publisher = disk.start()
+    assert publisher.source == (2, 0)
+    publisher.take(replace(batch(3, 20), owner="next"))
+    disk.now = 30
+    publisher.settle()
+    publisher = disk.start()
+    assert publisher.source == (3, 0)
+    disk.now = 100
+    publisher.settle()
+    assert disk.deliveries.shown == ["1@10", "3@20", "2@90"]
+
+
+def test_a_batch_that_nobody_prepared_is_not_known() -> None:
+    """It has to be written."""
+    assert not Disk().start().knows(OWNER, 0)
+
+
+def test_a_virtual_clock_has_no_thread_and_publishes_at_the_start_what_was_prepared() -> None:
+    """A stage that was killed between its note and the commit may get no further batch."""
+    disk = Disk(now=50)
+    disk.start().take(batch(1, 10))
+    assert disk.deliveries.shown == []
+    disk.start().start()
+    assert disk.deliveries.shown == ["1@10"]
