@@ -121,6 +121,10 @@ bench: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 millio
 bench-stages: java $(FULL) ## Measure the stages on Spark beside plain applications (ARGS=--full: the full sizes)
 	$(PY) -m benchmarks.stages $(ARGS)
 
+.PHONY: bench-live
+bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clock (ARGS="steady --full": one, full size)
+	$(PY) -m benchmarks.live $(ARGS)
+
 # --- use -------------------------------------------------------------------------------------------------------------
 
 INSTALLED := $(VENV)/.install.stamp

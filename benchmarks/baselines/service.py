@@ -1,0 +1,38 @@
+"""A baseline as a process on the wall clock, with the profile and the words of `jobs/deliver.py`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.baselines import polling, rowwise
+from pipeline.profiles import read_profile
+from pipeline.service import StopFile, serve, stop_signals
+from pipeline.session import local_session
+from pipeline.tables import Warehouse
+
+BASELINES = {"polling": polling, "row-wise": rowwise}
+
+
+def main() -> int:
+    """Run a baseline until SIGTERM; 1 after a failure."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.baselines.service")
+    parser.add_argument("name", choices=BASELINES)
+    parser.add_argument("--profile", type=Path, required=True)
+    parser.add_argument("--warehouse", required=True)
+    told = parser.parse_args()
+    profile, warehouse, chosen = read_profile(told.profile), Warehouse(told.warehouse), BASELINES[told.name]
+    machine = profile.machine
+    spark = local_session(told.name, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+    with stop_signals() as asked:
+        running = [chosen.start(spark, warehouse, stage, profile.options) for stage in chosen.STAGES]
+        reason = serve(running, asked, StopFile(warehouse))
+    spark.stop()
+    if reason is not None:
+        sys.stderr.write(f"{reason}\n")
+    return 0 if reason is None else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

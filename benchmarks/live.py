@@ -1,0 +1,267 @@
+"""The job on the wall clock: lateness, release and idling, taken by an observer that is a process of its own.
+
+Four processes: the job (or a baseline), a producer that appends to `inbox` with delta-rs, the observer
+(`benchmarks.observer`), and this one, which starts them and counts commits and processor time. They share the machine,
+so the figures hold for all of them together. Each run has a warehouse and a JVM of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.live_report import show
+from benchmarks.load import Workload, merged, produce, with_profile, workloads
+from benchmarks.machine import describe
+from benchmarks.processes import Usage, usage
+from pipeline.client.create import create_all
+from pipeline.client.delta import append, open_table, query, rows_of
+from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS, TABLES
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCAL = ROOT / "conf" / "local.toml"
+_LOOK_S, _START_S, _STOP_S, _SETTLE_S = 0.2, 180, 120, 10
+SYSTEMS: dict[str, tuple[list[str], int]] = {
+    "delayline": ([str(ROOT / "jobs" / "deliver.py")], 3),
+    "polling": (["-m", "benchmarks.baselines.service", "polling"], 2),
+    "row-wise": (["-m", "benchmarks.baselines.service", "row-wise"], 3),
+}
+"""What can be measured: how its process is started, and how many stages it has."""
+
+
+class Failed(Exception):
+    """A process of a run ended before its time; what it said last is in the text."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a warehouse holds and its job has used, at one moment."""
+
+    at: float
+    used: Usage
+    commits: Mapping[str, int]
+    data_files: int
+    checkpoint_files: int
+
+    @classmethod
+    def take(cls, root: str, pid: int) -> Snapshot:
+        """Count now."""
+        folder = Path(root)
+        commits = {table.name: len(list((folder / table.name / "_delta_log").glob("*.json"))) for table in TABLES}
+        data = sum(len(list((folder / table.name).glob("*.parquet"))) for table in TABLES)
+        ours = sum(len(names) for _, _, names in os.walk(folder / "_checkpoints"))
+        return cls(time.monotonic(), usage(pid), commits, data, ours)
+
+    def since(self, before: Snapshot) -> dict[str, Any]:
+        """What was used and written between two of them."""
+        seconds = self.at - before.at
+        return {
+            "seconds": round(seconds, 1),
+            "cpu_s_per_minute": round((self.used.cpu_s - before.used.cpu_s) / seconds * 60, 1),
+            "resident_mb": round(self.used.resident / (1 << 20)),
+            "commits_start": sum(before.commits.values()),
+            "commits_end": sum(self.commits.values()),
+            "commits": {name: count - before.commits[name] for name, count in self.commits.items()},
+            "data_files": self.data_files - before.data_files,
+            "checkpoint_files": self.checkpoint_files - before.checkpoint_files,
+        }
+
+
+class Run:
+    """One workload on one system."""
+
+    def __init__(self, workload: Workload, system: str, folder: Path) -> None:
+        """Make the warehouse, with its subscriptions and a profile beside it."""
+        self._workload, self._folder, self._root = workload, folder, str(folder / "warehouse")
+        self._command, self._stages = SYSTEMS[system]
+        create_all(self._root)
+        named = {"type": "shared", "start": "latest", "active": True}
+        listeners = [
+            {"topic": each.topic, "subscription": each.name, "tick_ms": each.tick_ms} | named
+            for each in workload.listeners
+        ]
+        append(self._root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, listeners))
+        (folder / "profile.toml").write_text(profile_text(workload.profile), encoding="utf-8")
+
+    def measure(self) -> dict[str, Any]:
+        """Start everything, wait for the end, give the figures.
+
+        Raises:
+            Failed: the job, the producer or the observer ended with an error.
+        """
+        begun = time.monotonic()
+        with self._job() as job:
+            self._until_up(job)
+            started_s = time.monotonic() - begun
+            before = Snapshot.take(self._root, job.pid)
+            begin = (time.time_ns() // 1_000_000) + 1_000
+            observed = self._observed(job, begin)
+            after = Snapshot.take(self._root, job.pid)
+            quiet = self._quiet(job) if self._workload.quiet_s else {}
+            code = self._stopped(job)
+        told = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code}
+        return told | observed | self._check(observed) | quiet
+
+    def _observed(self, job: subprocess.Popen[bytes], begin: int) -> dict[str, Any]:
+        """Produce and observe until everything has been seen, or patience ends."""
+        accepted_at = None
+        producer = get_context("spawn").Process(target=produce, args=(self._workload, self._root, begin))
+        with self._observer(begin) as observer:
+            producer.start()
+            while observer.poll() is None:
+                if job.poll() is not None or producer.exitcode not in (None, 0):
+                    raise Failed(f"job {job.returncode}, producer {producer.exitcode}: {self._said()}")
+                if accepted_at is None and producer.exitcode == 0 and self._all_accepted():
+                    accepted_at = time.time()
+                time.sleep(_LOOK_S)
+            written = observer.communicate()[0]
+        _end(producer)
+        if observer.returncode:
+            raise Failed(f"observer {observer.returncode}: {self._said()}")
+        told: dict[str, Any] = json.loads(written)
+        if self._workload.bulk and not self._workload.quiet_s and accepted_at is not None:
+            told["intake_done_before_due_s"] = round(self._workload.bulk_due(begin) / 1_000 - accepted_at, 1)
+        return told
+
+    @contextmanager
+    def _observer(self, begin: int) -> Iterator[subprocess.Popen[bytes]]:
+        workload = self._workload
+        end_s = (workload.last_due(begin) - time.time_ns() // 1_000_000) / 1_000 + workload.patience_s
+        limits = {"rows": workload.awaited, "timeout": round(end_s), "measured-from": workload.measured_from(begin)}
+        first = open_table(self._root, DELIVERIES).version() + 1
+        told = limits | {"table": f"{self._root}/{DELIVERIES.name}", "first": first}
+        words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
+        with self._started("observer", ["-m", "benchmarks.observer", *words], subprocess.PIPE) as observer:
+            yield observer
+
+    def _all_accepted(self) -> bool:
+        return bool(open_table(self._root, MESSAGES).count() >= self._workload.sent)
+
+    def _quiet(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:
+        """What the job takes while nothing is due, a moment after the last of the stream was delivered."""
+        time.sleep(_SETTLE_S)
+        before = Snapshot.take(self._root, job.pid)
+        time.sleep(self._workload.quiet_s)
+        return {"quiet": Snapshot.take(self._root, job.pid).since(before)}
+
+    def _check(self, observed: Mapping[str, Any]) -> dict[str, int]:
+        """What did not come in time, and what the table holds twice."""
+        twice = query(
+            "SELECT COUNT(*) AS twice FROM (SELECT topic, subscription, ledger_id, entry_id FROM deliveries "
+            "GROUP BY 1, 2, 3, 4 HAVING COUNT(*) > 1)",
+            deliveries=open_table(self._root, DELIVERIES),
+        )[0]["twice"]
+        return {"missing": self._workload.awaited - observed["count"], "twice": twice}
+
+    @contextmanager
+    def _job(self) -> Iterator[subprocess.Popen[bytes]]:
+        words = ["--profile", str(self._folder / "profile.toml"), "--warehouse", self._root]
+        with self._started("job", [*self._command, *words], None) as job:
+            yield job
+
+    @contextmanager
+    def _started(self, name: str, words: list[str], output: int | None) -> Iterator[subprocess.Popen[bytes]]:
+        """A Python process whose words go to a log in the folder; killed if it is still there at the end."""
+        known = os.environ.get("PYTHONPATH")
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *([known] if known else [])])}
+        with (self._folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own
+                [sys.executable, *words], env=environment, stdout=output or log, stderr=log, cwd=self._folder
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+
+    def _until_up(self, job: subprocess.Popen[bytes]) -> None:
+        """Wait until every stage has planned its first batch."""
+        end = time.monotonic() + _START_S
+        while len(list(Path(self._root, "_checkpoints").glob("*/offsets"))) < self._stages:
+            if job.poll() is not None or time.monotonic() > end:
+                raise Failed(f"the job did not start: {self._said()}")
+            time.sleep(_LOOK_S)
+
+    def _stopped(self, job: subprocess.Popen[bytes]) -> int:
+        """Ask the job to stop; its exit code, negative when it had to be killed."""
+        job.send_signal(signal.SIGTERM)
+        try:
+            return job.wait(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            job.kill()
+            return job.wait()
+
+    def _said(self) -> str:
+        """The last words of all processes."""
+        logs = sorted(self._folder.glob("*.log"))
+        return "\n".join(f"{log.name}: {log.read_text(encoding='utf-8', errors='replace')[-3_000:]}" for log in logs)
+
+
+def _end(producer: BaseProcess) -> None:
+    """Wait for a producer that is done; one that is not is of no use any more."""
+    producer.join(timeout=1)
+    if producer.exitcode is None:
+        producer.kill()
+        producer.join()
+
+
+def profile_text(changes: Mapping[str, Mapping[str, Any]]) -> str:
+    """The local profile with changes, as TOML."""
+    sections = merged(tomllib.loads(LOCAL.read_text(encoding="utf-8")), changes)
+    lines = []
+    for section, values in sections.items():
+        lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def measured(workload: Workload, system: str) -> dict[str, Any]:
+    """The figures of one run, with what was run."""
+    with tempfile.TemporaryDirectory(prefix="delayline-live-") as folder:
+        figures = Run(workload, system, Path(folder)).measure()
+    return {"workload": workload.name, "system": system, "parameters": vars(workload), **figures}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; 1 when something came early, twice or not in time, or a job did not end well."""
+    known = workloads(full=False)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.live", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", default=list(known), help=", ".join(known))
+    parser.add_argument("--full", action="store_true", help="the full sizes")
+    parser.add_argument("--beside", action="append", default=[], choices=[*SYSTEMS][1:], help="run a baseline as well")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the profile")
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args(arguments)
+    if unknown := [name for name in told.workload if name not in known]:
+        parser.error(f"no workload {unknown[0]!r}; there are {', '.join(known)}")
+    machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
+    if not told.json:
+        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    rows = []
+    for name in told.workload:
+        workload = with_profile(workloads(full=told.full)[name], told.set)
+        for system in ("delayline", *told.beside):
+            rows.append(measured(workload, system))
+            if not told.json:
+                print("\n".join(show(rows[-1])), flush=True)
+    if told.json:
+        print(json.dumps({"machine": machine, "rows": rows}))
+    return int(any(row[wrong] for row in rows for wrong in ("early", "twice", "missing", "job_exit")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""The workloads of the live benchmark, and the producer: what is sent when, with which delays."""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.client.delta import append, arrow_schema
+from pipeline.client.registry import Subscription
+from schemas import INBOX
+
+FILE = Path(__file__).parent / "workloads" / "live.toml"
+_PAUSE_S = 0.5
+_BULK_ROWS = 50_000
+"""Rows of one append of a bulk."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One entry of the workload file in one of its sizes; see its head."""
+
+    name: str
+    seed: int
+    payload_bytes: int
+    tick_ms: int
+    topics: int
+    subscriptions: int
+    patience_s: int
+    warm_s: int
+    rate: int
+    seconds: int
+    low_ms: int
+    high_ms: int
+    profile: Mapping[str, Mapping[str, Any]]
+    bulk: int = 0
+    due_s: int = 0
+    spread_ms: int = 0
+    quiet_s: int = 0
+
+    @property
+    def listeners(self) -> list[Subscription]:
+        """Who listens to what."""
+        names = [(f"t{topic}", f"s{number}") for topic in range(self.topics) for number in range(self.subscriptions)]
+        return [Subscription(topic, name, tick_ms=self.tick_ms) for topic, name in names]
+
+    @property
+    def appends(self) -> int:
+        """Appends of the stream."""
+        return round(self.seconds / _PAUSE_S)
+
+    @property
+    def sent(self) -> int:
+        """Messages, stream and bulk."""
+        return self.appends * round(self.rate * _PAUSE_S) + self.bulk
+
+    @property
+    def awaited(self) -> int:
+        """Rows of `deliveries` when the run is over."""
+        return (self.sent - (self.bulk if self.quiet_s else 0)) * self.subscriptions
+
+    def bulk_due(self, begin: int) -> int:
+        """When the first of the bulk is due, in a stream that begins at `begin`; ms UTC."""
+        return begin + (self.seconds + self.due_s) * 1_000
+
+    def measured_from(self, begin: int) -> int:
+        """What is due from here on is warm; ms UTC."""
+        return self.bulk_due(begin) if self.bulk else begin + self.warm_s * 1_000
+
+    def last_due(self, begin: int) -> int:
+        """When the last one that is waited for is due, about; ms UTC."""
+        if self.bulk and not self.quiet_s:
+            return self.bulk_due(begin) + self.spread_ms
+        return begin + self.seconds * 1_000 + self.high_ms
+
+
+def workloads(*, full: bool) -> dict[str, Workload]:
+    """The workloads by name, in the order of their file."""
+    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    common = {key: value for key, value in told.items() if key != "workload"}
+    found = (_workload(common | each, "full" if full else "short", common["profile"]) for each in told["workload"])
+    return {workload.name: workload for workload in found}
+
+
+def _workload(told: dict[str, Any], size: str, profile: Mapping[str, Mapping[str, Any]]) -> Workload:
+    chosen = told[size]
+    plain = {key: value for key, value in told.items() if key not in ("short", "full")}
+    return Workload(**plain | chosen | {"profile": merged(profile, told["profile"])})
+
+
+def merged(*profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Profiles, the later ones winning key by key."""
+    sections = {section for profile in profiles for section in profile}
+    return {
+        section: {key: value for profile in profiles for key, value in profile.get(section, {}).items()}
+        for section in sorted(sections)
+    }
+
+
+def with_profile(workload: Workload, told: list[str]) -> Workload:
+    """A workload whose profile has what the command line says: `section.key=value`, the value as in TOML."""
+    return replace(workload, profile=merged(workload.profile, *(tomllib.loads(each) for each in told)))
+
+
+class Producer:
+    """Sends a workload. Rows have the wall time of their append as `publish_time`, and wait from then on."""
+
+    def __init__(self, workload: Workload, root: str) -> None:
+        """Draw nothing yet."""
+        self._workload, self._root = workload, root
+        self._random = np.random.default_rng(workload.seed)
+
+    def send(self, begin: int) -> None:
+        """Send the stream from `begin` (ms UTC) on, then the bulk.
+
+        An append that is not ready in time comes late, with its delays counted from then; none is left out.
+        """
+        workload = self._workload
+        count = round(workload.rate * _PAUSE_S)
+        for number in range(workload.appends):
+            time.sleep(max(0.0, begin / 1_000 + number * _PAUSE_S - time.time()))
+            delays = self._random.integers(workload.low_ms, workload.high_ms, count, endpoint=True) * 1_000
+            delays[0] = 0
+            now = time.time_ns() // 1_000
+            append(self._root, INBOX, self.rows(now, now + delays))
+        time.sleep(max(0.0, begin / 1_000 + workload.seconds - time.time()))
+        for first in range(0, workload.bulk, _BULK_ROWS):
+            count = min(_BULK_ROWS, workload.bulk - first)
+            drawn = self._random.integers(0, workload.spread_ms * 1_000, count, endpoint=True)
+            append(self._root, INBOX, self.rows(time.time_ns() // 1_000, workload.bulk_due(begin) * 1_000 + drawn))
+
+    def rows(self, published: int, deliver_at: NDArray[np.int64]) -> pa.Table:
+        """Rows of the inbox; times in microseconds."""
+        count = len(deliver_at)
+        topics = self._names.take(pa.array(self._random.integers(0, self._workload.topics, count)))
+        size = self._workload.payload_bytes
+        payload = [None, pa.py_buffer(self._random.bytes(count * size))]
+        made = {
+            "topic": topics,
+            "publish_time": pa.array(np.full(count, published)),
+            "deliver_at": pa.array(deliver_at),
+            "payload": pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, payload),
+        }
+        columns = [made.get(each.name, pa.nulls(count)).cast(each.type) for each in arrow_schema(INBOX)]
+        return pa.table(columns, schema=arrow_schema(INBOX))
+
+    @cached_property
+    def _names(self) -> pa.Array:
+        return pa.array([f"t{number}" for number in range(self._workload.topics)])
+
+
+def produce(workload: Workload, root: str, begin: int) -> None:
+    """Send a workload; the main of the producer's process."""
+    Producer(workload, root).send(begin)

@@ -1,0 +1,66 @@
+"""A job without Spark, late on purpose: for tests of what measures jobs."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from pipeline.client.delta import append, open_table, rows_of
+from schemas import DELIVERIES, INBOX, MESSAGES, Table
+
+Row = dict[str, Any]
+
+
+class Job:
+    """Takes what is in the inbox, and hands each message over so long after it was due."""
+
+    def __init__(self, root: str, late: timedelta) -> None:
+        """Nothing was taken yet."""
+        self._root, self._late, self._batch = root, late, 0
+        self._waiting, self._known = list[Row](), set[bytes]()
+
+    def step(self, now: datetime) -> None:
+        """Take, and hand over what has waited long enough."""
+        inbox: list[Row] = open_table(self._root, INBOX).to_pyarrow_table().to_pylist()
+        fresh = [row for row in inbox if row["payload"] not in self._known]
+        if fresh:
+            self._known |= {row["payload"] for row in fresh}
+            numbered = [
+                row | {"ledger_id": self._batch, "entry_id": place, "due_time": row["deliver_at"], "parked": False}
+                for place, row in enumerate(fresh)
+            ]
+            self._append(MESSAGES, numbered, {})
+            self._waiting += numbered
+        due = [row for row in self._waiting if row["due_time"] + self._late <= now]
+        if due:
+            self._waiting = [row for row in self._waiting if row["due_time"] + self._late > now]
+            told = {"subscription": "s0", "life": 1, "released_at": now, "redelivery_count": 0, "cause": "due"}
+            self._append(DELIVERIES, due, told | {"sequence": 1})
+        self._batch += 1
+
+    def _append(self, table: Table, rows: list[Row], more: Row) -> None:
+        append(self._root, table, rows_of(table, [row | more | {"batch_id": self._batch} for row in rows]))
+
+
+def main() -> int:
+    """Run until SIGTERM."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--late-ms", type=int, required=True)
+    parser.add_argument("--profile", required=True)
+    parser.add_argument("--warehouse", required=True)
+    told = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    job = Job(told.warehouse, timedelta(milliseconds=told.late_ms))
+    Path(told.warehouse, "_checkpoints", "plain", "offsets").mkdir(parents=True)
+    while True:
+        job.step(datetime.now(UTC))
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
