@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS, TABLES
 ROOT = Path(__file__).resolve().parents[1]
 LOCAL = ROOT / "conf" / "local.toml"
 _LOOK_S, _START_S, _STOP_S, _SETTLE_S = 0.2, 180, 120, 10
+_LEAD_MS = 2_000
+"""From the start of the observer to that of the load: it has to be there before the first delivery."""
 SYSTEMS: dict[str, tuple[list[str], int]] = {
     "delayline": ([str(ROOT / "jobs" / "deliver.py")], 3),
     "polling": (["-m", "benchmarks.baselines.service", "polling"], 2),
@@ -108,34 +111,51 @@ class Run:
             self._until_up(job)
             started_s = time.monotonic() - begun
             before = Snapshot.take(self._root, job.pid)
-            begin = (time.time_ns() // 1_000_000) + 1_000
-            observed = self._observed(job, begin)
+            observed = self._observed(job)
             after = Snapshot.take(self._root, job.pid)
             quiet = self._quiet(job) if self._workload.quiet_s else {}
             code = self._stopped(job)
         told = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code}
         return told | observed | self._check(observed) | quiet
 
-    def _observed(self, job: subprocess.Popen[bytes], begin: int) -> dict[str, Any]:
+    def _observed(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Produce and observe until everything has been seen, or patience ends."""
         accepted_at = None
-        producer = get_context("spawn").Process(target=produce, args=(self._workload, self._root, begin))
-        with self._observer(begin) as observer:
-            producer.start()
-            while observer.poll() is None:
-                if job.poll() is not None or producer.exitcode not in (None, 0):
-                    raise Failed(f"job {job.returncode}, producer {producer.exitcode}: {self._said()}")
-                if accepted_at is None and producer.exitcode == 0 and self._all_accepted():
-                    accepted_at = time.time()
-                time.sleep(_LOOK_S)
-            written = observer.communicate()[0]
-        _end(producer)
+        with self._producer() as (producer, door):
+            begin = time.time_ns() // 1_000_000 + _LEAD_MS
+            with self._observer(begin) as observer:
+                door.send(begin)
+                while observer.poll() is None:
+                    if job.poll() is not None or producer.exitcode not in (None, 0):
+                        raise Failed(f"job {job.returncode}, producer {producer.exitcode}: {self._said()}")
+                    if accepted_at is None and producer.exitcode == 0 and self._all_accepted():
+                        accepted_at = time.time()
+                    time.sleep(_LOOK_S)
+                written = observer.communicate()[0]
         if observer.returncode:
             raise Failed(f"observer {observer.returncode}: {self._said()}")
         told: dict[str, Any] = json.loads(written)
         if self._workload.bulk and not self._workload.quiet_s and accepted_at is not None:
             told["intake_done_before_due_s"] = round(self._workload.bulk_due(begin) / 1_000 - accepted_at, 1)
         return told
+
+    @contextmanager
+    def _producer(self) -> Iterator[tuple[BaseProcess, Connection]]:
+        """A producer that waits to be told when to begin; killed if it is still there at the end."""
+        context = get_context("spawn")
+        door, inside = context.Pipe()
+        producer = context.Process(target=produce, args=(self._workload, self._root, inside))
+        producer.start()
+        try:
+            if not door.poll(_START_S):
+                raise Failed("the producer did not start")
+            door.recv()
+            yield producer, door
+        finally:
+            producer.join(timeout=1)
+            producer.kill()
+            producer.join()
+            door.close()
 
     @contextmanager
     def _observer(self, begin: int) -> Iterator[subprocess.Popen[bytes]]:
@@ -210,14 +230,6 @@ class Run:
         """The last words of all processes."""
         logs = sorted(self._folder.glob("*.log"))
         return "\n".join(f"{log.name}: {log.read_text(encoding='utf-8', errors='replace')[-3_000:]}" for log in logs)
-
-
-def _end(producer: BaseProcess) -> None:
-    """Wait for a producer that is done; one that is not is of no use any more."""
-    producer.join(timeout=1)
-    if producer.exitcode is None:
-        producer.kill()
-        producer.join()
 
 
 def profile_text(changes: Mapping[str, Mapping[str, Any]]) -> str:

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,8 @@ class Producer:
         return pa.array([f"t{number}" for number in range(self._workload.topics)])
 
 
-def produce(workload: Workload, root: str, begin: int) -> None:
-    """Send a workload; the main of the producer's process."""
-    Producer(workload, root).send(begin)
+def produce(workload: Workload, root: str, door: Connection) -> None:
+    """The main of the producer's process: says that it is there, is told when to begin (ms UTC), and sends."""
+    producer = Producer(workload, root)
+    door.send(None)
+    producer.send(door.recv())

@@ -234,19 +234,16 @@ def test_a_run_is_told_with_its_parameters_and_cold_beside_warm() -> None:
     assert next(line for line in text.splitlines() if "warm, late" in line).split()[2:] == ["1", *["0.20"] * 4]
 
 
-@pytest.mark.parametrize("late_ms", [300, -400])
-def test_a_job_is_found_as_late_or_as_early_as_it_is(
-    small: Workload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, late_ms: int
-) -> None:
-    """The whole benchmark, on a job that needs no Spark: what comes late or early is told so."""
-    words = [str(ROOT / "tests/support/plain_job.py"), "--late-ms", str(late_ms)]
+def test_a_job_is_found_as_late_as_it_is(small: Workload, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The whole benchmark, on a job that needs no Spark: what comes 0.3 s late is told so."""
+    words = [str(ROOT / "tests/support/plain_job.py"), "--late-ms", "300"]
     monkeypatch.setitem(SYSTEMS, "delayline", (words, 1))
-    told = replace(small, topics=1, due_s=2, low_ms=500, high_ms=1_500, spread_ms=100)
+    told = replace(small, topics=1, due_s=3, low_ms=500, high_ms=1_500, spread_ms=100)
     figures = Run(told, "delayline", tmp_path).measure()
     assert (figures["count"], figures["missing"], figures["twice"], figures["job_exit"]) == (130, 0, 0, 0)
     assert (figures["cold"]["late"]["count"], figures["warm"]["late"]["count"]) == (98, 30)
-    assert min(figures[phase]["late"]["p50"] for phase in ("cold", "warm")) >= late_ms
-    assert (figures["early"] > 0) == (late_ms < 0)
+    assert min(figures[phase]["late"]["p50"] for phase in ("cold", "warm")) >= 300
+    assert figures["early"] == 0
     assert figures["intake_done_before_due_s"] > 0
     assert figures["run"]["commits"]["inbox"] == 3
     assert figures["run"]["cpu_s_per_minute"] > 0
