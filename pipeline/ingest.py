@@ -71,9 +71,9 @@ class Plan:
 class Counts:
     """What one look at a classified batch tells; `parked` are the segments (by number) of what is parked."""
 
-    accepted: int
-    rejected: int
-    parked: frozenset[int]
+    accepted: int = 0
+    rejected: int = 0
+    parked: frozenset[int] = frozenset()
 
 
 class Ingest:
@@ -95,6 +95,10 @@ class Ingest:
         owner = self._checkpoint.owner or ""
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         plan = self._noted(owner, batch_id) or self._plan(start, end)
+        if (start.version, start.index) == (end.version, end.index):
+            # A tick alone: there is nothing to count, though there may be something to load.
+            self._take(None, plan, owner, batch_id)
+            return
         inbox = rows.where("instant IS NULL").drop("instant")
         classified = classify(self._ordered(inbox, start, end), Limits(plan.now, *plan.limits))
         classified.persist(StorageLevel.MEMORY_AND_DISK)
@@ -103,11 +107,11 @@ class Ingest:
         finally:
             classified.unpersist()
 
-    def _take(self, classified: DataFrame, plan: Plan, owner: str, batch_id: int) -> None:
-        counts = _count(classified, plan.load_until, self._segment_ms)
-        if counts.accepted or counts.rejected:
+    def _take(self, classified: DataFrame | None, plan: Plan, owner: str, batch_id: int) -> None:
+        counts = Counts() if classified is None else _count(classified, plan.load_until, self._segment_ms)
+        if classified is not None and (counts.accepted or counts.rejected):
             self._observe("ingest.counted", batch_id)
-        plan = self._write_messages(classified, counts, plan, owner, batch_id)
+            plan = self._write_messages(classified, counts, plan, owner, batch_id)
         memory = self._recall(plan)
         if self.sinks["segments"].found(owner, batch_id) is not None:
             return
@@ -119,12 +123,12 @@ class Ingest:
         self._write_segments(counts, replace(members, refused=refused), plan, owner, batch_id)
 
     def _write_rejected(
-        self, classified: DataFrame, refused: Sequence[Subscription], plan: Plan, owner: str, batch_id: int
+        self, classified: DataFrame | None, refused: Sequence[Subscription], plan: Plan, owner: str, batch_id: int
     ) -> None:
         """Refused messages, and refused lines of the registry, in one commit."""
-        rows = classified.where("reason IS NOT NULL")
-        if refused:
-            rows = rows.unionByName(refusals(self._spark, refused), allowMissingColumns=True)
+        rows = refusals(self._spark, refused)
+        if classified is not None:
+            rows = classified.where("reason IS NOT NULL").unionByName(rows, allowMissingColumns=True)
         self.sinks["rejected_ingest"].append(rejected_rows(rows, plan.now, batch_id), owner, batch_id, asdict(plan))
         self._observe("ingest.rejected", batch_id)
 

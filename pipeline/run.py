@@ -17,13 +17,15 @@ from pipeline.locks import StageLock
 from pipeline.progress import Checkpoint, Origin
 from pipeline.publisher import Publisher
 from pipeline.schedule import Schedule
-from pipeline.settings import LONGEST_HORIZON_MS, Clock, LiveClock, Settings
+from pipeline.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock, Settings
 from pipeline.sinks import Observer, nobody
 from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
 _ALL_FILES = 1_000_000
+_STEPS = 4
+"""Steps of the schedule within a lookahead."""
 STAGES = (ingest.STAGE, schedule.STAGE, dispatch.STAGE)
 """In the order in which a message passes them."""
 
@@ -134,7 +136,7 @@ def _parts(
         return inbox_and_clock(spark, warehouse, options, origin), take
     if stage == schedule.STAGE:
         segments = warehouse.follow(spark, SEGMENTS, origin.position, options.settings.max_files)
-        instants = ticks(spark, options.clock, warehouse.instants(stage), origin.instant)
+        instants = ticks(spark, looking_ahead(options.clock), warehouse.instants(stage), origin.instant)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
         return rows, Schedule(spark, warehouse, checkpoint, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
@@ -152,6 +154,18 @@ def taking_in(options: Options) -> Options:
     horizon = min(options.settings.horizon_ms + options.clock.lookahead_ms, LONGEST_HORIZON_MS)
     settings = replace(options.settings, horizon_ms=horizon)
     return replace(options, clock=replace(options.clock, lookahead_ms=0), settings=settings)
+
+
+def looking_ahead(clock: Clock) -> Clock:
+    """The clock as the schedule needs it: in steps of a quarter of the lookahead, so that batches are few.
+
+    What is due within a step is prepared at its begin, and becomes visible in its own time.
+    """
+    if not isinstance(clock, LiveClock):
+        return clock
+    return replace(
+        clock, resolution_ms=max(clock.resolution_ms, min(clock.lookahead_ms // _STEPS, clock.max_step_ms, MINUTE_MS))
+    )
 
 
 def inbox_and_clock(
