@@ -245,7 +245,8 @@ def demo(
 
 
 def _stamped(text: str) -> None:
-    typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}")
+    """A line of a service: what it says is news, not output."""
+    typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
 
 
 def main() -> None:

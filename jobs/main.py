@@ -5,6 +5,8 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from pipeline.run import Stage, start, stop_all
 from pipeline.service import StopFile, serve, stop_signals, upkeep
 from pipeline.session import builder, local_session
 from pipeline.tables import Warehouse, create_all
+from pipeline.watch_service import watched
 
 STOPPED, FAILED, REFUSED = 0, 1, 2
 """Exit codes: asked to stop, a stage failed, not even started."""
@@ -50,12 +53,13 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
     stop_file = StopFile(warehouse)
     create_all(spark, warehouse)
     running: list[Stage] = []
-    with stop_signals() as asked:
+    with stop_signals() as asked, ExitStack() as watching:
         if submitted():
             _listen_to_the_jvm(spark, asked)
         try:
+            watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
             for stage in stages:
-                running.append(start(spark, warehouse, stage, profile.options))  # noqa: PERF401 - those that started are stopped
+                running.append(start(spark, warehouse, stage, replace(profile.options, watch=watch)))  # noqa: PERF401 - those that started are stopped
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)

@@ -2,13 +2,14 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.errors import BadSetting
 from pipeline.run import Options
 from pipeline.settings import DAY_MS, SECOND_MS, LiveClock, Settings, check
+from pipeline.watch import Watching
 
 T = TypeVar("T", Settings, LiveClock, "Machine")
 
@@ -24,10 +25,11 @@ class Machine:
 
 @dataclass(frozen=True)
 class Profile:
-    """The session of a local start, and the options of the stages."""
+    """The session of a local start, the options of the stages, and how they may be watched."""
 
     machine: Machine
     options: Options
+    watching: Watching = field(default_factory=Watching)
 
 
 def read_profile(path: Path) -> Profile:
@@ -41,18 +43,19 @@ def read_profile(path: Path) -> Profile:
     told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     _known("profile", told, {"session", "run", "settings", "clock"})
     run = told.get("run", {})
-    _known("run", run, {"trigger", "compact_ms"})
+    _known("run", run, {"trigger", "compact_ms", "metrics_port", "progress_log"})
     clock = _made(LiveClock, "clock", told.get("clock", {}))
     pause: int | None = run.get("compact_ms")
     if pause is not None:
         check("run.compact_ms", pause, SECOND_MS, DAY_MS)
     settings = _made(Settings, "settings", told.get("settings", {}))
     options = Options(clock, settings, run.get("trigger"), pause)
-    return Profile(_made(Machine, "session", told.get("session", {})), options)
+    watching = Watching(run.get("metrics_port"), run.get("progress_log"))
+    return Profile(_made(Machine, "session", told.get("session", {})), options, watching)
 
 
 def _made(kind: type[T], section: str, values: Mapping[str, Any]) -> T:
-    _known(section, values, {field.name for field in fields(kind)})
+    _known(section, values, {each.name for each in fields(kind)})
     return kind(**values)
 
 

@@ -23,6 +23,7 @@ from pipeline.clock import monotonic_ms
 from pipeline.prepared import Part, Prepared, Shelf, Visible
 from pipeline.sinks import Observer, Sink
 from pipeline.timeline import Timeline
+from pipeline.watch import Unwatched, Watch
 
 _LOOK_S = 0.05
 """The wall clock may be set while we wait for it, so it is looked at so often."""
@@ -57,6 +58,7 @@ class Publisher:
         self._drop(noted)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
+        self.watch: Watch = Unwatched()
         self.error: BaseException | None = None
 
     @property
@@ -144,6 +146,8 @@ class Publisher:
             self._visible = visible
             self._waiting = [each for each in self._waiting if each[1] not in visible]
         self._account.add(version, shown)
+        for each, piece in due:
+            self.watch.published(piece.count, piece.first_due, piece.last_due, self._timeline.now(each.released_at))
         self._observe("dispatch.deliveries", top.batch)
 
     def _drop(self, noted: Iterable[Prepared]) -> None:

@@ -21,6 +21,7 @@ from pipeline.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock, S
 from pipeline.sinks import Observer, nobody
 from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
+from pipeline.watch import Unwatched, Watch
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
 _ALL_FILES = 1_000_000
@@ -40,6 +41,7 @@ class Options:
         trigger: pause between batches, as Spark writes intervals; None: as soon as there is something to do.
         compact_ms: pause between two compactions of `messages` beside ingest, ms; None: there are none.
         observe: told of each step.
+        watch: told of what becomes visible.
     """
 
     clock: Clock
@@ -47,6 +49,7 @@ class Options:
     trigger: str | None = None
     compact_ms: int | None = None
     observe: Observer = nobody
+    watch: Watch = field(default_factory=Unwatched)
 
 
 @dataclass
@@ -98,6 +101,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
             sink.check_owner(checkpoint.owner, checkpoint.origin.after)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         if publisher is not None:
+            publisher.watch = options.watch
             publisher.start()
         return Stage(stage, _write(rows, body, checkpoint, stage, options).start(), lock, publisher)
     except BaseException:

@@ -1,13 +1,10 @@
 """`delayline run`: all stages on the live clock, in one process, until somebody stops them."""
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from jobs.commands.failures import one_line
 from jobs.commands.spark import session
@@ -19,11 +16,10 @@ from pipeline.profiles import read_profile
 from pipeline.run import STAGES, start_all
 from pipeline.service import StopFile, serve, stop_signals, upkeep
 from pipeline.tables import Warehouse
+from pipeline.watch_service import reporting, watched
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
 
 PROFILE = Path(__file__).resolve().parents[2] / "conf" / "local.toml"
-_EVERY_S, _QUIET_LOOKS = 5.0, 12
-"""A line every few seconds while something moves, and one a minute while nothing does."""
 
 
 class StageFailed(PipelineError):
@@ -66,10 +62,14 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     opened = tables(root)
     stop_file = StopFile(Warehouse(root))
     echo("Starting Spark")
-    with session("delayline run", told.machine) as spark, stop_signals() as asked:
-        running = start_all(spark, Warehouse(root), told.options)
+    with (
+        session("delayline run", told.machine) as spark,
+        stop_signals() as asked,
+        watched(spark, root, told.watching, counted=True) as watch,
+    ):
+        running = start_all(spark, Warehouse(root), replace(told.options, watch=watch))
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
-        with _reporting(opened, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
+        with reporting(watch, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)
@@ -86,32 +86,6 @@ def counts(opened: list[DeltaTable]) -> Counts:
     for table in opened:
         table.update_incremental()
     return Counts(*(table.count() for table in opened))
-
-
-@contextmanager
-def _reporting(opened: list[DeltaTable], echo: Callable[[str], None]) -> Iterator[None]:
-    """Print how far things are, from a thread, until the block ends."""
-    ended = threading.Event()
-    reporter = threading.Thread(target=_report, args=(opened, echo, ended), daemon=True)
-    reporter.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        reporter.join()
-
-
-def _report(opened: list[DeltaTable], echo: Callable[[str], None], ended: threading.Event) -> None:
-    last, quiet = None, 0
-    while not ended.wait(_EVERY_S):
-        try:
-            now = counts(opened)
-        except (DeltaError, OSError):
-            continue  # Who cannot read the tables has nothing to report; the stages say why.
-        quiet += 1
-        if now != last or quiet >= _QUIET_LOOKS:
-            echo(str(now))
-            last, quiet = now, 0
 
 
 def _check_free(root: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from pipeline.run import STAGES
+
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 180
 
@@ -29,7 +32,9 @@ def warehouse(tmp_path: Path) -> Path:
 @pytest.fixture
 def job(warehouse: Path, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The job, running all stages; killed if the test leaves it running."""
-    command = [sys.executable, "-m", "jobs.deliver", "--profile", str(ROOT / "conf/local.toml")]
+    profile, local = tmp_path / "profile.toml", (ROOT / "conf/local.toml").read_text(encoding="utf-8")
+    profile.write_text(local.replace("[run]", '[run]\nprogress_log = "progress.jsonl"'), encoding="utf-8")
+    command = [sys.executable, "-m", "jobs.deliver", "--profile", str(profile)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(  # noqa: S603 - our own job
@@ -59,9 +64,12 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_messages_arrive_on_the_wall_clock_and_a_signal_ends_the_job_well(
-    job: subprocess.Popen[bytes], warehouse: Path
+    job: subprocess.Popen[bytes], warehouse: Path, tmp_path: Path
 ) -> None:
-    """Sent by delta-rs with delays of seconds: each comes once, none is shown early, and SIGTERM gives exit code 0."""
+    """Sent by delta-rs with delays of seconds: each comes once, none is shown early, and SIGTERM gives exit code 0.
+
+    Who watches has heard of every batch meanwhile, and none lost a row behind its watermark.
+    """
     until((warehouse / "_checkpoints/dispatch/offsets").exists, job)
     who = {"topic": ["t"], "subscription": ["s"], "type": ["shared"], "start": ["earliest"], "tick_ms": [100]}
     registered = pa.table({**who, "policies": pa.nulls(1, pa.map_(pa.string(), pa.string())), "active": [True]})
@@ -79,3 +87,7 @@ def test_messages_arrive_on_the_wall_clock_and_a_signal_ends_the_job_well(
     published = rows(warehouse / "publications")
     assert sum(row["count"] for row in published) == 10
     assert all(row["last_due"] <= row["committed_at"] for row in published)
+    batches = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {batch["stage"] for batch in batches} == set(STAGES)
+    assert sum(batch["rows"] for batch in batches if batch["stage"] == "ingest") == 10
+    assert all(batch["dropped"] == 0 for batch in batches)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import threading
 from pathlib import Path
 
 import pytest
@@ -71,7 +69,7 @@ def test_the_profile_of_run_is_one_that_can_be_read() -> None:
 
 
 def test_counts_follow_the_tables(tmp_path: Path) -> None:
-    """The progress line reads what is new in the logs, and no data."""
+    """The last line of a run reads what is new in the logs, and no data."""
     root = str(tmp_path)
     create_all(root)
     opened = run.tables(root)
@@ -79,33 +77,6 @@ def test_counts_follow_the_tables(tmp_path: Path) -> None:
     send(root, [Message("t", b"")] * 3)
     assert run.counts(opened) == Counts(3, 0, 0, 0)
     assert str(Counts(1_000, 2, 3, 4)) == "sent 1,000  accepted 2  rejected 3  delivered 4"
-
-
-def test_progress_is_printed_when_something_moved_and_survives_missing_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reporter that fails would end in a stack trace beside the reason that matters."""
-    root, said, ended = str(tmp_path), list[str](), threading.Event()
-    create_all(root)
-    opened = run.tables(root)
-    steps = iter([lambda: None, lambda: send(root, [Message("t", b"")]), lambda: shutil.rmtree(root), ended.set])
-
-    def wait(_: float) -> bool:
-        next(steps)()
-        return ended.is_set()
-
-    monkeypatch.setattr(ended, "wait", wait)
-    run._report(opened, said.append, ended)
-    assert said == [str(Counts(0, 0, 0, 0)), str(Counts(1, 0, 0, 0))]
-
-
-def test_a_quiet_service_still_reports_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody who looks at the log wants to see that it is alive, and not every five seconds."""
-    create_all(str(tmp_path))
-    said, ended, waits = list[str](), threading.Event(), iter([False] * 25 + [True])
-    monkeypatch.setattr(ended, "wait", lambda _: next(waits))
-    run._report(run.tables(str(tmp_path)), said.append, ended)
-    assert len(said) == 3
 
 
 def test_a_warehouse_in_use_is_refused_before_spark_starts(tmp_path: Path) -> None:

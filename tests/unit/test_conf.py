@@ -18,6 +18,7 @@ from pipeline.profiles import Machine, Profile, read_profile
 from pipeline.run import Options
 from pipeline.session import CORRECTNESS, COST
 from pipeline.settings import LiveClock, Settings
+from pipeline.watch import Watching
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 PROFILES = sorted(CONF.glob("*.toml"))
@@ -47,7 +48,7 @@ def test_the_production_example_names_everything_that_can_be_set() -> None:
     """It is the reference of profiles."""
     kinds = {"session": Machine, "settings": Settings, "clock": LiveClock}
     wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()}
-    wanted["run"] = {"trigger", "compact_ms"}
+    wanted["run"] = {"trigger", "compact_ms"} | {field.name for field in fields(Watching)}
     told = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
     assert {section: set(values) for section, values in told.items()} == wanted
 

@@ -124,6 +124,26 @@ def test_a_part_is_visible_when_its_last_bucket_has_come_and_not_before() -> Non
     assert seen == [[], ["1@10"], ["1@10"], ["1@10", "1@20"]]
 
 
+def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
+    """Lateness and rates of a run come from here."""
+
+    @dataclass
+    class Told:
+        calls: list[tuple[int, ...]] = field(default_factory=list)
+
+        def published(self, *told: int) -> None:
+            self.calls.append((*told, len(disk.deliveries.shown)))
+
+    disk, told = Disk(), Told()
+    publisher = disk.start()
+    publisher.watch = told
+    publisher.take(batch(1, 10, 20))
+    for now in (9, 15, 30):
+        disk.now = now
+        publisher.settle()
+    assert told.calls == [(2, 9, 10, 15, 1), (2, 19, 20, 30, 2)]
+
+
 def test_what_comes_late_does_not_wait_for_batches_before_it() -> None:
     """A short delay is prepared after longer ones whose time has not come."""
     disk = Disk()
