@@ -65,7 +65,8 @@ class Snapshot:
         """Count now."""
         folder = Path(root)
         commits = {table.name: len(list((folder / table.name / "_delta_log").glob("*.json"))) for table in TABLES}
-        data = sum(len(list((folder / table.name).rglob("*.parquet"))) for table in TABLES)
+        found = (file for table in TABLES for file in (folder / table.name).rglob("*.parquet"))
+        data = sum("_delta_log" not in file.parts for file in found)
         ours = sum(len(names) for _, _, names in os.walk(folder / "_checkpoints"))
         return cls(time.monotonic(), usage(pid), commits, data, ours)
 

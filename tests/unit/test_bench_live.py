@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import time
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -20,7 +21,7 @@ pytest.importorskip("pyspark", reason="profiles are read by the stages, which ne
 
 from deltalake import DeltaTable, write_deltalake
 
-from benchmarks.live import ROOT, SYSTEMS, Failed, Run, main, profile_text
+from benchmarks.live import ROOT, SYSTEMS, Failed, Run, Snapshot, main, profile_text
 from benchmarks.live_report import show
 from benchmarks.load import Producer, Workload, merged, with_profile, workloads
 from benchmarks.observer import Rows, Until, Watch, observe, read, report
@@ -247,6 +248,18 @@ def test_a_job_is_found_as_late_as_it_is(small: Workload, monkeypatch: pytest.Mo
     assert figures["intake_done_before_due_s"] > 0
     assert figures["run"]["commits"]["inbox"] == 3
     assert figures["run"]["cpu_s_per_minute"] > 0
+
+
+def test_data_files_are_those_of_partitions_too_and_not_those_of_the_log(tmp_path: Path) -> None:
+    """A checkpoint of the log is written by whoever commits, and is no data."""
+    create_all(str(tmp_path))
+    before = Snapshot.take(str(tmp_path), os.getpid())
+    for name in ("inbox/a.parquet", "messages/day=1/b.parquet", "inbox/_delta_log/1.checkpoint.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "inbox" / "_delta_log" / f"{1:020d}.json").touch()
+    told = Snapshot.take(str(tmp_path), os.getpid()).since(before)
+    assert (told["data_files"], told["commits"]["inbox"], told["commits_end"] - told["commits_start"]) == (2, 1, 1)
 
 
 def test_a_job_that_fails_ends_the_run_with_its_last_words(
