@@ -61,11 +61,6 @@ class Publisher:
         self.watch: Watch = Unwatched()
         self.error: BaseException | None = None
 
-    @property
-    def source(self) -> tuple[int, int]:
-        """Where the last batch that is prepared or visible ends in `redelivery` (version, index)."""
-        return max([self._visible.source, *(each.source for each, _ in self._waiting)])
-
     def knows(self, owner: str, batch_id: int) -> bool:
         """Whether a batch is prepared, or visible as a whole."""
         waits = any((each.owner, each.batch) == (owner, batch_id) for each, _ in self._waiting)

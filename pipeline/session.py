@@ -37,8 +37,8 @@ COST = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Plans are made for a batch and run once. Planning them again between their shuffles makes a job of each stage.
     "spark.sql.adaptive.enabled": "false",
-    # Instants, ledgers and windows are literals of a batch's plans. Compiled plans would be compiled again in each batch,
-    # and run cold each time.
+    # Instants, ledgers and windows are literals of a batch's plans: compiled ones are compiled again in each batch, and
+    # run cold.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.

@@ -60,7 +60,7 @@ def _arrivals(root: str, running: list[Stage]) -> Iterator[Delivery]:
             patience = time.monotonic() + _PATIENCE_S
             yield each
         for stage in running:
-            if not stage.query.isActive:
-                raise StageFailed(f"stage {stage.name}: {stage.query.exception()}")
+            if stage.failure is not None:
+                raise StageFailed(stage.failure)
         time.sleep(_POLL_S)
     raise StageFailed(f"nothing arrived within {_PATIENCE_S:.0f} s")
