@@ -5,15 +5,16 @@ kilobytes.
 """
 
 import json
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, TimestampType
 
 from pipeline.errors import ContractBroken
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END = 8
 """A file ends with the length of its footer, in 4 bytes, and a magic word."""
 _LONGEST_TEXT = 32
@@ -51,8 +52,9 @@ def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
         told["nullCount"][field.name] = nulls
         held = [each for each in found if each.has_min_max]
         if held and all(each.has_min_max or not each.num_values for each in found):
-            told["minValues"] |= _bound(field.name, min(each.min for each in held))
-            told["maxValues"] |= _bound(field.name, max(each.max for each in held))
+            raw = isinstance(field.dataType, TimestampType)
+            told["minValues"] |= _bound(field.name, min(each.min_raw if raw else each.min for each in held), time=raw)
+            told["maxValues"] |= _bound(field.name, max(each.max_raw if raw else each.max for each in held), time=raw)
     return footer.num_rows, json.dumps(told, separators=(",", ":"))
 
 
@@ -80,16 +82,24 @@ def _chunks(footer: pq.FileMetaData) -> dict[str, list[Any]]:
     return found
 
 
-def _bound(name: str, value: object) -> dict[str, Any]:
-    """A bound as Delta writes it: times cut to milliseconds, long texts, flags and bytes not at all."""
+def _bound(name: str, value: object, *, time: bool) -> dict[str, Any]:
+    """A bound as Delta writes it: times (microseconds here) cut to ms, long texts, flags and bytes not at all."""
     match value:
-        case datetime():
-            return {name: value.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
         case bool():
             return {}
         case int():
-            return {name: value}
+            shown = _time(value) if time else value
+            return {} if shown is None else {name: shown}
         case str() if len(value) <= _LONGEST_TEXT:
             return {name: value}
         case _:
             return {}
+
+
+def _time(micros: int) -> str | None:
+    """The time as text; None for one that is outside the calendar, which a producer may write all the same."""
+    try:
+        moment = _EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -90,7 +90,7 @@ def versions(world: World) -> dict[str, int]:
 
 def files(world: World, folder: str) -> list[pq.ParquetFile]:
     """The data files of a table."""
-    return [pq.ParquetFile(path) for path in sorted(Path(world.warehouse.root, folder).glob("*.parquet"))]
+    return [pq.ParquetFile(path) for path in sorted(Path(world.warehouse.root, folder).rglob("*.parquet"))]
 
 
 def prunable(file: pq.ParquetFile, column: str) -> bool:

@@ -73,6 +73,15 @@ def test_years_at_the_ends_of_the_calendar_keep_four_digits() -> None:
     )
 
 
+def test_a_time_outside_the_calendar_has_no_bound() -> None:
+    """A producer may write one; a rejected row keeps it as it came."""
+    sink = pa.BufferOutputStream()
+    far = pa.array([(1 << 63) - 1], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"id": [1], "at": far}), sink)
+    found = json.loads(statistics(sink.getvalue().to_pybytes(), "table", SCHEMA)[1])
+    assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 1})
+
+
 def test_a_null_in_a_required_column_is_refused() -> None:
     """Delta's own append would refuse it."""
     with pytest.raises(ContractBroken, match=r"table\.id: NULL in 1 rows"):
