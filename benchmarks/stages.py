@@ -22,12 +22,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.baselines import polling, rowwise
+from benchmarks.instant import COMPILED
 from benchmarks.machine import describe
 from pipeline import run
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
-from pipeline.session import local_session
+from pipeline.session import COST, local_session
 from pipeline.settings import Settings, VirtualClock
 from pipeline.tables import Warehouse, create_all
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table
@@ -177,8 +178,8 @@ def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
 
 def compile_plans(spark: SparkSession, *, on: bool) -> None:
     """Let Spark compile plans, as it does by itself, or not, as our session has it."""
-    spark.conf.set("spark.sql.codegen.wholeStage", str(on).lower())
-    spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if on else "NO_CODEGEN")
+    for key, value in COMPILED.items():
+        spark.conf.set(key, value if on else COST[key])
 
 
 def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str, Any]:

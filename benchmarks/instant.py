@@ -1,0 +1,122 @@
+"""Where the time of one instant goes: the steps of all stages under the virtual clock, warm, in seconds.
+
+Each instant takes in a few thousand messages and releases as many. What a step takes is mostly planning and starting
+jobs, so this is the profile to look at before and after a change of a stage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from benchmarks.machine import describe
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.lockstep import reach
+from pipeline.run import Options, start_all, stop_all
+from pipeline.session import local_session
+from pipeline.settings import MINUTE_MS, VirtualClock
+from pipeline.tables import Warehouse, create_all
+from schemas import INBOX
+
+T0 = 1_700_000_000_000
+MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
+INSTANTS, WARM = 25, 8
+"""So many instants a minute apart; the last of them are counted."""
+
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+@dataclass
+class Steps:
+    """When each step of an instant ended."""
+
+    begun: float = 0.0
+    seen: list[tuple[str, float]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Another instant."""
+        self.begun, self.seen = time.perf_counter(), []
+
+    def note(self, step: str, _batch: int = -1) -> None:
+        """A step ended now."""
+        self.seen.append((step, time.perf_counter()))
+
+    def spans(self) -> list[tuple[str, float]]:
+        """Seconds from the end of the step before, for each step; those of one name count together."""
+        ends = [self.begun, *(at for _, at in self.seen)]
+        return [(step, at - before) for (step, at), before in zip(self.seen, ends, strict=False)]
+
+
+def inbox_rows(spark: SparkSession, number: int) -> DataFrame:
+    """What enters at an instant, in one file; delays are drawn by hash."""
+    delay = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(SPREAD_MS))
+    made = {
+        "topic": F.lit("t"),
+        "publish_time": F.timestamp_millis(F.lit(T0 + number * MINUTE_MS)),
+        "deliver_after_ms": delay,
+        "payload": F.substring(F.unhex(F.repeat(F.sha2(F.col("id").cast("string"), 256), 4)), 1, PAYLOAD_BYTES),
+    }
+    columns = (made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in INBOX.schema.fields)
+    return spark.range(0, MESSAGES, 1, 1).select(*columns)
+
+
+def profile(spark: SparkSession) -> dict[str, float]:
+    """Seconds of each step, the mean of the warm instants, in the order of the steps."""
+    steps, found = Steps(), defaultdict[str, list[float]](list)
+    with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
+        warehouse = Warehouse(f"{folder}/warehouse")
+        create_all(spark, warehouse)
+        for name, tick_ms in (("s", 1), ("coarse", MINUTE_MS)):
+            subscribe(warehouse.root, Subscription("t", name, tick_ms=tick_ms))
+        stages = start_all(spark, warehouse, Options(VirtualClock(), observe=steps.note))
+        try:
+            for number in range(INSTANTS):
+                rows = inbox_rows(spark, number)
+
+                def produce(rows: DataFrame = rows) -> None:
+                    steps.note("clock")
+                    rows.write.format("delta").mode("append").save(warehouse.path(INBOX))
+                    steps.note("inbox")
+
+                steps.begin()
+                reach(stages, warehouse, T0 + number * MINUTE_MS, produce)
+                steps.note("rest")
+                if number >= INSTANTS - WARM:
+                    for step, seconds in [*steps.spans(), ("instant", time.perf_counter() - steps.begun)]:
+                        found[step].append(seconds)
+        finally:
+            stop_all(stages)
+    return {step: round(sum(seconds) / WARM, 3) for step, seconds in found.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print machine, parameters and the profile."""
+    parser = argparse.ArgumentParser(description="Where the time of one instant goes.")
+    parser.add_argument("--compiled", action="store_true", help="let Spark compile plans, as it does by itself")
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args(arguments)
+    machine = describe("pyspark", "delta-spark", "pyarrow")
+    spark = local_session("delayline bench", extra=COMPILED if told.compiled else {})
+    spark.sparkContext.setLogLevel("OFF")
+    figures = profile(spark)
+    spark.stop()
+    parameters = {"messages": MESSAGES, "spread_ms": SPREAD_MS, "payload_bytes": PAYLOAD_BYTES, "instants": INSTANTS}
+    if told.json:
+        print(json.dumps({"machine": machine, "parameters": parameters, "seconds": figures}))
+        return
+    print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    print("parameters:", ", ".join(f"{key} {value}" for key, value in parameters.items()))
+    for step, seconds in figures.items():
+        print(f"  {step:24}{seconds:8.3f}")
+
+
+if __name__ == "__main__":
+    main()
