@@ -11,8 +11,10 @@ that we do not know; a table that was changed so is refused, at the start or at 
 """
 
 import json
+import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
@@ -24,12 +26,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import deltalog
-from pipeline.deltajvm import TableLog
+from pipeline.deltajvm import Head, TableLog
 from pipeline.errors import UnknownTableFeature
 from pipeline.files import Files
 from pipeline.footers import missing, statistics
 from schemas import Table
 
+_LOG = logging.getLogger(__name__)
 _TAIL = 1 << 16
 """Bytes read from the end of a file: the footer of a few row groups."""
 _EVERY = 10
@@ -71,17 +74,28 @@ class DataFile:
 class Appender:
     """Writes to one table. Knows its newest version, as far as it has looked."""
 
-    def __init__(self, spark: SparkSession, path: str, table: Table) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str, table: Table, guard: Callable[[str | None], None] = lambda _: None
+    ) -> None:
         """Look at the table once.
+
+        Args:
+            spark: the session.
+            path: the folder of the table.
+            table: its contract.
+            guard: told the `userMetadata` of each version that somebody else adds from now on; what it raises ends the
+                commit that was to follow.
 
         Raises:
             UnknownTableFeature: it asks something of its writers that we do not know.
         """
-        self._files, self._path, self._table = Files(spark), path, table
+        self._files, self._path, self._table, self._guard = Files(spark), path, table, guard
+        self._ours = ""
         self._log = TableLog(spark, path)
         head = self._log.head()
         self._version = self._checkpointed = head.version
-        self._every = self._checked(head.protocol, head.metadata)
+        check_features(table.name, head)
+        self._every = _interval(head)
 
     def write(self, frame: DataFrame) -> list[DataFile]:
         """Write rows, in the order of the frame's partitions; nobody sees them yet."""
@@ -120,12 +134,15 @@ class Appender:
         """
         files = list(files)
         info = {"timestamp": _now_ms(), "operation": "WRITE", "operationParameters": {"mode": "Append"}}
-        told = {"isBlindAppend": True, "userMetadata": metadata, "engineInfo": "delayline", "txnId": str(uuid4())}
+        self._ours = str(uuid4())
+        told = {"isBlindAppend": True, "userMetadata": metadata, "engineInfo": "delayline", "txnId": self._ours}
         counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": sum(f.size for f in files)}
         told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
         lines = [json.dumps(each) for each in [{"commitInfo": info | told}, *(file.action for file in files)]]
         while not self._log.add(self.newest() + 1, lines):
-            pass
+            # A store may say that a version is there because it has just put it there, at the first of two attempts.
+            if self._is_ours(self._version + 1):
+                break
         self._version += 1
         self._note_sums(counts["numFiles"], counts["numOutputBytes"])
         return self._version
@@ -141,8 +158,9 @@ class Appender:
     def checkpoint(self) -> None:
         """Write a checkpoint of the log when the table's interval of versions has passed since the last one."""
         if self._version // self._every > self._checkpointed // self._every:
-            self._log.checkpoint()
             self._checkpointed = self._version
+            with _optional(f"the checkpoint of {self._table.name}"):
+                self._log.checkpoint()
 
     def _columns(self, frame: DataFrame, *more: str) -> DataFrame:
         return frame.select(*(F.col(each.name).cast(each.dataType) for each in self._table.schema.fields), *more)
@@ -163,36 +181,61 @@ class Appender:
 
     def _notice(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """A version that somebody else added: what it changes of the table must be something we know."""
+        self._guard(deltalog.metadata(actions))
         if any("protocol" in each or "metaData" in each for each in actions):
             head = self._log.head()
-            self._every = self._checked(head.protocol, head.metadata)
+            check_features(self._table.name, head)
+            self._every = _interval(head)
 
-    def _checked(self, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> int:
-        """The table's interval of checkpoints, when it is a table that we can append to."""
-        features = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
-        versions = (protocol["minReaderVersion"], protocol["minWriterVersion"])
-        known = features <= _PLAIN if features else versions[0] <= 1 and versions[1] <= 2
-        if not known:
-            allowed = "reader version 1 and writer version 2 at most"
-            raise UnknownTableFeature(self._table.name, sorted(features) or versions, allowed)
-        if metadata.get("partitionColumns"):
-            raise UnknownTableFeature(self._table.name, metadata["partitionColumns"], "no partition columns")
-        return int(metadata.get("configuration", {}).get("delta.checkpointInterval", _EVERY))
+    def _is_ours(self, version: int) -> bool:
+        told = deltalog.actions(self._files, self._path, version)
+        return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
 
     def _note_sums(self, files: int, size: int) -> None:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
         folder = f"{self._path}/_delta_log"
         before = f"{folder}/{self._version - 1:020d}.crc"
-        if not self._files.exists(before):
-            return
-        sums = json.loads(self._files.text(before))
-        kept = {name: sums[name] for name in _CARRIED if name in sums}
-        grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
-        self._files.write(f"{folder}/{self._version:020d}.crc", json.dumps(kept | grown))
+        with _optional(f"the sums of {self._table.name}"):
+            if not self._files.exists(before):
+                return
+            sums = json.loads(self._files.text(before))
+            kept = {name: sums[name] for name in _CARRIED if name in sums}
+            grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
+            self._files.write(f"{folder}/{self._version:020d}.crc", json.dumps(kept | grown))
 
 
 _CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")
 """What an append does not change of Delta's sums; lists and histograms of files are left out."""
+
+
+def check_features(table: str, head: Head) -> None:
+    """Refuse a table that asks for more than plain files with plain statistics.
+
+    Raises:
+        UnknownTableFeature: it does.
+    """
+    protocol = head.protocol
+    features = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
+    versions = (protocol["minReaderVersion"], protocol["minWriterVersion"])
+    known = features <= _PLAIN if features else versions[0] <= 1 and versions[1] <= 2
+    if not known:
+        raise UnknownTableFeature(table, sorted(features) or versions, "reader version 1 and writer version 2 at most")
+    if head.metadata.get("partitionColumns"):
+        raise UnknownTableFeature(table, head.metadata["partitionColumns"], "no partition columns")
+
+
+def _interval(head: Head) -> int:
+    """Versions between two checkpoints of the table's log."""
+    return int(head.metadata.get("configuration", {}).get("delta.checkpointInterval", _EVERY))
+
+
+@contextmanager
+def _optional(what: str) -> Iterator[None]:
+    """What readers are faster with and right without: it may not end a stage after a commit that is good."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - whatever it is
+        _LOG.exception("%s was not written", what)
 
 
 def rows(files: Iterable[DataFile]) -> int:

@@ -53,4 +53,5 @@ def _log(path: str, version: int) -> str:
 
 def actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
     """The actions of one version."""
-    return [json.loads(line) for line in files.text(_log(path, version)).splitlines()]
+    # Not `splitlines`: a text in the statistics may hold what it takes for the end of a line.
+    return [json.loads(line) for line in files.text(_log(path, version)).split("\n") if line]

@@ -81,3 +81,15 @@ class UnknownTableFeature(PipelineError):
         """Name the table, what its log asks of writers, and what we know."""
         super().__init__(f"{table}: the table asks for {found}, allowed: {allowed}")
         self.table, self.found, self.allowed = table, found, allowed
+
+
+class PreparedFileGone(PipelineError):
+    """A file of prepared deliveries is gone: a VACUUM kept files for a shorter time than dispatch stood still.
+
+    Nothing was made visible. Bring the file back from a copy.
+    """
+
+    def __init__(self, batch: int, source: tuple[int, int], path: str) -> None:
+        """Name the batch, where it ends in `redelivery` (version, index), and the file."""
+        super().__init__(f"deliveries: {path} of prepared batch {batch} (redelivery up to {source}) is gone")
+        self.batch, self.source, self.path = batch, source, path

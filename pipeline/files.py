@@ -69,9 +69,14 @@ class Files:
         self._system(path).delete(self._path(path), False)  # noqa: FBT003 - not a folder
 
     def move(self, old: str, new: str) -> None:
-        """Rename a file or folder within one file system; what is not there is not moved."""
-        if self.exists(old):
-            self._system(old).rename(self._path(old), self._path(new))
+        """Rename a file or folder within one file system; what is not there is not moved.
+
+        Raises:
+            OSError: the file system did not do it.
+        """
+        if self.exists(old) and not self._system(old).rename(self._path(old), self._path(new)):
+            message = f"{old} was not renamed to {new}"
+            raise OSError(message)
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return self._jvm.org.apache.hadoop.fs.Path(path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.errors import ContractBroken
 
@@ -52,9 +52,8 @@ def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
         told["nullCount"][field.name] = nulls
         held = [each for each in found if each.has_min_max]
         if held and all(each.has_min_max or not each.num_values for each in found):
-            raw = isinstance(field.dataType, TimestampType)
-            told["minValues"] |= _bound(field.name, min(each.min_raw if raw else each.min for each in held), time=raw)
-            told["maxValues"] |= _bound(field.name, max(each.max_raw if raw else each.max for each in held), time=raw)
+            told["minValues"] |= _bound(field, min(each.min_raw for each in held))
+            told["maxValues"] |= _bound(field, max(each.max_raw for each in held))
     return footer.num_rows, json.dumps(told, separators=(",", ":"))
 
 
@@ -82,18 +81,27 @@ def _chunks(footer: pq.FileMetaData) -> dict[str, list[Any]]:
     return found
 
 
-def _bound(name: str, value: object, *, time: bool) -> dict[str, Any]:
-    """A bound as Delta writes it: times (microseconds here) cut to ms, long texts, flags and bytes not at all."""
-    match value:
-        case bool():
-            return {}
-        case int():
-            shown = _time(value) if time else value
-            return {} if shown is None else {name: shown}
-        case str() if len(value) <= _LONGEST_TEXT:
-            return {name: value}
-        case _:
-            return {}
+def _bound(field: StructField, raw: int | bytes) -> dict[str, Any]:
+    """A bound, given as Parquet stores it, as Delta writes it: times (microseconds) cut to ms, no flags and no bytes.
+
+    A text that is long has none, for it would have to be cut; nor has one that is not UTF-8, which Spark lets pass.
+    """
+    shown: int | str | None = None
+    if isinstance(field.dataType, TimestampType) and isinstance(raw, int):
+        shown = _time(raw)
+    elif isinstance(field.dataType, LongType) and isinstance(raw, int):
+        shown = raw
+    elif isinstance(field.dataType, StringType) and isinstance(raw, bytes):
+        shown = _text(raw)
+    return {} if shown is None else {field.name: shown}
+
+
+def _text(raw: bytes) -> str | None:
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if len(text) <= _LONGEST_TEXT else None
 
 
 def _time(micros: int) -> str | None:

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import deltalog
+from pipeline.appends import check_features
 from pipeline.deltajvm import TableLog
 from pipeline.files import Files
 from pipeline.footers import span_ms
@@ -84,11 +85,17 @@ class MessageLog:
     def _look(self) -> None:
         """Take in the versions since the last look; all files, by one job, the first time."""
         if self._version < 0:
-            self._version, live = TableLog(self._spark, self._path).files()
+            log = TableLog(self._spark, self._path)
+            check_features(MESSAGES.name, log.head())
+            self._version, live = log.files()
             self._held = {unquote(each["path"]): Bounds.of_statistics(each["stats"]) for each in live}
         newest = deltalog.newest(self._files, self._path, self._version)
         for version in range(self._version + 1, newest + 1):
-            for action in deltalog.actions(self._files, self._path, version):
+            actions = deltalog.actions(self._files, self._path, version)
+            if any("protocol" in each or "metaData" in each for each in actions):
+                check_features(MESSAGES.name, TableLog(self._spark, self._path).head())
+            # A version may take a file out and put it in again; the order of its actions says nothing.
+            for action in sorted(actions, key=lambda each: "add" in each):
                 self._apply(action)
         self._version = newest
 

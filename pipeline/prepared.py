@@ -12,6 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipeline.appends import DataFile
+from pipeline.errors import PreparedFileGone
 from pipeline.files import Files
 from pipeline.footers import span_ms
 from pipeline.tables import Warehouse
@@ -128,6 +129,17 @@ class Shelf:
         names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
         found = (Prepared.loads(self._files.text(f"{self._folder}/{name}")) for name in names)
         return sorted(found, key=lambda each: each.parts[0].number)
+
+    def check(self, prepared: Prepared, part: Part) -> None:
+        """Look for the files of a part that is to become visible.
+
+        Raises:
+            PreparedFileGone: one is not there.
+        """
+        table = self._folder.removesuffix(f"/{_FOLDER}")
+        for file in part.files:
+            if not self._files.exists(f"{table}/{file.path}"):
+                raise PreparedFileGone(prepared.batch, prepared.source, file.path)
 
     def _path(self, prepared: Prepared) -> str:
         return f"{self._folder}/{prepared.parts[0].number}.json"

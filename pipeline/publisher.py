@@ -56,10 +56,17 @@ class Publisher:
         noted = shelf.all()
         self._waiting = [(each, part) for each in noted for part in each.parts if part not in self._visible]
         self._drop(noted)
+        for each in self._waiting:
+            shelf.check(*each)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
         self.watch: Watch = Unwatched()
         self.error: BaseException | None = None
+
+    @property
+    def owners(self) -> set[str]:
+        """The checkpoints that prepared what is not visible yet."""
+        return {each.owner for each, _ in self._waiting}
 
     def knows(self, owner: str, batch_id: int) -> bool:
         """Whether a batch is prepared, or visible as a whole."""

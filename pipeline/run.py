@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline import arrival, dispatch, ingest, schedule
 from pipeline.clock import ticks
 from pipeline.dispatch import Dispatch
+from pipeline.errors import ForeignOwner
 from pipeline.files import Files
 from pipeline.ingest import Ingest
 from pipeline.locks import StageLock
@@ -97,8 +98,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     try:
         checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
         rows, body = _parts(spark, warehouse, stage, options, checkpoint)
-        for sink in body.sinks.values():
-            sink.check_owner(checkpoint.owner, checkpoint.origin.after)
+        _check_owner(stage, body, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         if publisher is not None:
             publisher.watch = options.watch
@@ -109,6 +109,19 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
             publisher.stop()
         lock.release()
         raise
+
+
+def _check_owner(stage: str, body: Body, checkpoint: Checkpoint) -> None:
+    """Refuse tables, and a shelf, that another checkpoint wrote.
+
+    Raises:
+        ForeignOwner: one did, and this one was not told to take over.
+    """
+    for sink in body.sinks.values():
+        sink.check_owner(checkpoint.owner, checkpoint.origin.after)
+    prepared = body.publisher.owners if isinstance(body, Dispatch) else set()
+    for owner in prepared - {checkpoint.owner, *checkpoint.origin.after}:
+        raise ForeignOwner(stage, "what is prepared for deliveries", owner, checkpoint.owner)
 
 
 def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:

@@ -71,8 +71,8 @@ class Sink:
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> None:
         """Look up what the table holds. The only look-up of the sink's life."""
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, Files(spark)
+        self.appender = Appender(spark, self._path, table, self._alone)
         self.last = last_commit(spark, self._path, stage)
-        self.appender = Appender(spark, self._path, table)
 
     def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
         """Refuse a table that another checkpoint wrote, but for those that this one was told to take over from.
@@ -113,9 +113,8 @@ class Sink:
         return self.last
 
     def put(self, rows: pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
-        """Append a few rows of this process in one commit; no job runs, but for a checkpoint now and then."""
+        """Append a few rows of this process in one commit; no job runs."""
         self.commit(self.appender.put(rows), owner, batch_id, note)
-        self.appender.checkpoint()
 
     def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:
         """Make files of a batch visible by one commit; give its version."""
@@ -123,3 +122,14 @@ class Sink:
         version = self.appender.commit(files, commit.dumps())
         self.last = commit
         return version
+
+    def _alone(self, told: str | None) -> None:
+        """Stop before a commit when another process has committed for this stage since the start.
+
+        Raises:
+            ForeignOwner: it has. On a file system without locks nothing else would stop the two.
+        """
+        commit = Commit.loads(told)
+        if commit is not None and commit.stage == self._stage:
+            ours = None if self.last is None else self.last.owner
+            raise ForeignOwner(self._stage, self._table.name, commit.owner, ours)

@@ -143,6 +143,9 @@ REDELIVERY = Table(
     writer="schedule",
 )
 
+# Several versions a second, which no stage reads from: consumers follow them, a week back at most.
+_SHORT_LOG = {"delta.logRetentionDuration": "interval 7 days"}
+
 DELIVERIES = Table(
     "deliveries",
     _columns(
@@ -165,12 +168,14 @@ DELIVERIES = Table(
         optional=("deliver_at", "message_key", "properties", "payload"),
     ),
     writer="dispatch",
+    properties=_SHORT_LOG,
 )
 
 PUBLICATIONS = Table(
     "publications",
     _columns(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
     writer="dispatch",
+    properties=_SHORT_LOG,
 )
 
 REJECTED_INGEST = Table(

@@ -93,9 +93,9 @@ class Deliveries:
     def _commit(self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]) -> Iterator[Delivery]:
         adds = [line["add"] for line in log if "add" in line and line["add"]["dataChange"]]
         visible_ms = next((line["commitInfo"]["timestamp"] for line in log if "commitInfo" in line), 0)
-        # Dispatch cuts a batch into files by range, each sorted, so files in the order of their first row are sorted.
+        # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
         before = 0
-        for add in sorted(adds, key=_first_sequence):
+        for add in sorted(adds, key=_first_row):
             if _may_hold(add, wanted):
                 for place, row in self._rows(version, unquote(add["path"]), wanted):
                     yield self._delivery((version, before + place), row, visible_ms)
@@ -152,9 +152,9 @@ def _statistics(add: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _first_sequence(add: dict[str, Any]) -> tuple[int, int]:
+def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
     least = _statistics(add).get("minValues", {})
-    return least.get("batch_id", 0), least.get("sequence", 0)
+    return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
 
 
 def _may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:

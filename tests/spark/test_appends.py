@@ -14,8 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.appends import Appender
-from pipeline.errors import ContractBroken, UnknownTableFeature
+from pipeline.deltajvm import TableLog
+from pipeline.errors import ContractBroken, ForeignOwner, UnknownTableFeature
 from pipeline.messagelog import Bounds, MessageLog
+from pipeline.sinks import Sink
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, PUBLICATIONS
 from tests.support.rows import T0, messages
@@ -98,6 +100,28 @@ def test_a_table_that_asks_for_more_than_we_know_is_refused(spark: SparkSession,
     with pytest.raises(UnknownTableFeature):
         Appender(spark, path, PUBLICATIONS)
     assert spark.read.format("delta").load(path).count() == 0
+
+
+def test_a_version_that_is_ours_though_the_store_denies_it_is_not_added_again(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A put that is tried again after a timeout finds what it has put."""
+    add = TableLog.add
+    monkeypatch.setattr(TableLog, "add", lambda log, version, lines: add(log, version, lines) and False)
+    appender = Appender(spark, path, PUBLICATIONS)
+    assert appender.commit(appender.write(rows(spark, 1)), "") == 1
+    assert held(spark, path) == [1]
+
+
+def test_two_processes_of_a_stage_cannot_both_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """Where the file system has no locks, the second commit finds the first, and ends its stage."""
+    warehouse = Warehouse(str(tmp_path))
+    DeltaTable.create(spark).location(warehouse.path(PUBLICATIONS)).addColumns(PUBLICATIONS.schema).execute()
+    one, other = (Sink(spark, warehouse, PUBLICATIONS, "dispatch") for _ in range(2))
+    one.append(rows(spark, 1), "one", 0, {})
+    with pytest.raises(ForeignOwner, match="one"):
+        other.append(rows(spark, 1), "other", 0, {})
+    assert held(spark, warehouse.path(PUBLICATIONS)) == [1]
 
 
 def test_a_null_in_a_required_column_is_not_committed(spark: SparkSession, path: str) -> None:

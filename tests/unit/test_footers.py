@@ -82,6 +82,15 @@ def test_a_time_outside_the_calendar_has_no_bound() -> None:
     assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 1})
 
 
+def test_a_text_that_is_not_utf8_has_no_bound() -> None:
+    """Spark casts bytes to text as they are; the message is no worse for it."""
+    sink = pa.BufferOutputStream()
+    odd = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff\xfe"]).buffers())
+    pq.write_table(pa.table({"id": [1], "name": odd}), sink)
+    found = json.loads(statistics(sink.getvalue().to_pybytes(), "table", SCHEMA)[1])
+    assert (found["minValues"], found["maxValues"]) == ({"id": 1}, {"id": 1})
+
+
 def test_a_null_in_a_required_column_is_refused() -> None:
     """Delta's own append would refuse it."""
     with pytest.raises(ContractBroken, match=r"table\.id: NULL in 1 rows"):

@@ -72,6 +72,9 @@ class Notes:
         """As `Shelf.drop`."""
         self.held.pop(prepared.parts[0].number)
 
+    def check(self, prepared: Prepared, part: Part) -> None:
+        """As `Shelf.check`: everything is there."""
+
     def all(self) -> list[Prepared]:
         """As `Shelf.all`."""
         return [Prepared.loads(text) for _, text in sorted(self.held.items())]
