@@ -35,7 +35,7 @@ GOOD: list[dict[str, Any]] = [
     {"topic": "t", "payload": b"1900", "deliver_at": YEAR_1900},
     {"topic": "t", "payload": b"published in 1900", "publish_time": YEAR_1900},
     {"topic": "t", "payload": None},
-    {"topic": "t", "payload": b"", "message_key": "\0", "properties": [("k", None)]},
+    {"topic": "t", "payload": b"", "message_key": "\0\u2028\x85", "properties": [("k", None)]},
     {"topic": "💥 \n'\"`;--", "payload": b"unicode"},
 ]
 BAD: list[dict[str, Any]] = [
