@@ -50,7 +50,7 @@ def test_a_table_is_made_as_its_contract_says(spark: SparkSession, warehouse: Wa
     nullable = {field.name: field.nullable for field in made.schema().fields}
     assert nullable == {field.name: field.nullable for field in table.schema.fields}
     said = made.metadata().configuration
-    assert {key: said.get(key) for key in PROPERTIES} == PROPERTIES
+    assert {key: said.get(key) for key in PROPERTIES} == PROPERTIES | table.properties
     assert not NO_DELTA_RS_WRITER & set(made.protocol().writer_features or [])
 
 
