@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.machine import describe
+from benchmarks.rows import inbox_rows
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, start_all, stop_all
@@ -55,17 +56,11 @@ class Steps:
         return [(step, at - before) for (step, at), before in zip(self.seen, ends, strict=False)]
 
 
-def inbox_rows(spark: SparkSession, number: int) -> DataFrame:
+def produced(spark: SparkSession, number: int) -> DataFrame:
     """What enters at an instant, in one file; delays are drawn by hash."""
     delay = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(SPREAD_MS))
-    made = {
-        "topic": F.lit("t"),
-        "publish_time": F.timestamp_millis(F.lit(T0 + number * MINUTE_MS)),
-        "deliver_after_ms": delay,
-        "payload": F.substring(F.unhex(F.repeat(F.sha2(F.col("id").cast("string"), 256), 4)), 1, PAYLOAD_BYTES),
-    }
-    columns = (made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in INBOX.schema.fields)
-    return spark.range(0, MESSAGES, 1, 1).select(*columns)
+    published = F.timestamp_millis(F.lit(T0 + number * MINUTE_MS))
+    return inbox_rows(spark, MESSAGES, 1, PAYLOAD_BYTES, publish_time=published, deliver_after_ms=delay)
 
 
 def profile(spark: SparkSession) -> dict[str, float]:
@@ -79,7 +74,7 @@ def profile(spark: SparkSession) -> dict[str, float]:
         stages = start_all(spark, warehouse, Options(VirtualClock(), observe=steps.note))
         try:
             for number in range(INSTANTS):
-                rows = inbox_rows(spark, number)
+                rows = produced(spark, number)
 
                 def produce(rows: DataFrame = rows) -> None:
                     steps.note("clock")

@@ -17,7 +17,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -28,7 +28,7 @@ from typing import Any
 from benchmarks.live_report import show
 from benchmarks.load import Workload, merged, produce, with_profile, workloads
 from benchmarks.machine import describe
-from benchmarks.processes import Usage, usage
+from benchmarks.processes import Usage, started, usage
 from pipeline.client.create import create_all
 from pipeline.client.delta import append, open_table, query, rows_of
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS, TABLES
@@ -158,16 +158,14 @@ class Run:
             producer.join()
             door.close()
 
-    @contextmanager
-    def _observer(self, begin: int) -> Iterator[subprocess.Popen[bytes]]:
+    def _observer(self, begin: int) -> AbstractContextManager[subprocess.Popen[bytes]]:
         workload = self._workload
         end_s = (workload.last_due(begin) - time.time_ns() // 1_000_000) / 1_000 + workload.patience_s
         limits = {"rows": workload.awaited, "timeout": round(end_s), "measured-from": workload.measured_from(begin)}
         first = open_table(self._root, DELIVERIES).version() + 1
         told = limits | {"table": f"{self._root}/{DELIVERIES.name}", "first": first}
         words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
-        with self._started("observer", ["-m", "benchmarks.observer", *words], subprocess.PIPE) as observer:
-            yield observer
+        return self._started("observer", ["-m", "benchmarks.observer", *words], subprocess.PIPE)
 
     def _all_accepted(self) -> bool:
         return bool(open_table(self._root, MESSAGES).count() >= self._workload.sent)
@@ -188,27 +186,17 @@ class Run:
         )[0]["twice"]
         return {"missing": self._workload.awaited - observed["count"], "twice": twice}
 
-    @contextmanager
-    def _job(self) -> Iterator[subprocess.Popen[bytes]]:
+    def _job(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
         words = ["--profile", str(self._folder / "profile.toml"), "--warehouse", self._root]
-        with self._started("job", [*self._command, *words], None) as job:
-            yield job
+        return self._started("job", [*self._command, *words])
 
-    @contextmanager
-    def _started(self, name: str, words: list[str], output: int | None) -> Iterator[subprocess.Popen[bytes]]:
-        """A Python process whose words go to a log in the folder; killed if it is still there at the end."""
+    def _started(
+        self, name: str, words: list[str], output: int | None = None
+    ) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """A Python process whose words go to a log in the folder."""
         known = os.environ.get("PYTHONPATH")
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *([known] if known else [])])}
-        with (self._folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own
-                [sys.executable, *words], env=environment, stdout=output or log, stderr=log, cwd=self._folder
-            )
-            try:
-                yield process
-            finally:
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
+        environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *([known] if known else [])])}
+        return started([sys.executable, *words], self._folder / f"{name}.log", environment, output)
 
     def _until_up(self, job: subprocess.Popen[bytes]) -> None:
         """Wait until every stage has planned its first batch."""

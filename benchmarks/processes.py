@@ -1,9 +1,11 @@
-"""What a process and all that it started take of the machine, from /proc (Linux)."""
+"""Processes of our own: started, ended, and what one and all that it started take of the machine (/proc, Linux)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,26 @@ class Usage:
     cpu_s: float
     resident: int
     processes: int
+
+
+@contextmanager
+def started(
+    command: Sequence[str], log: Path, environment: Mapping[str, str], output: int | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process in the folder of its log, which takes its words; killed if it is still there at the end.
+
+    `environment` goes over ours; `output` takes what it prints, when that is not for the log.
+    """
+    with log.open("wb") as words:
+        process = subprocess.Popen(  # noqa: S603 - our own
+            command, cwd=log.parent, env=os.environ | environment, stdout=output or words, stderr=words
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
 
 
 def usage(root: int, proc: Path = Path("/proc")) -> Usage:

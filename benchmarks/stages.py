@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.baselines import polling, rowwise
 from benchmarks.instant import COMPILED
 from benchmarks.machine import describe
+from benchmarks.rows import inbox_rows
 from pipeline import run
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
@@ -105,25 +106,12 @@ def load() -> list[Workload]:
     return [Workload(**common, **each) for each in told["workload"]]
 
 
-def inbox_rows(spark: SparkSession, workload: Workload, count: int) -> DataFrame:
+def produced(spark: SparkSession, workload: Workload, count: int) -> DataFrame:
     """Rows of the inbox, published at `T0`."""
     drawn = F.xxhash64("id", F.lit(workload.name))
-    delay = F.lit(workload.delay_ms) + F.pmod(drawn, F.lit(workload.spread_ms + 1))
-    made: dict[str, Column] = {
-        "topic": F.lit("t"),
-        "publish_time": F.timestamp_millis(F.lit(T0)),
-        "deliver_at": F.timestamp_millis(F.lit(T0) + delay),
-        "payload": _random_bytes(workload.payload_bytes),
-    }
-    rows = spark.range(0, count, 1, workload.files)
-    columns = (made.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in INBOX.schema.fields)
-    return rows.select(*columns)
-
-
-def _random_bytes(count: int) -> Column:
-    """Bytes that do not compress: hashes of the row's number, cut to length."""
-    hashes = (F.sha2(F.concat_ws("-", "id", F.lit(part)), 256) for part in range(-(-count // 32)))
-    return F.substring(F.unhex(F.concat(*hashes)), 1, count)
+    due = F.lit(T0 + workload.delay_ms) + F.pmod(drawn, F.lit(workload.spread_ms + 1))
+    times = {"publish_time": F.timestamp_millis(F.lit(T0)), "deliver_at": F.timestamp_millis(due)}
+    return inbox_rows(spark, count, workload.files, workload.payload_bytes, **times)
 
 
 def one_run(spark: SparkSession, system: System, workload: Workload, count: int) -> Figure:
@@ -139,7 +127,7 @@ def one_run(spark: SparkSession, system: System, workload: Workload, count: int)
         try:
             # Each stage meets its first instant, and who listens, with nothing to do.
             reach(stages, warehouse, T0 - 1)
-            rows = inbox_rows(spark, workload, count)
+            rows = produced(spark, workload, count)
             rows.write.format("delta").mode("append").save(warehouse.path(INBOX))
             seconds = _timed(taken_in, warehouse, T0)
             if workload.measure == "release":
@@ -170,7 +158,7 @@ def _commits(warehouse: Warehouse, table: Table) -> int:
 def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
     """Copy an inbox of so many rows to another Delta table: what Spark and Delta cost without us."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
-        inbox_rows(spark, workload, count).write.format("delta").save(f"{folder}/inbox")
+        produced(spark, workload, count).write.format("delta").save(f"{folder}/inbox")
         begun = time.perf_counter()
         spark.read.format("delta").load(f"{folder}/inbox").write.format("delta").save(f"{folder}/copy")
         return Figure(count, time.perf_counter() - begun, 1)

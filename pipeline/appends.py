@@ -12,10 +12,9 @@ that we do not know; a table that was changed so is refused, at the start or at 
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -26,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import deltalog
+from pipeline.clock import wall_ms
 from pipeline.deltajvm import Head, TableLog
 from pipeline.errors import UnknownTableFeature
 from pipeline.files import Files
@@ -65,10 +65,6 @@ class DataFile:
         """What a version says of it."""
         told = {"path": quote(self.path, safe="/=-_.~"), "size": self.size, "modificationTime": self.modified}
         return {"add": {**told, "partitionValues": {}, "dataChange": True, "stats": self.stats}}
-
-    def as_dict(self) -> dict[str, Any]:
-        """For a note of what was prepared."""
-        return asdict(self)
 
 
 class Appender:
@@ -133,7 +129,7 @@ class Appender:
             UnknownTableFeature: the table was changed meanwhile.
         """
         files = list(files)
-        info = {"timestamp": _now_ms(), "operation": "WRITE", "operationParameters": {"mode": "Append"}}
+        info = {"timestamp": wall_ms(), "operation": "WRITE", "operationParameters": {"mode": "Append"}}
         self._ours = str(uuid4())
         told = {"isBlindAppend": True, "userMetadata": metadata, "engineInfo": "delayline", "txnId": self._ours}
         counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": sum(f.size for f in files)}
@@ -182,7 +178,7 @@ class Appender:
     def _notice(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """A version that somebody else added: what it changes of the table must be something we know."""
         self._guard(deltalog.metadata(actions))
-        if any("protocol" in each or "metaData" in each for each in actions):
+        if deltalog.changes_table(actions):
             head = self._log.head()
             check_features(self._table.name, head)
             self._every = _interval(head)
@@ -241,7 +237,3 @@ def _optional(what: str) -> Iterator[None]:
 def rows(files: Iterable[DataFile]) -> int:
     """How many rows files hold."""
     return sum(file.rows for file in files)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

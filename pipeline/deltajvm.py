@@ -1,6 +1,6 @@
 """Delta's own objects for a table's log: what its files tell only at a cost, and its way to add a version.
 
-Beside `pipeline.files` the only module that reaches into the JVM. The log store is the one that Delta itself uses on
+Like `pipeline.files` it reaches into the JVM. The log store is the one that Delta itself uses on
 the file system of the table, so a version is added by one writer only, wherever the table lies.
 """
 

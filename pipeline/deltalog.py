@@ -47,6 +47,11 @@ def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
     return next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
 
 
+def changes_table(actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a version says something new of the table itself: of its columns, properties or protocol."""
+    return any("protocol" in each or "metaData" in each for each in actions)
+
+
 def _log(path: str, version: int) -> str:
     return f"{path}/_delta_log/{version:020d}.json"
 

@@ -50,26 +50,20 @@ class Window:
     first_due: int
     last_due: int
     tick_ms: int
-    first_bucket: int
     last_bucket: int
     released_at: int
 
 
 @dataclass(frozen=True)
 class Note:
-    """What the commits of a batch carry, for a repetition that finds some of them; times in ms.
+    """What the commits of a batch carry, for a repetition that finds some of them.
 
     `registry` and `lives` are the versions of `subscriptions` and `segments` by which removed ones and earlier lives
-    were dropped; `positions` is how many are to be handed over; `begin` and `source` are where the batch begins and
-    ends in `redelivery` (version, index).
+    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index).
     """
 
     registry: int
     lives: int
-    positions: int
-    first_due: int
-    last_due: int
-    released_at: int
     begin: tuple[int, int]
     source: tuple[int, int]
 
@@ -123,7 +117,7 @@ class Dispatch:
         if window is None:
             return
         self._observe("dispatch.counted", batch_id)
-        note = self._note(window, registry, lives, batch_id)
+        note = self._note(registry, lives, batch_id)
         joined = join(wanted, self._log.read([bounds(window)]), window)
         parts = self._write(joined, window, batch_id)
         self._observe("dispatch.written", batch_id)
@@ -148,11 +142,9 @@ class Dispatch:
         rows = delivery_rows(cut, window.positions, tasks, batch_id, PART)
         return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
 
-    def _note(self, window: Window, registry: int, lives: int, batch_id: int) -> Note:
+    def _note(self, registry: int, lives: int, batch_id: int) -> Note:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
-        begin, source = (start.version, start.index), (end.version, end.index)
-        due = (window.first_bucket, window.last_bucket)
-        return Note(registry, lives, window.positions, *due, window.released_at, begin, source)
+        return Note(registry, lives, (start.version, start.index), (end.version, end.index))
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
@@ -171,7 +163,6 @@ def look(wanted: DataFrame) -> Window | None:
         "first_due": F.unix_millis(F.min("message_due")),
         "last_due": F.unix_millis(F.max("message_due")),
         "tick_ms": F.max("tick_ms"),
-        "first_bucket": F.unix_millis(F.min("due_time")),
         "last_bucket": F.unix_millis(F.max("due_time")),
         "released_at": F.unix_millis(F.max("released_at")),
     }

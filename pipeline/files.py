@@ -1,6 +1,7 @@
 """Files beside the tables: checkpoints and Delta logs, on whatever file system the warehouse lies.
 
-The one module that reaches into the JVM: Hadoop's file system is the only one that sees what Spark sees.
+Beside `pipeline.deltajvm` and `pipeline.watch_listener` the only module that reaches into the JVM: Hadoop's file
+system is the only one that sees what Spark sees.
 """
 
 from typing import Any

@@ -71,6 +71,7 @@ class MessageLog:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._path, self._files = spark, warehouse.path(MESSAGES), Files(spark)
+        self._log: TableLog | None = None
         self._version = -1
         self._held: dict[str, Bounds] = {}
 
@@ -84,16 +85,16 @@ class MessageLog:
 
     def _look(self) -> None:
         """Take in the versions since the last look; all files, by one job, the first time."""
-        if self._version < 0:
-            log = TableLog(self._spark, self._path)
-            check_features(MESSAGES.name, log.head())
-            self._version, live = log.files()
+        if self._log is None:
+            self._log = TableLog(self._spark, self._path)
+            check_features(MESSAGES.name, self._log.head())
+            self._version, live = self._log.files()
             self._held = {unquote(each["path"]): Bounds.of_statistics(each["stats"]) for each in live}
         newest = deltalog.newest(self._files, self._path, self._version)
         for version in range(self._version + 1, newest + 1):
             actions = deltalog.actions(self._files, self._path, version)
-            if any("protocol" in each or "metaData" in each for each in actions):
-                check_features(MESSAGES.name, TableLog(self._spark, self._path).head())
+            if deltalog.changes_table(actions):
+                check_features(MESSAGES.name, self._log.head())
             # A version may take a file out and put it in again; the order of its actions says nothing.
             for action in sorted(actions, key=lambda each: "add" in each):
                 self._apply(action)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pipeline.appends import DataFile
+from pipeline.appends import DataFile, rows
 from pipeline.errors import PreparedFileGone
 from pipeline.files import Files
 from pipeline.footers import span_ms
@@ -43,7 +43,7 @@ class Part:
     @property
     def count(self) -> int:
         """How many deliveries it has."""
-        return sum(file.rows for file in self.files)
+        return rows(self.files)
 
 
 @dataclass(frozen=True)

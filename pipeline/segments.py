@@ -82,10 +82,9 @@ def segment_rows(
     """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
     who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
     heard: dict[Key, Audience] = {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
-    kind = F.coalesce(
-        *(F.when(bounds(each, span).inside, F.lit(each)) for each in sorted(kinds)), F.lit(None).cast("string")
-    )
-    positions = messages.where(any_of([bounds(each, span) for each in sorted(kinds)])).select(
+    where = {kind: bounds(kind, span) for kind in sorted(kinds)}
+    kind = F.coalesce(*(F.when(each.inside, F.lit(kind)) for kind, each in where.items()), F.lit(None).cast("string"))
+    positions = messages.where(any_of(where.values())).select(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
     encoded = positions.mapInArrow(encoder(heard, segment_ms, span.now), ENCODED)

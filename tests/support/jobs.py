@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from benchmarks import processes
 from schemas import DELIVERIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,14 +25,8 @@ Process = subprocess.Popen[bytes]
 def started(command: list[str], folder: Path, **environment: str) -> Iterator[Process]:
     """A process in a folder of its own, its words in `log`; killed if the test leaves it running."""
     folder.mkdir(exist_ok=True)
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=folder, env=os.environ | environment, stdout=log, stderr=log)  # noqa: S603 - our own
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    with processes.started(command, folder / "log", environment) as process:
+        yield process
 
 
 def module(name: str, *words: str) -> list[str]:
