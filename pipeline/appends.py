@@ -133,8 +133,11 @@ class Appender:
     def newest(self) -> int:
         """The newest version. Looks at the versions since the last look, which others have added."""
         found = deltalog.newest(self._files, self._path, self._version)
-        for version in range(self._version + 1, found + 1):
-            self._notice(deltalog.actions(self._files, self._path, version))
+        if deltalog.reaches_back(self._files, self._path, self._version):
+            for version in range(self._version + 1, found + 1):
+                self._notice(deltalog.actions(self._files, self._path, version))
+        else:
+            self._take_note()
         self._version = found
         return found
 
@@ -164,8 +167,11 @@ class Appender:
     def _notice(self, actions: Sequence[Mapping[str, Any]]) -> None:
         """A version that somebody else added: what it changes of the table must be something we know."""
         if any("protocol" in each or "metaData" in each for each in actions):
-            head = self._log.head()
-            self._every = self._checked(head.protocol, head.metadata)
+            self._take_note()
+
+    def _take_note(self) -> None:
+        head = self._log.head()
+        self._every = self._checked(head.protocol, head.metadata)
 
     def _checked(self, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> int:
         """The table's interval of checkpoints, when it is a table that we can append to."""

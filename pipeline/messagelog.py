@@ -82,8 +82,8 @@ class MessageLog:
         return self._spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
 
     def _look(self) -> None:
-        """Take in the versions since the last look; all files, by one job, the first time."""
-        if self._version < 0:
+        """Take in the versions since the last look; all files, by one job, the first time and after a long pause."""
+        if self._version < 0 or not deltalog.reaches_back(self._files, self._path, self._version):
             self._version, live = TableLog(self._spark, self._path).files()
             self._held = {unquote(each["path"]): Bounds.of_statistics(each["stats"]) for each in live}
         newest = deltalog.newest(self._files, self._path, self._version)
