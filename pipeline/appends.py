@@ -146,8 +146,11 @@ class Appender:
     def newest(self) -> int:
         """The newest version. Looks at the versions since the last look, which others have added."""
         found = deltalog.newest(self._files, self._path, self._version)
-        for version in range(self._version + 1, found + 1):
-            self._notice(deltalog.actions(self._files, self._path, version))
+        if deltalog.reaches_back(self._files, self._path, self._version):
+            for version in range(self._version + 1, found + 1):
+                self._notice(deltalog.actions(self._files, self._path, version))
+        else:
+            self._take_note()
         self._version = found
         return found
 
@@ -179,9 +182,12 @@ class Appender:
         """A version that somebody else added: what it changes of the table must be something we know."""
         self._guard(deltalog.metadata(actions))
         if deltalog.changes_table(actions):
-            head = self._log.head()
-            check_features(self._table.name, head)
-            self._every = _interval(head)
+            self._take_note()
+
+    def _take_note(self) -> None:
+        head = self._log.head()
+        check_features(self._table.name, head)
+        self._every = _interval(head)
 
     def _is_ours(self, version: int) -> bool:
         told = deltalog.actions(self._files, self._path, version)

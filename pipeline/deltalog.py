@@ -11,14 +11,21 @@ from pipeline.files import Files
 def newest(files: Files, path: str, known: int = -1) -> int:
     """The newest version of a table; asked for version by version from a known one on, else by the names in its log.
 
-    A log grows for as long as it is kept: who asks again and again must not list it each time.
+    A log grows for as long as it is kept: who asks again and again must not list it each time. Who has not asked for
+    long may know a version from before the beginning of the log.
     """
     if known >= 0:
         while files.exists(_log(path, known + 1)):
             known += 1
-        return known
+        if files.exists(_log(path, known)):
+            return known
     names = files.names(f"{path}/_delta_log")
     return max(int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdigit())
+
+
+def reaches_back(files: Files, path: str, known: int) -> bool:
+    """Whether the log still has all that came after a version."""
+    return files.exists(_log(path, known + 1)) or files.exists(_log(path, known))
 
 
 def added(files: Files, path: str, version: int) -> list[str]:

@@ -58,7 +58,7 @@ class Window:
 class Note:
     """What the commits of a batch carry, for a repetition that finds some of them.
 
-    `registry` and `lives` are the versions of `subscriptions` and `segments` by which removed ones and earlier lives
+    `registry` and `lives` are the version of `subscriptions` and the marker by which removed ones and earlier lives
     were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index).
     """
 
@@ -69,7 +69,7 @@ class Note:
 
     @property
     def decided_by(self) -> tuple[int, int]:
-        """The versions that decide who gets something: `registry` and `lives`."""
+        """What decides who gets something: `registry` and `lives`."""
         return self.registry, self.lives
 
     def as_dict(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class Dispatch:
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
         registry = self._registry.version()
-        return registry, self._presence.version(registry)
+        return registry, self._presence.marker(registry)
 
 
 def look(wanted: DataFrame) -> Window | None:

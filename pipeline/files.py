@@ -15,6 +15,7 @@ class Files:
     def __init__(self, spark: SparkSession) -> None:
         """Use the Hadoop configuration of a session."""
         self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public door to Hadoop's file systems
+        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
 
     def exists(self, path: str) -> bool:
@@ -57,13 +58,17 @@ class Files:
 
     def write(self, path: str, content: str | bytes) -> None:
         """Write a small file, a text as UTF-8, whole or not at all; its folder is made."""
-        fresh = f"{path}.new"
-        stream = self._system(path).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
-        try:
-            stream.write(bytearray(content.encode() if isinstance(content, str) else content))
-        finally:
-            stream.close()
-        self.move(fresh, path)
+        self.move(self._written_beside(path, content), path)
+
+    def replace(self, path: str, content: str) -> None:
+        """Write a small file in the place of one that may be there; readers see the old one or the new one."""
+        fresh = self._written_beside(path, content)
+        old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
+        # `FileSystem.rename` replaces nothing on HDFS; this does, at once.
+        hadoop = self._jvm.org.apache.hadoop.fs
+        how = self._gateway.new_array(getattr(hadoop, "Options$Rename"), 1)
+        how[0] = getattr(hadoop, "Options$Rename").OVERWRITE
+        hadoop.FileContext.getFileContext(new.toUri(), self._conf).rename(old, new, how)
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens when it is not there."""
@@ -78,6 +83,19 @@ class Files:
         if self.exists(old) and not self._system(old).rename(self._path(old), self._path(new)):
             message = f"{old} was not renamed to {new}"
             raise OSError(message)
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was written, ms UTC by the clock of the storage; it has to be there."""
+        return int(self._system(path).getFileStatus(self._path(path)).getModificationTime())
+
+    def _written_beside(self, path: str, content: str | bytes) -> str:
+        fresh = f"{path}.new"
+        stream = self._system(path).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
+        try:
+            stream.write(bytearray(content.encode() if isinstance(content, str) else content))
+        finally:
+            stream.close()
+        return fresh
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return self._jvm.org.apache.hadoop.fs.Path(path)

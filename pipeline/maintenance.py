@@ -1,61 +1,147 @@
-"""Compaction of `messages`: many small files become a few, so that a load or a release opens few of them.
+"""Maintenance: tables stay small and quick to read however long the stages run.
 
-Rows, their order within a file and their positions stay as they are, and no row is news to a reader: a compaction
-commits no data change. It conflicts with no append, so it runs beside the stages; whoever reads an older version goes
-on reading its files, which stay.
+One round merges small files, clusters `messages` by due time, deletes what is settled and old, cuts the logs and
+removes the files that only they named. It runs beside the stages: it conflicts with no append, and what it finds in
+conflict with another round is left to the next one. Nothing passes a stage that stands still (decision 0010).
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
-from delta.tables import DeltaTable
+from delta.exceptions import DeltaConcurrentModificationException
 from pyspark.sql import SparkSession
 
-from pipeline.settings import SECOND_MS
+from pipeline.clock import wall_ms
+from pipeline.errors import StageRunning
+from pipeline.layout import OPTIMIZE, cluster, compact, is_new
+from pipeline.locks import StageLock
+from pipeline.retention import delete, empty_inbox, going, raise_mark
+from pipeline.settings import SECOND_MS, Upkeep
+from pipeline.settled import Settled
 from pipeline.tables import Warehouse
-from schemas import MESSAGES
+from pipeline.trim import VACUUM, cut_log, vacuum
+from schemas import (
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    REJECTED_SCHEDULE,
+    SUBSCRIPTIONS,
+    TABLES,
+    Table,
+)
 
+LOCK = "maintenance"
+"""The lock file of a round, beside those of the stages."""
 _LOG = logging.getLogger(__name__)
-_MIB = 1 << 20
-# Larger files are left alone: their rows were sorted by due time when they were written, and stay together.
-_SIZES = {
-    "spark.databricks.delta.optimize.minFileSize": str(16 * _MIB),
-    "spark.databricks.delta.optimize.maxFileSize": str(64 * _MIB),
-}
+_FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
+"""Tables that are written for others, who may follow their logs."""
 
 
 @dataclass(frozen=True)
-class Compaction:
-    """How many files of `messages` became how many; both 0 when there was nothing to do."""
+class Done:
+    """What a round did to a table.
 
-    removed: int
-    added: int
+    Attributes:
+        table: its name.
+        merged: how many files were merged into others.
+        into: into how many.
+        rows: how many rows were deleted.
+        entries: how many files of the log.
+    """
+
+    table: str
+    merged: int
+    into: int
+    rows: int
+    entries: int
+
+    def __str__(self) -> str:
+        """For people."""
+        files = f"{self.merged} files became {self.into}"
+        return f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
 
 
-def compact(spark: SparkSession, warehouse: Warehouse) -> Compaction:
-    """Merge the small files of `messages` (under 16 MiB) into files of up to 64 MiB."""
+def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[Done]:
+    """One round over all tables but the registry, which is small and read at old versions; gives what was done.
+
+    Args:
+        spark: a session with Delta; its settings stay as they are.
+        warehouse: whose tables.
+        upkeep: what is kept.
+        now_ms: the wall clock, ms UTC.
+
+    Raises:
+        StageRunning: another round is on its way.
+    """
     own = spark.newSession()
-    for key, value in _SIZES.items():
+    for key, value in (OPTIMIZE | VACUUM).items():
         own.conf.set(key, value)
-    told = DeltaTable.forPath(own, warehouse.path(MESSAGES)).optimize().executeCompaction().first()
-    metrics = None if told is None else told["metrics"]
-    return Compaction(0, 0) if metrics is None else Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+    lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
+    lock.take()
+    try:
+        deleted = _forget(own, warehouse, upkeep)
+        for table in TABLES:
+            if table is not SUBSCRIPTIONS:
+                yield _tidy(own, warehouse, table, upkeep, now_ms, deleted.get(table.name, 0))
+    finally:
+        lock.release()
+
+
+def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[str, int]:
+    """Raise the mark and delete what is below it; give how many rows of which tables.
+
+    Ends at the first conflict: a release must not go before its message.
+    """
+    mark = raise_mark(spark, warehouse, upkeep.retain_ms)
+    deleted: dict[str, int] = {}
+    if mark == Settled():
+        return deleted
+    keep = upkeep.retain_deliveries_ms
+    shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
+    try:
+        for rows in going(mark, shown):
+            deleted[rows.table.name] = delete(spark, warehouse, rows)
+        deleted[INBOX.name] = empty_inbox(spark, warehouse, mark)
+    except DeltaConcurrentModificationException:
+        _LOG.warning("rows are deleted with the next round: another commit was in the way", exc_info=True)
+    return deleted
+
+
+def _tidy(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int, deleted: int) -> Done:
+    """Merge files, cut the log, remove what only the log named."""
+    merged, into = 0, 0
+    try:
+        if is_new(spark, warehouse, table):
+            merged, into = compact(spark, warehouse, table)
+        if table is MESSAGES and merged:
+            again, anew = cluster(spark, warehouse, upkeep.cluster_bytes)
+            merged, into = merged + again, into + anew
+    except DeltaConcurrentModificationException:
+        _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)
+    keep = upkeep.retain_log_ms if table in _FOLLOWED else min(upkeep.retain_log_ms, upkeep.log_ms)
+    entries = cut_log(spark, warehouse, table, now_ms - keep)
+    if entries:
+        vacuum(spark, warehouse, table, upkeep.files_ms)
+    return Done(table.name, merged, into, deleted, entries)
 
 
 @contextmanager
-def compacting(spark: SparkSession, warehouse: Warehouse, every_ms: int) -> Iterator[None]:
-    """Compact from time to time, in a thread, until the block ends. A failure is logged: the stages do not need it.
+def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> Iterator[None]:
+    """Do a round from time to time, in a thread, until the block ends. A failure is logged: the stages do without.
 
     Args:
         spark: the session of the stages.
         warehouse: where they run.
-        every_ms: pause between two compactions, ms.
+        upkeep: how often, and what is kept.
     """
     ended = Event()
-    worker = Thread(target=_keep_compacting, args=(spark, warehouse, every_ms / SECOND_MS, ended), daemon=True)
+    worker = Thread(target=_keep_maintaining, args=(spark, warehouse, upkeep, ended), daemon=True)
     worker.start()
     try:
         yield
@@ -64,9 +150,15 @@ def compacting(spark: SparkSession, warehouse: Warehouse, every_ms: int) -> Iter
         worker.join()
 
 
-def _keep_compacting(spark: SparkSession, warehouse: Warehouse, every_s: float, ended: Event) -> None:
-    while not ended.wait(every_s):
+def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
+    while not ended.wait(upkeep.every_ms / SECOND_MS):
         try:
-            compact(spark, warehouse)
+            with closing(maintain(spark, warehouse, upkeep, wall_ms())) as work:
+                for done in work:
+                    _LOG.info("%s", done)
+                    if ended.is_set():
+                        return
+        except StageRunning:
+            _LOG.info("another round of maintenance is on its way")
         except Exception:  # noqa: BLE001 - whatever it is, messages are delivered without it
-            _LOG.exception("messages were not compacted; the next attempt is in %s s", every_s)
+            _LOG.exception("maintenance failed; the next attempt is in %s s", upkeep.every_ms / SECOND_MS)

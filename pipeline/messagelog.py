@@ -84,9 +84,10 @@ class MessageLog:
         return self._spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
 
     def _look(self) -> None:
-        """Take in the versions since the last look; all files, by one job, the first time."""
+        """Take in the versions since the last look; all files, by one job, the first time and after a long pause."""
         if self._log is None:
             self._log = TableLog(self._spark, self._path)
+        if self._version < 0 or not deltalog.reaches_back(self._files, self._path, self._version):
             check_features(MESSAGES.name, self._log.head())
             self._version, live = self._log.files()
             self._held = {unquote(each["path"]): Bounds.of_statistics(each["stats"]) for each in live}

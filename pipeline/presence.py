@@ -6,11 +6,10 @@ registry has; so they are looked at when the registry has moved, until ingest ha
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import ingest
-from pipeline.deltalog import newest
-from pipeline.files import Files
 from pipeline.lives import Name, alive
 from pipeline.markers import lives_of
 from pipeline.sinks import last_commit
@@ -19,29 +18,32 @@ from schemas import SEGMENTS
 
 
 class Presence:
-    """The lives that markers tell of, as of a version of `segments`."""
+    """The lives that markers tell of, up to a marker. Markers are never deleted, so the answer never changes."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._warehouse, self._files = spark, warehouse, Files(spark)
+        self._spark, self._warehouse = spark, warehouse
         self._settled = (-1, -1)
         self._known: tuple[int, dict[Name, int]] = (-1, {})
 
-    def version(self, registry: int) -> int:
-        """A version of `segments` that holds what ingest had said of a version of the registry by now."""
-        settled, version = self._settled
+    def marker(self, registry: int) -> int:
+        """The number of the marker up to which ingest had said something of a version of the registry by now."""
+        settled, marker = self._settled
         if registry <= settled:
-            return version
-        # The commit first: what it and those before it say is then part of the version.
+            return marker
+        # The commit first: what it and those before it say is then among the markers.
         last = last_commit(self._spark, self._warehouse.path(SEGMENTS), ingest.STAGE)
-        version = newest(self._files, self._warehouse.path(SEGMENTS))
+        marker = self._markers().agg(F.max("marker")).collect()[0][0] or 0
         if last is not None:
-            self._settled = (int(last.note["registry"]), version)
-        return version
+            self._settled = (int(last.note["registry"]), marker)
+        return marker
 
-    def at(self, version: int, registered: Mapping[Name, object]) -> dict[Name, int]:
-        """The number of the present life of each registered subscription that ingest knows, at a version."""
-        if self._known[0] != version:
-            lives = alive(lives_of(self._warehouse.read(self._spark, SEGMENTS, version)))
-            self._known = (version, {name: life.number for name, life in lives.items()})
+    def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:
+        """The number of the present life of each registered subscription that ingest knows, up to a marker."""
+        if self._known[0] != marker:
+            lives = alive(lives_of(self._markers().where(F.col("marker") <= marker)))
+            self._known = (marker, {name: life.number for name, life in lives.items()})
         return {name: number for name, number in self._known[1].items() if name in registered}
+
+    def _markers(self) -> DataFrame:
+        return self._warehouse.read(self._spark, SEGMENTS).where("marker IS NOT NULL")

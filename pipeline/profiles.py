@@ -8,9 +8,16 @@ from typing import Any, TypeVar
 
 from pipeline.errors import BadSetting
 from pipeline.run import Options
-from pipeline.settings import DAY_MS, SECOND_MS, LiveClock, Settings, check
+from pipeline.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
 from pipeline.watch import Watching
 
+_UPKEEP = {
+    "maintain_ms": "every_ms",
+    "retain_ms": "retain_ms",
+    "retain_deliveries_ms": "retain_deliveries_ms",
+    "retain_log_ms": "retain_log_ms",
+}
+"""Keys of `run`, and what they are called in `Upkeep`."""
 T = TypeVar("T", Settings, LiveClock, "Machine")
 
 
@@ -43,15 +50,20 @@ def read_profile(path: Path) -> Profile:
     told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     _known("profile", told, {"session", "run", "settings", "clock"})
     run = told.get("run", {})
-    _known("run", run, {"trigger", "compact_ms", "metrics_port", "progress_log"})
+    _known("run", run, {"trigger", "metrics_port", "progress_log", *_UPKEEP})
     clock = _made(LiveClock, "clock", told.get("clock", {}))
-    pause: int | None = run.get("compact_ms")
-    if pause is not None:
-        check("run.compact_ms", pause, SECOND_MS, DAY_MS)
     settings = _made(Settings, "settings", told.get("settings", {}))
-    options = Options(clock, settings, run.get("trigger"), pause)
+    options = Options(clock, settings, run.get("trigger"), _upkeep(run))
     watching = Watching(run.get("metrics_port"), run.get("progress_log"))
     return Profile(_made(Machine, "session", told.get("session", {})), options, watching)
+
+
+def _upkeep(run: Mapping[str, Any]) -> Upkeep | None:
+    """What maintenance keeps; None without a pause between its rounds. A wrong value is named as it stands there."""
+    told = {name: run[key] for key, name in _UPKEEP.items() if key in run}
+    for key in _UPKEEP.keys() & run.keys():
+        check(f"run.{key}", run[key], SECOND_MS if key == "maintain_ms" else MINUTE_MS, 366 * DAY_MS)
+    return Upkeep(**told) if "every_ms" in told else None
 
 
 def _made(kind: type[T], section: str, values: Mapping[str, Any]) -> T:

@@ -20,6 +20,7 @@ from pipeline.locks import StageLock
 from pipeline.markers import IngestMemory
 from pipeline.progress import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.registry import Subscription, audiences
+from pipeline.retention import below, read_mark
 from pipeline.run import Options
 from pipeline.segments import encoded_columns
 from pipeline.sinks import Sink, last_commit
@@ -34,7 +35,7 @@ class Holding:
     Attributes:
         segments: version of `segments`.
         memory: what ingest has addressed: ledgers, due times, subscriptions.
-        messages: the log.
+        messages: the log, less what is settled.
         redelivery: what was released.
     """
 
@@ -101,7 +102,9 @@ def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
     version, segments = fixed(SEGMENTS)
     (_, messages), (_, redelivery) = fixed(MESSAGES), fixed(REDELIVERY)
     memory = IngestMemory.addressed(segments.where("kind = 'marker'"))
-    return Holding(version, memory, messages, redelivery)
+    # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
+    settled = below(read_mark(files, warehouse), "due_time")
+    return Holding(version, memory, messages.where(~settled), redelivery)
 
 
 def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:

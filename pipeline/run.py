@@ -18,7 +18,7 @@ from pipeline.locks import StageLock
 from pipeline.progress import Checkpoint, Origin
 from pipeline.publisher import Publisher
 from pipeline.schedule import Schedule
-from pipeline.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock, Settings
+from pipeline.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock, Settings, Upkeep
 from pipeline.sinks import Observer, nobody
 from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
@@ -40,7 +40,7 @@ class Options:
         clock: live or virtual.
         settings: sizes and limits.
         trigger: pause between batches, as Spark writes intervals; None: as soon as there is something to do.
-        compact_ms: pause between two compactions of `messages` beside ingest, ms; None: there are none.
+        upkeep: maintenance beside ingest; None: there is none.
         observe: told of each step.
         watch: told of what becomes visible.
     """
@@ -48,7 +48,7 @@ class Options:
     clock: Clock
     settings: Settings = field(default_factory=Settings)
     trigger: str | None = None
-    compact_ms: int | None = None
+    upkeep: Upkeep | None = None
     observe: Observer = nobody
     watch: Watch = field(default_factory=Unwatched)
 

@@ -11,7 +11,7 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 from pipeline import ingest
-from pipeline.maintenance import compacting
+from pipeline.maintenance import maintaining
 from pipeline.run import Options, Stage, stop_all
 from pipeline.tables import Warehouse
 
@@ -66,10 +66,10 @@ def stop_signals() -> Iterator[threading.Event]:
 def upkeep(
     spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
 ) -> AbstractContextManager[None]:
-    """What runs beside the stages while they are served: compaction, in the process that has ingest."""
-    if options.compact_ms is None or ingest.STAGE not in stages:
+    """What runs beside the stages while they are served: maintenance, in the process that has ingest."""
+    if options.upkeep is None or ingest.STAGE not in stages:
         return nullcontext()
-    return compacting(spark, warehouse, options.compact_ms)
+    return maintaining(spark, warehouse, options.upkeep)
 
 
 def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:

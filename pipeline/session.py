@@ -26,6 +26,8 @@ CORRECTNESS = {
     "spark.sql.streaming.minBatchesToRetain": "100",
     # Offsets are read back from the log by `pipeline.progress`, which knows this format.
     "spark.sql.streaming.offsetLog.formatVersion": "1",
+    # A repeated batch reads the registry at the version that it noted, however long ago. Its files are never vacuumed.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     # A speculative copy of a task writes the same rows again, and its state store version is thrown away.
     "spark.speculation": "false",
 }

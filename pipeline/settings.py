@@ -7,6 +7,7 @@ from pipeline.errors import BadSetting
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 FIRST_INSTANT_MS = -62_135_596_800_000
 """The first millisecond of the year 1, the beginning of what tables and their readers agree on."""
+_LONGEST_MS = 36_600 * DAY_MS
 LAST_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the end of what the index accepts."""
 LONGEST_HORIZON_MS = 366 * DAY_MS
@@ -51,6 +52,42 @@ class Settings:
     def tasks(self, rows: int) -> int:
         """How many tasks share the sort of so many rows."""
         return max(1, min(self.partitions, -(-rows // self.rows_per_task)))
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What maintenance keeps; durations in milliseconds.
+
+    Attributes:
+        every_ms: pause between two rounds.
+        retain_ms: so long after they were due, by application time, messages and what led to them stay in the tables.
+        retain_deliveries_ms: the same for `deliveries` and `publications`, whose rows belong to their readers; they do
+            not go before their messages. None: they stay.
+        retain_log_ms: so long the logs of `deliveries`, `publications` and `rejected_*` say what each commit added, by
+            the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
+        log_ms: the same for the other tables, which the stages follow: time for those who are reading just now.
+        files_ms: data files stay so much longer than the log entries that name them, and so long before they are named.
+        cluster_bytes: `messages` are sorted anew by due time up to this size.
+    """
+
+    every_ms: int = 10 * MINUTE_MS
+    retain_ms: int = 7 * DAY_MS
+    retain_deliveries_ms: int | None = None
+    retain_log_ms: int = 7 * DAY_MS
+    log_ms: int = 10 * MINUTE_MS
+    files_ms: int = HOUR_MS
+    cluster_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("every_ms", self.every_ms, SECOND_MS, DAY_MS)
+        for name in ("retain_ms", "retain_log_ms"):
+            check(name, getattr(self, name), 0, _LONGEST_MS)
+        check("log_ms", self.log_ms, 0, DAY_MS)
+        check("files_ms", self.files_ms, 0, _LONGEST_MS)
+        check("cluster_bytes", self.cluster_bytes, 0, 1 << 62)
+        if self.retain_deliveries_ms is not None:
+            check("retain_deliveries_ms", self.retain_deliveries_ms, 0, _LONGEST_MS)
 
 
 @dataclass(frozen=True)

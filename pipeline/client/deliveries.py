@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 
-from pipeline.client.delta import open_table, path_of
+from pipeline.client.delta import files_of, log_of, open_table
 from pipeline.client.errors import VersionGone
 from schemas import DELIVERIES
 
@@ -72,7 +71,7 @@ class Deliveries:
             NoWarehouse: the folder has no deliveries.
         """
         newest = open_table(root, DELIVERIES).version()
-        self._files = pa.fs.PyFileSystem(DeltaStorageHandler(path_of(root, DELIVERIES)))
+        self._files = files_of(root, DELIVERIES)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
         self._virtual = "://" not in root and Path(root, "_clock").is_dir()
         self._next = self._first() if earliest else newest + 1
@@ -83,14 +82,18 @@ class Deliveries:
         Costs one look at the log and one pass over the new files.
 
         Raises:
-            VersionGone: compaction and vacuum removed a file of a version.
+            VersionGone: maintenance removed the log entry of a version, or a file of it.
         """
         wanted = {"topic": topic, "subscription": subscription}
-        while (log := self._log(self._next)) is not None:
+        while (log := log_of(self._files, self._next)) is not None:
             version, self._next = self._next, self._next + 1
             yield from self._commit(version, log, {key: value for key, value in wanted.items() if value is not None})
+        if self._first() > self._next:
+            raise VersionGone(DELIVERIES.name, self._next, "_delta_log")
 
     def _commit(self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]) -> Iterator[Delivery]:
+        if any(line["remove"]["dataChange"] for line in log if "remove" in line):
+            return  # Retention took rows out; those that it wrote again are not new.
         adds = [line["add"] for line in log if "add" in line and line["add"]["dataChange"]]
         visible_ms = next((line["commitInfo"]["timestamp"] for line in log if "commitInfo" in line), 0)
         # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
@@ -132,14 +135,6 @@ class Deliveries:
             redelivery_count=row["redelivery_count"],
             payload=row["payload"] or b"",
         )
-
-    def _log(self, version: int) -> list[dict[str, Any]] | None:
-        """The actions of a version; None when it does not exist yet."""
-        try:
-            with self._files.open_input_stream(f"_delta_log/{version:020d}.json") as stream:
-                return [json.loads(line) for line in stream.read().splitlines() if line]
-        except FileNotFoundError:
-            return None
 
     def _first(self) -> int:
         """The first version whose log entry is there."""

@@ -1,13 +1,16 @@
 """Tables of a warehouse through delta-rs: open, create, append with retries."""
 
+import json
 import random
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
 from pipeline.client.errors import NoWarehouse, StillConflicting
 from schemas import Table
@@ -65,6 +68,26 @@ def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], Non
         else:
             return opened.version()
     raise StillConflicting(table.name, ATTEMPTS)
+
+
+def files_of(root: str, table: Table) -> pa.fs.PyFileSystem:
+    """The folder of a table as a file system, on whatever storage it lies."""
+    return pa.fs.PyFileSystem(DeltaStorageHandler(path_of(root, table)))
+
+
+def text_of(files: pa.fs.PyFileSystem, name: str) -> str | None:
+    """A small UTF-8 file; None when it is not there."""
+    try:
+        with files.open_input_stream(name) as stream:
+            return str(stream.read().decode())
+    except FileNotFoundError:
+        return None
+
+
+def log_of(files: pa.fs.PyFileSystem, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a version of a table; None when there is no entry for it in the log."""
+    text = text_of(files, f"_delta_log/{version:020d}.json")
+    return None if text is None else [json.loads(line) for line in text.splitlines() if line]
 
 
 def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:

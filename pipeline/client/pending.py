@@ -8,7 +8,9 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
 minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
-`deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other.
+`deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other. What retention
+may delete from `messages` is below a mark that is read last (`pipeline.settled`): it is delivered, and left out on both
+sides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +18,12 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from pipeline.client.delta import open_table, query
+from pipeline.client.delta import files_of, open_table, query, text_of
 from pipeline.client.registry import lives, subscriptions
-from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Life, Name, alive
-from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
+from pipeline.client.waiting import in_inbox
+from pipeline.lives import Life, Name, alive
+from pipeline.settled import MARK, Settled
+from schemas import DELIVERIES, MESSAGES
 
 MINUTE_MS = 60_000
 
@@ -29,11 +33,13 @@ _CHANGES = """
     SELECT s.topic, s.subscription, m.due_ms, 1 AS change
     FROM (SELECT topic, ledger_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages) m
     JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger
+    WHERE NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
     UNION ALL
     SELECT s.topic, s.subscription, d.due_ms, -1 AS change
     FROM (SELECT topic, subscription, life, ledger_id, {due} AS due_ms FROM deliveries WHERE redelivery_count = 0) d
     JOIN ({listeners}) s
     ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
+    WHERE NOT (d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})
 """
 _MINUTES = """
     SELECT topic, subscription, due_ms / 60000 AS minute, SUM(change) AS messages
@@ -47,7 +53,6 @@ _NEXT = """
         GROUP BY 1, 2, 3 HAVING SUM(c.change) > 0
     ) GROUP BY 1, 2
 """
-_REFUSED = f"SELECT COUNT(*) AS refused FROM rejected WHERE reason IN ('{TICK_CHANGED}', '{TICK_OUT_OF_RANGE}')"  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,10 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
         if topic in (None, each.topic) and subscription in (None, each.name)
     }
     versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
-    backlogs = tuple(_backlogs(deliveries, messages, _since(root, listeners)))
-    return Pending(backlogs, _in_inbox(root, messages), versions)
+    mark = text_of(files_of(root, MESSAGES), MARK)
+    settled = Settled() if mark is None else Settled.loads(mark)
+    backlogs = tuple(_backlogs(deliveries, messages, _since(root, listeners), settled))
+    return Pending(backlogs, in_inbox(root), versions)
 
 
 def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Life | None]:
@@ -108,24 +115,33 @@ def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Life | None]
     return {name: known.get(name, unnoticed[earliest]) for name, earliest in listeners.items()}
 
 
-def _backlogs(deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, Life | None]) -> Iterator[Backlog]:
+def _backlogs(
+    deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, Life | None], settled: Settled
+) -> Iterator[Backlog]:
     counted = {name: life for name, life in since.items() if life is not None}
     minutes: dict[Name, dict[int, int]] = {}
     due: dict[Name, int] = {}
     if counted:
         tables = {"deliveries": deliveries, "messages": messages}
-        minutes = _minutes(tables, _changes(counted))
+        minutes = _minutes(tables, _changes(counted, settled))
         if minutes:
-            due = _next(tables, _changes(counted), {name: min(each) // MINUTE_MS for name, each in minutes.items()})
+            due = _next(
+                tables, _changes(counted, settled), {name: min(each) // MINUTE_MS for name, each in minutes.items()}
+            )
     for name in sorted(since):
         mine = minutes.get(name, {})
         yield Backlog(*name, sum(mine.values()), due.get(name), mine)
 
 
-def _changes(counted: Mapping[Name, Life]) -> str:
+def _changes(counted: Mapping[Name, Life], settled: Settled) -> str:
     rows = [(*name, life.since or 0, life.number) for name, life in sorted(counted.items())]
     micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
-    return _CHANGES.format(listeners=_values(rows, "first_ledger", "life"), due=_DUE.format(**micros))
+    return _CHANGES.format(
+        listeners=_values(rows, "first_ledger", "life"),
+        due=_DUE.format(**micros),
+        settled_ms=settled.due_ms,
+        settled_ledger=settled.ledger,
+    )
 
 
 def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[int, int]]:
@@ -153,10 +169,3 @@ def _values(rows: Sequence[tuple[str, str, *tuple[int, ...]]], *numbers: str) ->
 
 def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _in_inbox(root: str, messages: DeltaTable) -> int:
-    """Sent, less accepted and rejected; from file statistics, but for files that may hold lines of the registry."""
-    rejected, inbox = open_table(root, REJECTED_INGEST), open_table(root, INBOX)
-    refused: int = query(_REFUSED, rejected=rejected)[0]["refused"]
-    return max(0, inbox.count() - messages.count() - rejected.count() + refused)

@@ -15,7 +15,7 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.run import STAGES
-from schemas import DELIVERIES, PUBLICATIONS
+from schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TABLES
 from tests.support.jobs import PATIENCE_S, PROFILE, ROOT, delivered, main, module, said, started, until, words_of_ours
 
 HERE = {"PYTHONPATH": str(ROOT)}
@@ -35,6 +35,13 @@ def test_a_process_for_each_stage_delivers_and_one_command_stops_them_all(tmp_pa
         command = [sys.executable, "-m", "jobs.cli", "stop", "--warehouse", str(warehouse)]
         subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 - our own command
         assert [job.wait(timeout=PATIENCE_S) for job in jobs] == [0, 0, 0]
+    assert delivered(warehouse) == ["2", "1", "0"]
+    with started(module("maintain", "--warehouse", str(warehouse), "--retain", "0s"), tmp_path / "tidy", **HERE) as job:
+        assert job.wait(timeout=PATIENCE_S) == 0, said(tmp_path / "tidy")
+    tables = [table.name for table in TABLES if table is not SUBSCRIPTIONS]
+    assert [
+        line.partition(": ")[0] for line in said(tmp_path / "tidy").splitlines() if "files became" in line
+    ] == tables
     assert delivered(warehouse) == ["2", "1", "0"]
 
 

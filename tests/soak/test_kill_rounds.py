@@ -22,6 +22,7 @@ from pipeline.settings import DAY_MS, HOUR_MS
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support import killed
 from tests.support.killing import Victim
+from tests.support.maintained import shorten_logs, sizes
 
 KILLS, SEED = 30, 20_131_105
 MOST_STEPS, MOST_SECONDS = 8, 1.5
@@ -49,12 +50,15 @@ def _nobody_stays() -> Iterator[None]:
 class Round:
     """One warehouse, and the processes that run on it one after the other."""
 
-    def __init__(self, folder: Path) -> None:
-        """Make the warehouse and its input."""
+    def __init__(self, folder: Path, *more: str) -> None:
+        """Make the warehouse and its input; `more` is said to the processes."""
         folder.mkdir()
+        self._more = more
         self.root, self._folder, self._source = str(folder / "warehouse"), folder, folder / "input.parquet"
         self._steps, self.starts = folder / "steps", 0
         killed.prepare(self.root, self._source)
+        if more:
+            shorten_logs(self.root)
 
     @property
     def steps(self) -> list[str]:
@@ -65,6 +69,7 @@ class Round:
         """Start the process, the first time or again."""
         self.starts += 1
         words = ["tests.support.killed", self.root, str(self._source), json.dumps(changes), str(self._steps)]
+        words += self._more
         return Victim.begin(words, self._folder / "log", self._folder / "scratch")
 
     def undisturbed(self) -> Round:
@@ -149,6 +154,24 @@ def _due(number: int) -> int:
     after = row.get("deliver_after_ms")
     asked: int = row.get("deliver_at", 0) if after is None else taken + after
     return max(published, asked)
+
+
+def test_killed_ten_times_with_maintenance_at_every_instant_the_deliveries_are_the_same(tmp_path: Path) -> None:
+    """Kills fall between its steps too. What is settled is deleted, so the deliveries alone can be compared."""
+    draw, fell = random.Random(SEED + 1), Counter[str]()  # noqa: S311 - seeded on purpose
+    plain = Round(tmp_path / "undisturbed").undisturbed()
+    world, changes = Round(tmp_path / "maintained", "maintain"), START
+    while fell.total() < 10 and (step := world.run_and_kill(draw, changes)) is not None:
+        fell[step] += 1
+        print(f"kill {fell.total():2} after {world.steps[-1]:28} settings {changes}")
+        changes = {name: draw.choice(values) for name, values in CHOICES.items()}
+    assert fell.total() < 10 or world.start(changes).end() == 0
+    assert handed_over(world.root) == handed_over(plain.root)
+    assert faults(world.root) == faults(plain.root) == {"lost": 0, "twice": 0, "early": 0, "foreign": 0}
+    assert table(world.root, REJECTED_DISPATCH, "reason") == []
+    print("kills after each step:", dict(fell.most_common()))
+    print("files and log entries, maintained:", sizes(world.root), "undisturbed:", sizes(plain.root))
+    assert len(table(world.root, MESSAGES, "batch_id")) < len(table(plain.root, MESSAGES, "batch_id"))
 
 
 def test_killed_thirty_times_the_tables_are_those_of_a_run_that_nobody_disturbed(tmp_path: Path) -> None:

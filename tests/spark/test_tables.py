@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,10 @@ from chispa import assert_df_equality
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from pipeline.client.registry import Subscription, subscribe
 from pipeline.errors import BadSetting
 from pipeline.tables import PROPERTIES, Warehouse, create_all, lateness, segment_ms
-from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, TABLES, Table
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import empty_warehouse
 
@@ -146,3 +148,12 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
     found = lateness(spark, warehouse)
     assert {row["entry_id"]: row["late_ms"] for row in found.collect()} == wanted
     assert "payload" not in found.columns
+
+
+def test_a_version_of_the_registry_can_be_read_however_old_it_is(spark: SparkSession, folder: str) -> None:
+    """A batch that is repeated after weeks goes by the registry that it noted; Delta allows for one week."""
+    subscribe(copytree(empty_warehouse(spark, 300_000), folder), Subscription("t", "s"))
+    subscribe(folder, Subscription("t", "z"))
+    for entry in Path(folder, SUBSCRIPTIONS.name, "_delta_log").glob("*.json"):
+        os.utime(entry, (0, 0))
+    assert [Warehouse(folder).read(spark, SUBSCRIPTIONS, version).count() for version in range(3)] == [0, 1, 2]

@@ -1,7 +1,8 @@
 """A process to be killed: all stages over a prepared input, under the virtual clock, and a note of each step.
 
-`python -m tests.support.killed ROOT INPUT SETTINGS STEPS`: the warehouse, a Parquet file with the columns of `inbox`,
-settings as JSON, and the file to which each step is noted. Started again, it goes on where it was killed.
+`python -m tests.support.killed ROOT INPUT SETTINGS STEPS [maintain]`: the warehouse, a Parquet file with the columns of
+`inbox`, settings as JSON, the file to which each step is noted, and whether tables are maintained at each instant.
+Started again, it goes on where it was killed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from pipeline.session import local_session
 from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock
 from pipeline.tables import Warehouse
 from schemas import INBOX
+from tests.support.maintained import sharply
 
 T0 = 1_700_000_000_123
 STEP_MS, INSTANTS = 2 * DAY_MS, 13
@@ -90,7 +92,7 @@ def reached(path: str) -> int:
     return max((int(line.split()[1]) + 1 for line in lines if line.startswith("reached ")), default=0)
 
 
-def main(root: str, source: str, changes: str, path: str) -> None:
+def main(root: str, source: str, changes: str, path: str, *more: str) -> None:
     """Go over the course, from where an earlier process was killed."""
     steps, warehouse = Steps(path), Warehouse(root)
     steps("started", 0)
@@ -104,6 +106,8 @@ def main(root: str, source: str, changes: str, path: str) -> None:
     for number, instant in enumerate(course):
         if number >= reached(path):
             reach(running, warehouse, instant, partial(producer.append, number))
+            if "maintain" in more:
+                sharply(spark, warehouse, STEP_MS, steps)
             steps("reached", number)
     stop_all(running)
     spark.stop()

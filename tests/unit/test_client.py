@@ -23,18 +23,11 @@ from pipeline.client.deliveries import Deliveries
 from pipeline.client.delta import append, arrow_schema, open_table, path_of, rows_of
 from pipeline.client.errors import AlreadySubscribed, BadValue, NoWarehouse, StillConflicting, VersionGone
 from pipeline.client.inbox import Message, send
-from pipeline.client.pending import Backlog, pending
 from pipeline.client.registry import Subscription, subscribe, subscriptions
 from pipeline.errors import BadSetting
-from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
+from schemas import DELIVERIES, INBOX, TABLES, Table
 from state import OutOfRange
-
-MINUTE = 60_000
-
-
-def at(ms: int) -> datetime:
-    """An instant in ms as a timestamp."""
-    return datetime.fromtimestamp(ms / 1000, UTC)
+from tests.support.client import at, delivery_row, message_row, put
 
 
 @pytest.fixture
@@ -42,41 +35,6 @@ def root(tmp_path: Path) -> str:
     """A new warehouse."""
     create_all(str(tmp_path))
     return str(tmp_path)
-
-
-def message_row(ledger: int, entry: int, due: int, topic: str = "t", published: int = 0) -> dict[str, Any]:
-    """A row of `messages`; times in ms."""
-    times = {"publish_time": at(published), "deliver_at": at(due), "due_time": at(max(due, published))}
-    return {"topic": topic, "ledger_id": ledger, "entry_id": entry, "parked": False, "batch_id": 0, **times}
-
-
-def delivery_row(row: dict[str, Any], sequence: int = 1, subscription: str = "s", count: int = 0) -> dict[str, Any]:
-    """The row of `deliveries` for a row of `messages`: its bucket is later than its due time."""
-    kept = {name: row[name] for name in ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")}
-    bucket = at(int(row["due_time"].timestamp() * 1000) + 24)
-    released = {"due_time": bucket, "released_at": bucket, "redelivery_count": count, "cause": "due", "life": 1}
-    name = f"{row['ledger_id']}.{row['entry_id']}".encode()
-    return {**kept, **released, "subscription": subscription, "batch_id": 0, "sequence": sequence, "payload": name}
-
-
-def put(root: str, table: Table, *rows: dict[str, Any]) -> None:
-    """Append rows in one commit."""
-    append(root, table, rows_of(table, list(rows)))
-
-
-def noticed(root: str, name: str, first_ledger: int, marker: int = 1, topic: str = "t") -> None:
-    """The marker row by which ingest notices a subscription."""
-    listener = {
-        "subscriptions": [{"name": name, "life": 0, "tick_ms": 0}],
-        "first_ledger": first_ledger,
-        "marker": marker,
-    }
-    put(root, SEGMENTS, {"topic": topic, "count": 0, "kind": "marker", "batch_id": 0, **listener})
-
-
-def backlog(root: str, name: str = "s") -> Backlog:
-    """What is pending for a subscription."""
-    return next(each for each in pending(root).backlogs if each.subscription == name)
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -271,6 +229,14 @@ def test_rewritten_files_are_not_delivered_again(root: str) -> None:
     assert [each.order for each in reader.take()] == [(1, 1), (2, 1)]
 
 
+def test_rows_that_a_deletion_wrote_again_are_not_delivered_again(root: str) -> None:
+    """Retention deletes a part of a file; the rest of it moves to another file and is no news."""
+    put(root, DELIVERIES, *(delivery_row(message_row(1, entry, 1_000), entry + 1) for entry in range(3)))
+    reader = Deliveries(root)
+    open_table(root, DELIVERIES).delete("entry_id = 0")
+    assert [each.order for each in reader.take()] == [(1, 1), (1, 2), (1, 3)]
+
+
 def test_a_vacuumed_version_is_named(root: str) -> None:
     """What compaction and vacuum took away cannot be followed; silence would look like nothing delivered."""
     put(root, DELIVERIES, delivery_row(message_row(1, 1, 1_000), 1))
@@ -279,6 +245,20 @@ def test_a_vacuumed_version_is_named(root: str) -> None:
     with pytest.raises(VersionGone) as refused:
         list(Deliveries(root).take())
     assert (refused.value.table, refused.value.version) == ("deliveries", 1)
+
+
+def test_a_version_whose_log_was_cut_is_named(root: str) -> None:
+    """A reader that stood still for longer than logs are kept would wait for ever for what is gone."""
+    reader = Deliveries(root)
+    for entry in range(3):
+        put(root, DELIVERIES, delivery_row(message_row(1, entry, 1_000), entry + 1))
+    open_table(root, DELIVERIES).create_checkpoint()
+    for version in range(3):
+        Path(path_of(root, DELIVERIES), "_delta_log", f"{version:020d}.json").unlink()
+    with pytest.raises(VersionGone) as refused:
+        list(reader.take())
+    assert (refused.value.table, refused.value.version) == ("deliveries", 0)
+    assert [each.order for each in Deliveries(root).take()] == [(3, 1)]
 
 
 def test_lateness_counts_from_the_later_of_delivery_and_publication(root: str) -> None:
@@ -299,100 +279,3 @@ def test_in_a_replay_lateness_is_measured_on_the_virtual_clock(root: str) -> Non
     Path(root, "_clock").mkdir()
     (only,) = Deliveries(root).take()
     assert (only.visible_at, only.late_s) == (at(1_024), 0.024)
-
-
-def test_pending_is_what_was_accepted_less_what_was_delivered(root: str) -> None:
-    """Count, next due time and minutes come from the two tables alone."""
-    subscribe(root, Subscription("t", "s"))
-    noticed(root, "s", 0)
-    rows = [message_row(1, 0, 1_000), message_row(1, 1, 61_500), message_row(2, 0, 61_400), message_row(2, 1, 200_000)]
-    put(root, MESSAGES, *rows)
-    assert backlog(root) == Backlog("t", "s", 4, 1_000, {0: 1, MINUTE: 2, 3 * MINUTE: 1})
-    put(root, DELIVERIES, delivery_row(rows[0]), delivery_row(rows[2]))
-    assert backlog(root) == Backlog("t", "s", 2, 61_500, {MINUTE: 1, 3 * MINUTE: 1})
-    put(root, DELIVERIES, delivery_row(rows[1]), delivery_row(rows[3]))
-    assert backlog(root) == Backlog("t", "s", 0, None, {})
-
-
-def test_a_due_time_is_counted_as_ingest_computes_it(root: str) -> None:
-    """Microseconds round up, the past is due at publication, and before 1970 is 1970: both sides must agree."""
-    subscribe(root, Subscription("t", "s"))
-    noticed(root, "s", 0)
-    micro = message_row(1, 0, 119_999)
-    micro = {**micro, "deliver_at": micro["deliver_at"].replace(microsecond=999_001), "due_time": at(120_000)}
-    past = message_row(1, 1, 1_000, published=500_000)
-    none = {**message_row(1, 2, 0, published=500_000), "deliver_at": None}
-    ancient = {**message_row(1, 3, -70 * 365 * 86_400_000, published=-60_001), "due_time": at(0)}
-    put(root, MESSAGES, micro, past, none, ancient)
-    assert backlog(root).minutes == {0: 1, 2 * MINUTE: 1, 8 * MINUTE: 2}
-    put(root, DELIVERIES, *(delivery_row(row) for row in (micro, past, none, ancient)))
-    assert backlog(root) == Backlog("t", "s", 0, None, {})
-
-
-def test_each_subscription_counts_from_its_first_ledger(root: str) -> None:
-    """A late subscriber is not owed what came before it; one not noticed yet is owed all or nothing."""
-    for name, start in (("a", "earliest"), ("b", "latest"), ("c", "latest"), ("d", "earliest")):
-        subscribe(root, Subscription("t", name, start=start))
-    noticed(root, "a", 0)
-    noticed(root, "b", 2, marker=2)
-    put(root, MESSAGES, message_row(1, 0, 1_000), message_row(2, 0, 1_000), message_row(2, 1, 1_000, topic="other"))
-    assert {name: backlog(root, name).count for name in "abcd"} == {"a": 2, "b": 1, "c": 0, "d": 2}
-
-
-def test_a_subscription_that_came_back_is_owed_what_its_present_life_is(root: str) -> None:
-    """What an earlier life got is not taken off; between leaving and being noticed again it is like a new one."""
-    for name, start in (("a", "earliest"), ("b", "latest"), ("c", "earliest"), ("d", "latest")):
-        subscribe(root, Subscription("t", name, start=start))
-        noticed(root, name, 0)
-        noticed(root, name, LEFT, marker=2)
-    noticed(root, "b", 2, marker=2)
-    noticed(root, "a", 0, marker=3)
-    rows = [message_row(1, 0, 1_000), message_row(2, 0, 1_000)]
-    put(root, MESSAGES, *rows)
-    put(root, DELIVERIES, *(delivery_row(rows[0], subscription=name) for name in "abcd"))
-    assert {name: backlog(root, name).count for name in "abcd"} == {"a": 2, "b": 1, "c": 2, "d": 0}
-    put(root, DELIVERIES, {**delivery_row(rows[1], subscription="a"), "life": 2})
-    assert backlog(root, "a").count == 1
-
-
-def test_lines_of_the_registry_that_nobody_would_write_by_command_do_no_harm(root: str) -> None:
-    """The registry is a table that anybody may append to: one odd line must not blind the commands."""
-    subscribe(root, Subscription("t", "s"))
-    odd = {"topic": "t", "subscription": "odd", "type": "?", "start": "?", "tick_ms": 1, "active": True}
-    put(root, SUBSCRIPTIONS, odd, {**odd, "subscription": "never", "tick_ms": 0}, {**odd, "subscription": " "})
-    assert [(each.name, each.type, each.start) for each in subscriptions(root)] == [
-        ("odd", "shared", "latest"),
-        ("s", "shared", "latest"),
-    ]
-    assert [each.subscription for each in pending(root).backlogs] == ["odd", "s"]
-
-
-def test_redeliveries_and_foreign_deliveries_do_not_count(root: str) -> None:
-    """A message delivered a second time was delivered once before."""
-    subscribe(root, Subscription("t", "s"))
-    noticed(root, "s", 0)
-    row = message_row(1, 0, 1_000)
-    put(root, MESSAGES, row, message_row(1, 1, 1_000))
-    put(root, DELIVERIES, delivery_row(row), delivery_row(row, count=1), delivery_row(row, subscription="gone"))
-    assert backlog(root).count == 1
-
-
-def test_names_with_quotes_are_counted_as_any_other(root: str) -> None:
-    """A name is data, also where it stands in a query."""
-    subscribe(root, Subscription("it's", "o'clock"))
-    noticed(root, "o'clock", 0, topic="it's")
-    put(root, MESSAGES, message_row(1, 0, 1_000, topic="it's"))
-    assert [each.count for each in pending(root).backlogs] == [1]
-    assert [each.count for each in pending(root, "it's", "o'clock").backlogs] == [1]
-    assert pending(root, "t").backlogs == ()
-
-
-def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
-    """Sent is accepted plus rejected plus this; refused lines of the registry were never sent."""
-    send(root, [Message("t", b"")] * 5)
-    put(root, MESSAGES, message_row(1, 0, 1_000), message_row(1, 1, 1_000))
-    for reason in ("missing_topic", "tick_changed", "tick_out_of_range"):
-        put(root, REJECTED_INGEST, {"reason": reason, "rejected_at": at(0), "batch_id": 0})
-    found = pending(root)
-    assert found.in_inbox == 2
-    assert found.versions == {"deliveries": 0, "messages": 1}

@@ -17,7 +17,7 @@ from pipeline.errors import BadSetting
 from pipeline.profiles import Machine, Profile, read_profile
 from pipeline.run import Options
 from pipeline.session import CORRECTNESS, COST
-from pipeline.settings import LiveClock, Settings
+from pipeline.settings import HOUR_MS, LiveClock, Settings, Upkeep
 from pipeline.watch import Watching
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -40,7 +40,7 @@ def test_a_profile_can_be_read(path: Path) -> None:
 def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
     """Whoever copies it and leaves out a line gets the same; what is in `run` is the only addition."""
     assert run.PROFILE == CONF / "local.toml"
-    options = Options(LiveClock(), trigger="500 milliseconds", compact_ms=600_000)
+    options = Options(LiveClock(), trigger="500 milliseconds", upkeep=Upkeep(retain_log_ms=HOUR_MS))
     assert read_profile(run.PROFILE) == Profile(Machine(), options)
 
 
@@ -48,7 +48,8 @@ def test_the_production_example_names_everything_that_can_be_set() -> None:
     """It is the reference of profiles."""
     kinds = {"session": Machine, "settings": Settings, "clock": LiveClock}
     wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()}
-    wanted["run"] = {"trigger", "compact_ms"} | {field.name for field in fields(Watching)}
+    wanted["run"] = {"trigger", "maintain_ms", "retain_ms", "retain_deliveries_ms", "retain_log_ms"}
+    wanted["run"] |= {field.name for field in fields(Watching)}
     told = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
     assert {section: set(values) for section, values in told.items()} == wanted
 
@@ -60,6 +61,23 @@ def test_a_name_that_no_profile_knows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadSetting) as refused:
         read_profile(wrong)
     assert refused.value.field == "settings.horizon"
+
+
+@pytest.mark.parametrize("line", ["maintain_ms = 999", "retain_ms = 59_999", "retain_log_ms = 0"])
+def test_a_retention_that_would_take_what_is_being_read_is_refused(tmp_path: Path, line: str) -> None:
+    """Less than a minute of history, or a round a moment, is a slip of the pen."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(f"[run]\n{line}\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert refused.value.field == f"run.{line.partition(' ')[0]}"
+
+
+def test_without_a_pause_there_is_no_maintenance(tmp_path: Path) -> None:
+    """What is kept says nothing about whether anything goes."""
+    quiet = tmp_path / "quiet.toml"
+    quiet.write_text("[run]\nretain_ms = 60_000\n", encoding="utf-8")
+    assert read_profile(quiet).options.upkeep is None
 
 
 def test_spark_defaults_are_what_a_session_of_ours_has() -> None:

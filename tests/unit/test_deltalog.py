@@ -1,28 +1,70 @@
-"""Commits of a Delta table, read from its log."""
+"""Commits of a Delta table, read from its log, also after maintenance has cut it."""
 
 from __future__ import annotations
 
 import json
-from typing import cast
+from pathlib import Path
+from typing import Any
 
-from pipeline.deltalog import actions
-from pipeline.files import Files
+import pytest
 
+pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-class Text:
-    """A log of one version."""
-
-    def __init__(self, text: str) -> None:
-        """Keep it."""
-        self._text = text
-
-    def text(self, _path: str) -> str:
-        """As `Files.text`."""
-        return self._text
+from pipeline.deltalog import actions, newest, reaches_back
 
 
-def test_a_text_in_the_statistics_does_not_end_a_line() -> None:
+class LocalFiles:
+    """The look-ups of `pipeline.files.Files`, on this machine and without a JVM."""
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return Path(path).exists()
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder."""
+        return sorted(each.name for each in Path(folder).iterdir())
+
+    def text(self, path: str) -> str:
+        """The whole of a file."""
+        return Path(path).read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def files() -> Any:  # noqa: ANN401 - stands for the files of a session
+    """Local ones."""
+    return LocalFiles()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """A table whose log has the versions 5 to 8; those before were cut."""
+    folder = tmp_path / "_delta_log"
+    folder.mkdir()
+    for version in range(5, 9):
+        (folder / f"{version:020d}.json").touch()
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("known", [-1, 0, 3, 4, 5, 7, 8])
+def test_the_newest_version_is_found_from_whatever_was_known(files: Any, table: str, known: int) -> None:  # noqa: ANN401
+    """Who looked before the log was cut, and took its old version for the newest, would miss messages for ever."""
+    assert newest(files, table, known) == 8
+
+
+@pytest.mark.parametrize(("known", "reached"), [(3, False), (4, True), (5, True), (8, True)])
+def test_a_log_that_begins_later_than_what_was_known_is_noticed(
+    files: Any,  # noqa: ANN401
+    table: str,
+    known: int,
+    reached: bool,  # noqa: FBT001 - the answer
+) -> None:
+    """What happened in between is told by no entry; it has to be read from the whole."""
+    assert reaches_back(files, table, known) is reached
+
+
+def test_a_text_in_the_statistics_does_not_end_a_line(files: Any, table: str) -> None:  # noqa: ANN401
     """Other writers leave these characters as they are, and Python takes them for ends of lines."""
     told = [{"add": {"path": "p", "stats": "a\u2028b\u2029c\x85d"}}, {"commitInfo": {}}]
     text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in told)
-    assert actions(cast("Files", Text(text)), "table", 0) == told
+    Path(table, f"_delta_log/{8:020d}.json").write_text(text, encoding="utf-8", newline="")
+    assert actions(files, table, 8) == told

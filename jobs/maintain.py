@@ -1,0 +1,46 @@
+"""spark-submit main: one round of maintenance; to be run now and then, beside the stages or without them."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from jobs.commands.values import BadText, duration_ms
+from jobs.main import tool_session
+from pipeline.clock import wall_ms
+from pipeline.errors import PipelineError
+from pipeline.maintenance import maintain
+from pipeline.settings import DAY_MS, Upkeep
+from pipeline.tables import Warehouse
+
+_ANY_SIZE = 1 << 62
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do one round: 0 when it was done, 2 when it was refused."""
+    parser = argparse.ArgumentParser(description="Merge files, delete what is settled and old, cut logs, vacuum.")
+    parser.add_argument("--warehouse", required=True, help="folder of the tables")
+    about = "messages stay so long after they were due, and logs so long after they were written (7d)"
+    parser.add_argument("--retain", type=_duration, default=7 * DAY_MS, metavar="DURATION", help=about)
+    told, app = parser.parse_args(arguments), "delayline maintain"
+    upkeep = Upkeep(retain_ms=told.retain, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
+    spark = tool_session(app)
+    try:
+        for done in maintain(spark, Warehouse(told.warehouse.rstrip("/")), upkeep, wall_ms()):
+            sys.stdout.write(f"{done}\n")
+    except PipelineError as error:
+        sys.stderr.write(f"delayline: {error}\n")
+        return 2
+    finally:
+        spark.stop()
+    return 0
+
+
+def _duration(text: str) -> int:
+    try:
+        return duration_ms(text)
+    except BadText as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Retention: rows that every subscription has got, and that are old enough, leave the tables.
+
+Streams read the files that commits added, not the table as it is: a deletion is no news to them and takes nothing away
+from a stage that stands still, as long as log and files stay (`pipeline.trim`). What reads tables as they are (a
+rebuild of the schedule, a load, a backfill, dispatch's join) must not miss a row: so messages go only below a mark
+under which all is settled, and their releases after them.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline import dispatch
+from pipeline.clock import wall_ms
+from pipeline.deltajvm import TableLog
+from pipeline.files import Files
+from pipeline.lives import Life, Name, alive
+from pipeline.markers import IngestMemory
+from pipeline.settled import MARK, Settled
+from pipeline.sinks import last_commit
+from pipeline.standing import unread
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from state import tick_bits
+
+_LOG = logging.getLogger(__name__)
+_STEP_MS = 1 << 20
+"""The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
+_KEYS = ("topic", "subscription", "life", "ledger_id")
+
+
+@dataclass(frozen=True)
+class Going:
+    """Rows of a table that may go: an SQL condition on its columns."""
+
+    table: Table
+    condition: str
+
+
+def read_mark(files: Files, warehouse: Warehouse) -> Settled:
+    """The mark of a warehouse; below the first one is nothing."""
+    path = _path(warehouse)
+    return Settled.loads(files.text(path)) if files.exists(path) else Settled()
+
+
+def below(mark: Settled, due: str) -> Column:
+    """Whether a row with a due time in a column, and a `ledger_id`, is below the mark."""
+    return F.expr(_below(mark, due))
+
+
+def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Settled:
+    """Raise the mark to `retain_ms` before what was delivered last, if all below it is settled; give the mark.
+
+    What the last version of `deliveries` made visible was released at an instant; dispatch takes releases in order, so
+    what was released before it is prepared or visible, for good. Time is that instant, so a stage that stands still
+    holds the mark. Every position below the new mark is looked for among those releases; one that is not found,
+    whatever the reason, holds the mark where it is.
+    """
+    files = Files(spark)
+    mark = read_mark(files, warehouse)
+    last = last_commit(spark, warehouse.path(DELIVERIES), dispatch.STAGE)
+    if last is None:
+        return mark
+    instant = max(released_at for *_, released_at in last.note["shown"])
+    memory = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'"))
+    lives = alive(memory.lives)
+    # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
+    step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)
+    wanted = Settled((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
+    if wanted.due_ms <= mark.due_ms:
+        return mark
+    held = _unsettled(spark, warehouse, lives, mark, wanted, instant)
+    if held:
+        _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
+        return mark
+    files.replace(_path(warehouse), wanted.dumps())
+    return wanted
+
+
+def going(mark: Settled, deliveries_until: int | None) -> list[Going]:
+    """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
+
+    Args:
+        mark: what is settled.
+        deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.
+    """
+    until = f"timestamp_millis({mark.due_ms})"
+    found = [
+        Going(MESSAGES, _below(mark, "due_time")),
+        Going(REDELIVERY, _below(mark, "message_due")),
+        # The last marker is the memory of ingest; who joined and left when is told by all of them.
+        Going(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
+    ]
+    if deliveries_until is None:
+        return found
+    shown = replace(mark, due_ms=min(mark.due_ms, deliveries_until))
+    old = f"last_due <= timestamp_millis({shown.due_ms})"
+    return [*found, Going(DELIVERIES, _below(shown, "due_time")), Going(PUBLICATIONS, old)]
+
+
+def delete(spark: SparkSession, warehouse: Warehouse, rows: Going) -> int:
+    """Delete rows in one commit, but for those that a stage has yet to read; give how many."""
+    ahead = unread(spark, warehouse, rows.table)
+    if ahead is None:
+        return 0
+    batches = ", ".join(map(str, sorted(ahead.batches)))
+    spared = f" AND batch_id NOT IN ({batches})" if batches else ""
+    path = warehouse.path(rows.table)
+    told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {rows.condition}{spared}").first()  # noqa: S608 - our own words
+    return 0 if told is None else int(told[0])
+
+
+def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: Settled) -> int:
+    """Take out the files of the inbox whose rows ingest has taken and were published below a mark; give how many rows.
+
+    Rows of the inbox do not say which commit they are of, and need not say when they were published. So files go as a
+    whole. A row without a time of publication stays no longer than its neighbours.
+    """
+    ahead = unread(spark, warehouse, INBOX)
+    if ahead is None:
+        return 0
+    log = TableLog(spark, warehouse.path(INBOX))
+    while True:
+        version, files = log.files()
+        old = [file for file in files if file["path"] not in ahead.files and _published(file) <= mark.due_ms]
+        # A lost race for the version is run again, on what the table is then.
+        if not old or log.add(version + 1, _removal(old)):
+            return sum(json.loads(file["stats"])["numRecords"] for file in old)
+
+
+def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The actions of a version that takes files out of a table that has no partitions."""
+    now = wall_ms()
+    info = {"timestamp": now, "operation": "DELETE", "operationParameters": {}, "engineInfo": "delayline"}
+    gone = {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}}
+    removes = [{"remove": {"path": file["path"], "size": file["size"], **gone}} for file in files]
+    return [json.dumps(action) for action in ({"commitInfo": info}, *removes)]
+
+
+def _published(file: Mapping[str, Any]) -> float:
+    """The last time of publication in a file, ms UTC; nothing is known without statistics."""
+    statistics = json.loads(file["stats"] or "{}")
+    if "numRecords" not in statistics:
+        return math.inf
+    last = statistics.get("maxValues", {}).get("publish_time")
+    return 0 if last is None else datetime.fromisoformat(last).timestamp() * 1_000
+
+
+def _path(warehouse: Warehouse) -> str:
+    return f"{warehouse.path(MESSAGES)}/{MARK}"
+
+
+def _below(mark: Settled, due: str) -> str:
+    return f"({due} <= timestamp_millis({mark.due_ms}) AND ledger_id < {mark.ledger})"
+
+
+def _unsettled(
+    spark: SparkSession, warehouse: Warehouse, lives: dict[Name, Life], mark: Settled, wanted: Settled, instant: int
+) -> int:
+    """In how many ledgers, counted for each subscription, released and addressed positions differ between two marks.
+
+    Compared are number and sum of the entries, which runs give without being taken apart.
+    """
+    names = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
+    columns = "topic string, subscription string, life bigint, since bigint"
+    listeners = F.broadcast(spark.createDataFrame(names, columns))
+
+    def between(table: Table, due: str) -> DataFrame:
+        return warehouse.read(spark, table).where(below(wanted, due) & ~below(mark, due))
+
+    addressed = between(MESSAGES, "due_time").join(listeners, "topic").where("ledger_id >= since").groupBy(*_KEYS)
+    before = (F.col("released_at") < F.timestamp_millis(F.lit(instant))) & (F.col("redelivery_count") == 0)
+    runs = between(REDELIVERY, "message_due").where(before)
+    released = runs.join(listeners, ["topic", "subscription", "life"], "left_semi").groupBy(*_KEYS)
+    length = F.col("last_entry") - F.col("first_entry") + 1
+    twice = (F.col("first_entry") + F.col("last_entry")) * length
+    one = addressed.agg(F.count("*").alias("n"), F.sum(2 * F.col("entry_id")).alias("s"))
+    other = released.agg(F.sum(length).alias("n2"), F.sum(twice).alias("s2"))
+    both = one.join(other, [*_KEYS], "full_outer")
+    return both.where("NOT (n <=> n2 AND s <=> s2)").count()

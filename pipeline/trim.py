@@ -1,0 +1,114 @@
+"""Trimming: log entries that nobody needs go, and then the files that only they named.
+
+Delta deletes log entries by age alone, in the middle of somebody's commit, and knows nothing of who follows a table. So
+it is told to keep them for a year (`pipeline.tables.PROPERTIES`), and they are deleted here, as its protocol describes
+(Metadata Cleanup): all entries before a checkpoint, oldest first. An entry stays while a stage may have to read it,
+while it is the last one of a stage, whose note says what the stage has done, and while it is young.
+
+**A file outlives the entry that added it.** Vacuum keeps what was current when the first entry left was written. So
+whoever finds an entry finds its files: a stage, a take-over, a stream of a user, `delayline receive`.
+"""
+
+import math
+import re
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipeline import dispatch
+from pipeline.clock import wall_ms
+from pipeline.deltalog import commits, metadata
+from pipeline.files import Files
+from pipeline.prepared import Shelf
+from pipeline.settings import HOUR_MS
+from pipeline.sinks import Commit, last_commit
+from pipeline.standing import unread_from
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, INBOX, PUBLICATIONS, Table
+
+_ENTRY = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
+_CHECKPOINT = "checkpoint.parquet"
+VACUUM = {
+    # Delta asks for a week because it does not know who still reads what; here the log says.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Tasks that list folders; of the ten thousand that are usual, each takes milliseconds to start.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # Two commits more for each, that say nothing to our readers.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
+}
+
+
+def cut_log(spark: SparkSession, warehouse: Warehouse, table: Table, written_before: int) -> int:
+    """Delete the log entries of a table that nobody needs; give how many files of the log went.
+
+    Killed half-way, it leaves a log that begins later than before, and is called again.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose table it is.
+        table: the table.
+        written_before: entries go up to a checkpoint that was written before this instant, ms UTC.
+    """
+    files, path = Files(spark), warehouse.path(table)
+    found = _entries(files, path)
+    versions = [version for version, kind, _ in found if kind == "json"]
+    needed = unread_from(spark, warehouse, table)
+    limit = min(versions[-1] if needed is None else needed, _noted_from(files, path, table, versions[-1]))
+    if table is DELIVERIES:
+        limit = min(limit, _accounted(spark, warehouse))
+    checkpoints = [(version, name) for version, kind, name in found if kind == _CHECKPOINT and version <= limit]
+    old = (v for v, name in reversed(checkpoints) if files.modified_ms(f"{path}/{name}") < written_before)
+    first = next(old, 0)
+    going = [name for version, _, name in found if version < first]
+    for name in going:
+        files.delete(f"{path}/{name}")
+    return len(going)
+
+
+def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: int) -> None:
+    """Delete the data files that were no longer part of a table when the first entry left of its log was written.
+
+    Files of `deliveries` that lie on the shelf stay, however long dispatch stands still.
+
+    Args:
+        spark: a session with Delta and the settings of `VACUUM`.
+        warehouse: whose table it is.
+        table: the table.
+        slack_ms: so much longer they stay: Delta counts from its own look at the clock, a file is older than the commit
+            that names it, and somebody may be reading.
+    """
+    files, path = Files(spark), warehouse.path(table)
+    ahead = Shelf(spark, warehouse).all() if table is DELIVERIES else []
+    first = next(name for _, kind, name in _entries(files, path) if kind == "json")
+    needed = [file.modified for each in ahead for part in each.parts for file in part.files]
+    since = min([files.modified_ms(f"{path}/{first}"), *needed])
+    # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
+    hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
+    DeltaTable.forPath(spark, path).vacuum(hours)
+
+
+def _entries(files: Files, path: str) -> list[tuple[int, str, str]]:
+    """Version, kind and name of the files of a log that are understood, by version. Others are left alone."""
+    found = ((match, name) for name in files.names(f"{path}/_delta_log") if (match := _ENTRY.fullmatch(name)))
+    return [(int(match[1]), match[2], f"_delta_log/{name}") for match, name in found]
+
+
+def _noted_from(files: Files, path: str, table: Table, newest: int) -> int:
+    """The version of the last commit of the stage that writes a table, back to which its look-up has to reach.
+
+    A replay is a producer that takes notes: its name tells its course, so the last one of each course is kept.
+    """
+    last: dict[str, int] = {}
+    for back, actions in enumerate(commits(files, path, newest)):
+        commit = Commit.loads(metadata(actions))
+        if commit is not None and (table is INBOX or commit.stage == table.writer):
+            last.setdefault(commit.stage, newest - back)
+            if table is not INBOX:
+                break
+    return min(last.values(), default=newest)
+
+
+def _accounted(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of `deliveries` up to which `publications` accounts for it; the rest is read from its log."""
+    last = last_commit(spark, warehouse.path(PUBLICATIONS), dispatch.STAGE)
+    return 0 if last is None else int(last.note["version"])

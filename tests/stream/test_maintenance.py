@@ -1,0 +1,183 @@
+"""Maintenance after every step: smaller tables, and nothing else is different, whoever stands still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.client.create import create_all
+from pipeline.client.deliveries import Deliveries
+from pipeline.client.pending import pending
+from pipeline.maintenance import Done
+from pipeline.rebuild import rebuild
+from pipeline.run import STAGES, start
+from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
+from tests.support import stream
+from tests.support.maintained import GROWING, sharply, shorten_logs, sizes
+from tests.support.stream import Step, World, advance, append, check, message, payloads, play, restart, subscribe
+
+T0 = 1_700_000_000_000
+HOUR = 3_600_000
+
+
+def stand_still(name: str) -> Step:
+    """Stop one stage; the others go on."""
+
+    def step(world: World) -> None:
+        (stage,) = (each for each in world.running if each.name == name)
+        world.progress += stage.query.recentProgress
+        world.running.remove(stage)
+        stage.stop()
+
+    return step
+
+
+def go_on(name: str) -> Step:
+    """Start one stage again and let all come to the present."""
+
+    def step(world: World) -> None:
+        world.running.append(start(world.spark, world.warehouse, name, world.options))
+        world.running.sort(key=lambda stage: STAGES.index(stage.name))
+        world.drain()
+
+    return step
+
+
+def lose_the_schedule(world: World) -> None:
+    """Its checkpoint is gone, and it goes on from the tables."""
+    world.end()
+    rmtree(world.warehouse.checkpoint("schedule"))
+    rebuild(world.spark, world.warehouse, "schedule", world.options)
+    world.begin()
+
+
+def script(look: Step, long: bool) -> list[Step]:  # noqa: FBT001 - the two tests differ in it
+    """Near, parked and refused messages; stages stand still while others go on; all restart; the schedule is rebuilt.
+
+    Somebody looks while one stands still; in the long script after each step.
+    """
+
+    def more(*steps: Step) -> list[Step]:
+        return [each for step in steps for each in (step, look)] if long else []
+
+    return [
+        subscribe("t", "s"),
+        subscribe("t", "coarse", tick_ms=60_000),
+        append(message("now"), message("refused", after=-1), due("2h", 2), due("50h", 50), due("past", -9, -9)),
+        advance(T0),
+        *more(advance(T0 + 1_000)),
+        subscribe("t", "late"),
+        append(due("1h", 1), due("30h", 30)),
+        advance(T0 + HOUR),
+        *more(advance(T0 + HOUR)),
+        stand_still("dispatch"),
+        append(due("3h", 3)),
+        *more(advance(T0 + 2 * HOUR)),
+        append(due("4h", 4)),
+        advance(T0 + 4 * HOUR),
+        look,
+        go_on("dispatch"),
+        stand_still("ingest"),
+        append(due("5h", 5), due("old", -1, -1)),
+        *more(advance(T0 + 5 * HOUR)),
+        append(due("6h", 6)),
+        advance(T0 + 6 * HOUR),
+        look,
+        go_on("ingest"),
+        *more(stand_still("schedule"), append(due("8h", 8)), advance(T0 + 8 * HOUR), go_on("schedule")),
+        restart(),
+        *more(advance(T0 + 20 * HOUR)),
+        advance(T0 + 40 * HOUR),
+        check(lose_the_schedule),
+        append(due("last", 50)),
+        *more(advance(T0 + 60 * HOUR), advance(T0 + 65 * HOUR)),
+        advance(T0 + 70 * HOUR),
+    ]
+
+
+def due(name: str, hours: int, published: int | None = None) -> dict[str, Any]:
+    """A message for an hour after `T0`; published at the instant at which it is taken in, when nothing is said."""
+    return message(name, deliver_at=T0 + hours * HOUR, published=None if published is None else T0 + published * HOUR)
+
+
+ORDER = ["past", "now", "1h", "2h", "3h", "4h", "old", "5h", "6h", "30h", "50h", "last"]
+
+
+def facts(world: World, table: Table) -> list[tuple[str, ...]]:
+    """A table's rows in a fixed order."""
+    names = [name for name in table.schema.names if name != "batch_id"]
+    return sorted(tuple(str(row[name]) for name in names) for row in world.rows(table))
+
+
+@dataclass
+class Witness:
+    """What somebody sees who looks after each step: what is pending, and what has been delivered since."""
+
+    maintained: bool
+    backlogs: list[object] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
+    reader: Deliveries | None = None
+    done: list[dict[str, Done]] = field(default_factory=list)
+
+    def look(self, world: World) -> None:
+        """Look, and then maintain when asked to."""
+        root = world.warehouse.root
+        self.reader = self.reader or Deliveries(root)
+        self.received += [each.payload for each in self.reader.take()]
+        if self.maintained:
+            self.done.append(sharply(world.spark, world.warehouse, 2 * HOUR))
+        told = pending(root)
+        self.backlogs.append((told.backlogs, told.in_inbox))
+
+
+@pytest.fixture(autouse=True)
+def _short_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few commits must be enough to see a log cut."""
+    made = str(tmp_path / "made")
+    create_all(made)
+    shorten_logs(made)
+    monkeypatch.setattr(stream, "empty_warehouse", lambda *_: made)
+
+
+def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSession, folder: str) -> None:
+    """Everything comes once, in order, to who was there; what is settled leaves, and files and logs stay few."""
+    witness = Witness(maintained=True)
+    world = play(spark, folder, script(check(witness.look), long=False))
+    # Of what is due at the last instant, the buckets of a coarse tick end later; `late` came after the first messages.
+    late = [name for name in ORDER if name not in ("past", "now", "2h", "50h")]
+    assert [payloads(world, name) for name in ("s", "coarse", "late")] == [ORDER, ORDER[:-1], late]
+    assert world.rows(REJECTED_DISPATCH) == []
+    assert [row["reason"] for row in world.rows(REJECTED_INGEST)] == ["negative_delay"]
+    assert witness.reader
+    assert len([*witness.received, *witness.reader.take()]) == len(world.rows(DELIVERIES))
+    assert list(Deliveries(folder).take())
+    gone = {"past", "now", "1h", "2h"}
+    assert {bytes(row["payload"]).decode() for row in world.rows(MESSAGES)} == {*ORDER} - gone
+    deleted = {name: [done[name].rows for done in witness.done] for name in witness.done[0]}
+    # While dispatch stands still nothing of its table goes, while ingest does nothing of the inbox.
+    assert deleted | {"inbox": [5, 0], "messages": [1, 3], "redelivery": [0, 9]} == deleted
+    assert sum(row["first_ledger"] is not None for row in world.rows(SEGMENTS)) == 3
+    cut = {table.name: sum(done[table.name].entries for done in witness.done) for table in GROWING}
+    assert all(cut.values()), cut
+
+
+@pytest.mark.soak
+def test_a_run_with_maintenance_at_every_step_is_a_run_without(spark: SparkSession, tmp_path: Path) -> None:
+    """What is delivered and what is pending is the same, row for row, at every step."""
+    undisturbed, witness = Witness(maintained=False), Witness(maintained=True)
+    plain = play(spark, str(tmp_path / "plain"), script(check(undisturbed.look), long=True))
+    world = play(spark, str(tmp_path / "world"), script(check(witness.look), long=True))
+    for table in (DELIVERIES, REJECTED_INGEST, REJECTED_DISPATCH):
+        assert facts(world, table) == facts(plain, table), table.name
+    assert witness.received == undisturbed.received
+    assert witness.backlogs == undisturbed.backlogs
+    rows = {t.name: (len(world.rows(t)), len(plain.rows(t))) for t in (INBOX, MESSAGES, SEGMENTS, REDELIVERY)}
+    assert {name: few < many for name, (few, many) in rows.items()} == dict.fromkeys(rows, True), rows
+    small, large = sizes(world.warehouse.root), sizes(plain.warehouse.root)
+    fewer = {name: all(a < b for a, b in zip(small[name], large[name], strict=True)) for name in small}
+    assert fewer == dict.fromkeys(fewer, True), (small, large)

@@ -1,0 +1,62 @@
+"""Rows of the tables as the stages would write them, written without Spark."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import CommitProperties, write_deltalake
+
+from pipeline.client.delta import append, open_table, rows_of
+from pipeline.client.pending import Backlog, pending
+from schemas import SEGMENTS, Table
+
+MINUTE = 60_000
+
+
+def at(ms: int) -> datetime:
+    """An instant in ms as a timestamp."""
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def message_row(ledger: int, entry: int, due: int, topic: str = "t", published: int = 0) -> dict[str, Any]:
+    """A row of `messages`; times in ms."""
+    times = {"publish_time": at(published), "deliver_at": at(due), "due_time": at(max(due, published))}
+    return {"topic": topic, "ledger_id": ledger, "entry_id": entry, "parked": False, "batch_id": 0, **times}
+
+
+def delivery_row(row: dict[str, Any], sequence: int = 1, subscription: str = "s", count: int = 0) -> dict[str, Any]:
+    """The row of `deliveries` for a row of `messages`: its bucket is later than its due time."""
+    kept = {name: row[name] for name in ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")}
+    bucket = at(int(row["due_time"].timestamp() * 1000) + 24)
+    released = {"due_time": bucket, "released_at": bucket, "redelivery_count": count, "cause": "due", "life": 1}
+    name = f"{row['ledger_id']}.{row['entry_id']}".encode()
+    return {**kept, **released, "subscription": subscription, "batch_id": 0, "sequence": sequence, "payload": name}
+
+
+def put(root: str, table: Table, *rows: dict[str, Any]) -> None:
+    """Append rows in one commit."""
+    append(root, table, rows_of(table, list(rows)))
+
+
+def noticed(root: str, name: str, first_ledger: int, marker: int = 1, topic: str = "t") -> None:
+    """The marker row by which ingest notices a subscription."""
+    listener = {
+        "subscriptions": [{"name": name, "life": 0, "tick_ms": 0}],
+        "first_ledger": first_ledger,
+        "marker": marker,
+    }
+    put(root, SEGMENTS, {"topic": topic, "count": 0, "kind": "marker", "batch_id": 0, **listener})
+
+
+def taken(root: str, table: Table, version: int, index: int) -> None:
+    """A commit of ingest that notes how far it has taken the inbox."""
+    note = json.dumps({"stage": "ingest", "owner": "o", "batch": 0, "note": {"source": [version, index]}})
+    properties = CommitProperties(custom_metadata={"userMetadata": note})
+    write_deltalake(open_table(root, table), rows_of(table, []), mode="append", commit_properties=properties)
+
+
+def backlog(root: str, name: str = "s") -> Backlog:
+    """What is pending for a subscription."""
+    return next(each for each in pending(root).backlogs if each.subscription == name)
