@@ -1,13 +1,21 @@
-"""Ingest, row by row: what is accepted, when it is due, and which position it gets. All of it in the JVM."""
+"""Ingest, row by row: what is accepted, when it is due, and which position it gets.
+
+What is accepted is decided in the JVM. Positions and rows are made there too, or in the driver when they are few.
+"""
 
 from dataclasses import dataclass
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.arrival import ARRIVAL
+from pipeline.local import longs, ordered, ranks
 from pipeline.numbering import NUMBER, in_order
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from schemas import MESSAGES
 
 
 @dataclass(frozen=True)
@@ -98,3 +106,28 @@ def rejected_rows(rejected: DataFrame, now: int, batch_id: int) -> DataFrame:
     """Rows of `rejected_ingest`: the reason, and the source row as it came."""
     instant = F.timestamp_millis(F.lit(now)).alias("rejected_at")
     return rejected.select("*", instant, F.lit(batch_id).alias("batch_id"))
+
+
+def local_message_rows(
+    accepted: pa.Table, first_ledger: int, entries: int, now: int, load_until: int, batch_id: int
+) -> pa.Table:
+    """Rows of `messages` in the driver: what `number` and `message_rows` make of the same classified rows."""
+    arrival = (ranks(accepted, n) if n == "arrival_file" else longs(accepted, n) for n in ARRIVAL)
+    rows = accepted.take(pa.array(ordered([ranks(accepted, "topic"), longs(accepted, "due_ms"), *arrival])))
+    number, due = np.arange(rows.num_rows), rows.column("due_ms")
+    after = pc.if_else(pc.is_valid(rows.column("deliver_after_ms")), rows.column("deliver_ms"), None)
+    made = {
+        "ledger_id": pa.array(first_ledger + number // entries),
+        "entry_id": pa.array(number % entries),
+        "publish_time": pc.coalesce(rows.column("publish_time"), _moment(pa.scalar(now))),
+        "deliver_at": pc.coalesce(rows.column("deliver_at"), _moment(after)),
+        "due_time": _moment(due),
+        "parked": pc.greater_equal(due, load_until),
+        "batch_id": pa.repeat(batch_id, rows.num_rows),
+    }
+    names = MESSAGES.schema.names
+    return pa.Table.from_arrays([made[name] if name in made else rows.column(name) for name in names], names=names)
+
+
+def _moment(ms: pa.Scalar | pa.ChunkedArray) -> pa.Scalar | pa.ChunkedArray:
+    return pc.multiply(ms.cast(pa.int64()), 1_000).cast(pa.timestamp("us", "UTC"))

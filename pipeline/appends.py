@@ -13,8 +13,10 @@ that we do not know; a table that was changed so is refused, at the start or at 
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -25,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import deltalog
+from pipeline.arrow import arrow_schema
 from pipeline.clock import wall_ms
 from pipeline.deltajvm import Head, TableLog
 from pipeline.errors import UnknownTableFeature
@@ -39,6 +42,8 @@ _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
 _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
+_WRITERS = 4
+"""Threads that write files of this process; encoding and compression hold no lock of Python's."""
 _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
@@ -86,6 +91,8 @@ class Appender:
             UnknownTableFeature: it asks something of its writers that we do not know.
         """
         self._files, self._path, self._table, self._guard = Files(spark), path, table, guard
+        local = self._files.local(path)
+        self._folder = None if local is None else Path(local)
         self._ours = ""
         self._log = TableLog(spark, path)
         head = self._log.head()
@@ -110,12 +117,22 @@ class Appender:
         parts = sorted((int(name.partition("=")[2]), name) for name in self._files.folders(f"{self._path}/{folder}"))
         return {value: files for value, name in parts if (files := self._written(f"{folder}/{name}"))}
 
-    def put(self, rows: pa.Table) -> list[DataFile]:
-        """Write a few rows from this process, in the table's columns; no job runs."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows, sink, coerce_timestamps="us")
-        folder = uuid4().hex
-        self._files.write(f"{self._path}/{folder}/part-00000.parquet", sink.getvalue().to_pybytes())
+    def put(self, rows: pa.Table, files: int = 1) -> list[DataFile]:
+        """Write rows of this process, in their order, to so many files; no job runs."""
+        rows = rows.select(self._table.schema.names).cast(arrow_schema(self._table.schema))
+        folder, size = uuid4().hex, max(1, -(-rows.num_rows // files))
+        pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
+        names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(pieces))]
+        if self._folder is None:
+            for name, piece in zip(names, pieces, strict=True):
+                sink = pa.BufferOutputStream()
+                _write(piece, sink)
+                self._files.write(f"{self._path}/{name}", sink.getvalue().to_pybytes())
+        else:
+            paths = [self._folder / name for name in names]
+            paths[0].parent.mkdir()
+            with ThreadPoolExecutor(_WRITERS) as pool:
+                list(pool.map(_write, pieces, paths))
         return self._written(folder)
 
     def commit(self, files: Iterable[DataFile], metadata: str) -> int:
@@ -224,6 +241,12 @@ def check_features(table: str, head: Head) -> None:
         raise UnknownTableFeature(table, sorted(features) or versions, "reader version 1 and writer version 2 at most")
     if head.metadata.get("partitionColumns"):
         raise UnknownTableFeature(table, head.metadata["partitionColumns"], "no partition columns")
+
+
+def _write(rows: pa.Table, where: Path | pa.BufferOutputStream) -> None:
+    """A Parquet file; dictionaries do not pay for bytes."""
+    repeated = [each.name for each in rows.schema if not pa.types.is_binary(each.type)]
+    pq.write_table(rows, where, coerce_timestamps="us", use_dictionary=repeated)
 
 
 def _interval(head: Head) -> int:

@@ -33,12 +33,36 @@ def added(files: Files, path: str, version: int) -> list[str]:
 
     None for a version that is not there (yet), and for one that took rows out: streams pass over both.
     """
+    return [unquote(each["path"]) for each in _added(files, path, version)]
+
+
+def _added(files: Files, path: str, version: int) -> list[dict[str, Any]]:
     if version < 0 or not files.exists(_log(path, version)):
         return []
     found = actions(files, path, version)
     if any(each["remove"].get("dataChange") for each in found if "remove" in each):
         return []
-    return [unquote(each["add"]["path"]) for each in found if "add" in each and each["add"]["dataChange"]]
+    return [each["add"] for each in found if "add" in each and each["add"]["dataChange"]]
+
+
+def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int]) -> list[dict[str, Any]]:
+    """The files that a batch of a stream takes, as the log has them, with `path` decoded.
+
+    Begin and end are positions of a stream: a version, and the index of the last file of it that was taken; a negative
+    one when none was.
+    """
+    found = []
+    for version in range(begin[0], end[0] + (end[1] >= 0)):
+        files_of = _added(files, path, version)
+        last = end[1] + 1 if version == end[0] else len(files_of)
+        found += files_of[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
+    return [{**each, "path": unquote(each["path"])} for each in found]
+
+
+def data_rows(file: Mapping[str, Any]) -> int | None:
+    """How many rows a file holds, by its entry in the log; None when that does not say."""
+    count = json.loads(file.get("stats") or "{}").get("numRecords")
+    return None if count is None else int(count)
 
 
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:

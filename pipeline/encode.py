@@ -9,31 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
+from pipeline.arrow import arrow_schema
 from pipeline.registry import Audience
+from schemas import LISTENER, SEGMENTS
 from state import encode_chunk
 
 IntArray = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """Kind of row, topic."""
 
-ENCODED = (
-    "kind string, topic string, subscriptions array<struct<name: string, life: bigint, tick_ms: bigint>>, "
-    "segment_ms bigint, count bigint, first_ms bigint, last_ms bigint, chunk binary"
-)
-_LISTENER = pa.struct([("name", pa.string()), ("life", pa.int64()), ("tick_ms", pa.int64())])
-_ARROW = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("topic", pa.string()),
-        ("subscriptions", pa.list_(_LISTENER)),
-        ("segment_ms", pa.int64()),
-        ("count", pa.int64()),
-        ("first_ms", pa.int64()),
-        ("last_ms", pa.int64()),
-        ("chunk", pa.binary()),
-    ]
-)
+ROW = StructType([StructField(f.name, f.dataType) for f in SEGMENTS.schema.fields if f.name != "batch_id"])
+"""A row of `segments` before its batch is known."""
+ARROW = arrow_schema(ROW)
 _FLUSH_ROWS = 4_000_000
 """Positions held in memory at once in a task, about 100 bytes each while they are sorted."""
 
@@ -81,14 +70,19 @@ class Encoder:
             if cohort < 0:
                 continue  # older than the first ledger that anybody listens to
             chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
-            listeners = [dict(zip(_LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
-            span = (int(dues[rows].min()), int(dues[rows].max()))
-            yield _row([*key, listeners, segment * self.segment_ms, len(rows), *span, chunk])
-
-
-def _row(values: list[object]) -> pa.RecordBatch:
-    arrays = [pa.array([value], field.type) for value, field in zip(values, _ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+            listeners = [dict(zip(LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
+            first, last = int(dues[rows].min()), int(dues[rows].max())
+            told = {
+                "kind": key[0],
+                "topic": key[1],
+                "subscriptions": listeners,
+                "segment_start": segment * self.segment_ms * 1_000,
+                "count": len(rows),
+                "first_due": first * 1_000,
+                "last_due": last * 1_000,
+                "chunk": chunk,
+            }
+            yield pa.RecordBatch.from_arrays([pa.array([told.get(f.name)], f.type) for f in ARROW], schema=ARROW)
 
 
 def _longs(table: pa.Table, column: str) -> IntArray:
@@ -117,5 +111,5 @@ def _groups(major: IntArray, minor: IntArray) -> list[npt.NDArray[np.intp]]:
 
 
 def encoder(audiences: Mapping[Key, Audience], segment_ms: int, now: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`, with `ENCODED` as its schema."""
+    """A function for `mapInArrow`, with `ROW` as its schema."""
     return Encoder(audiences, segment_ms, now).__call__

@@ -18,6 +18,11 @@ class Files:
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
 
+    def local(self, path: str) -> str | None:
+        """The path as this machine's own programs name it; None when it lies on another file system."""
+        uri = self._system(path).makeQualified(self._path(path)).toUri()
+        return str(uri.getPath()) if uri.getScheme() == "file" else None
+
     def exists(self, path: str) -> bool:
         """Whether something is there."""
         return bool(self._system(path).exists(self._path(path)))

@@ -7,18 +7,22 @@ settings say now, and encodes positions from what `messages` holds.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from operator import add
 
+import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.accept import Limits, classify, ledgers, message_rows, number, rejected_rows
+from pipeline.accept import Limits, classify, ledgers, local_message_rows, message_rows, number, rejected_rows
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.local import MOST_BYTES, NotHere
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.messagelog import MessageLog
 from pipeline.progress import Log, Position
 from pipeline.registry import Registry, Subscription, refusals
-from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, segment_rows
+from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, local_segment_rows, segment_rows
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse, segment_ms
@@ -69,9 +73,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Counts:
-    """What one look at a classified batch tells; `parked` are the segments (by number) of what is parked."""
+    """What one look at a classified batch tells.
+
+    `accepted` messages have `size` bytes, about; `parked` are the segments (by number) of what is parked.
+    """
 
     accepted: int = 0
+    size: int = 0
     rejected: int = 0
     parked: frozenset[int] = frozenset()
 
@@ -140,8 +148,13 @@ class Ingest:
             return plan
         entries, accepted = self._settings.entries_per_ledger, classified.where("reason IS NULL")
         plan = replace(plan, next_ledger=plan.first_ledger + ledgers(counts.accepted, entries))
-        numbered = number(accepted, counts.accepted, plan.first_ledger, entries, self._settings.tasks(counts.accepted))
-        sink.append(message_rows(numbered, plan.now, plan.load_until, batch_id), owner, batch_id, asdict(plan))
+        rest = (plan.now, plan.load_until, batch_id)
+        if self._log.local and counts.accepted <= self._settings.driver_rows and counts.size <= MOST_BYTES:
+            rows = local_message_rows(accepted.toArrow(), plan.first_ledger, entries, *rest)
+        else:
+            tasks = self._settings.tasks(counts.accepted)
+            rows = message_rows(number(accepted, counts.accepted, plan.first_ledger, entries, tasks), *rest)
+        sink.append(rows, owner, batch_id, asdict(plan))
         self._observe("ingest.messages", batch_id)
         return plan
 
@@ -153,15 +166,24 @@ class Ingest:
         kinds = frozenset(kind for kind, needed in wanted.items() if needed)
         if not (kinds or members.changed):
             return
-        where = [bounds(kind, plan.span) for kind in kinds]
-        rows = segment_rows(self._log.read(where), members, plan.span, self._segment_ms, kinds)
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
-        frame = rows.unionByName(marker_rows(self._spark, marker)).withColumn("batch_id", F.lit(batch_id))
-        if kinds <= {NEAR} and counts.accepted <= self._settings.rows_per_task:
-            frame = frame.coalesce(1)
-        self.sinks["segments"].append(frame, owner, batch_id, asdict(plan))
+        rows = self._segment_rows(members, plan, kinds, marker_rows(marker), batch_id)
+        self.sinks["segments"].append(rows, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
         self._memory = memory.after(marker, counts.parked, self._segment_ms)
+
+    def _segment_rows(
+        self, members: Membership, plan: Plan, kinds: frozenset[str], markers: pa.Table, batch_id: int
+    ) -> DataFrame | pa.Table:
+        """Encoded positions of some kinds, and markers: in the driver when they are few, else by Spark."""
+        where = (members, plan.span, self._segment_ms, kinds)
+        try:
+            rows = pa.concat_tables([local_segment_rows(self._log, *where, self._settings.driver_rows), markers])
+        except NotHere:
+            log = self._log.read([bounds(kind, plan.span) for kind in kinds])
+            both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
+            return both.withColumn("batch_id", F.lit(batch_id))
+        return rows.append_column("batch_id", pa.repeat(batch_id, rows.num_rows))
 
     def _ordered(self, inbox: DataFrame, start: Position, end: Position) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
@@ -199,7 +221,9 @@ def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
     """One job that materialises the batch and tells what is in it."""
     accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= load_until
     segment = F.floor(F.col("due_ms") / F.lit(segment_ms))
-    row = classified.agg(
-        F.count_if(accepted), F.count_if(~accepted), F.collect_set(F.when(accepted & parked, segment))
-    ).collect()[0]
-    return Counts(row[0], row[1], frozenset(row[2]))
+    texts = (F.octet_length(F.col(name).cast("string")) for name in ("message_key", "properties"))
+    sizes = (F.coalesce(each, F.lit(0)).cast("bigint") for each in (F.octet_length("payload"), *texts))
+    size = F.coalesce(F.sum(F.when(accepted, reduce(add, sizes))), F.lit(0))
+    segments = F.collect_set(F.when(accepted & parked, segment))
+    row = classified.agg(F.count_if(accepted), size, F.count_if(~accepted), segments).collect()[0]
+    return Counts(row[0], row[1], row[2], frozenset(row[3]))

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.encode import ARROW
 from pipeline.lives import Joined, Life, Name, next_lives
-from schemas import LEFT, SEGMENTS
+from schemas import LEFT
 
 
 @dataclass(frozen=True)
@@ -68,51 +69,25 @@ class IngestMemory:
         return IngestMemory(marker.number, marker.loaded, marker.next_ledger, lives, waiting)
 
 
-def marker_rows(spark: SparkSession, marker: Marker) -> DataFrame:
+def marker_rows(marker: Marker) -> pa.Table:
     """The rows of `segments`, less `batch_id`, that say it."""
     rows = [_row(marker, "", [], None, 0)]
     rows += [_row(marker, name[0], [name[1]], each.since, each.tick_ms) for name, each in sorted(marker.joined.items())]
     rows += [_row(marker, topic, [name], LEFT, 0) for topic, name in sorted(marker.left)]
-    local = spark.createDataFrame(pa.Table.from_pylist(rows, schema=_ARROW))
-    return local.select(*_columns())
-
-
-_ARROW = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("names", pa.list_(pa.string())),
-        ("loaded_ms", pa.int64()),
-        ("next_ledger", pa.int64()),
-        ("first_ledger", pa.int64()),
-        ("tick_ms", pa.int64()),
-        ("marker", pa.int64()),
-    ]
-)
+    return pa.Table.from_pylist(rows, schema=ARROW)
 
 
 def _row(marker: Marker, topic: str, names: list[str], first: int | None, tick_ms: int) -> dict[str, object]:
-    common = {"loaded_ms": marker.loaded, "next_ledger": marker.next_ledger, "marker": marker.number}
-    return {"topic": topic, "names": names, "first_ledger": first, "tick_ms": tick_ms, **common}
-
-
-def _columns() -> list[Column]:
-    """A column of `segments` each, from the rows of `_row`."""
-    said = {
-        "topic": F.col("topic"),
-        "subscriptions": F.transform("names", _listener),
-        "count": F.lit(0).cast("bigint"),
-        "kind": F.lit("marker"),
-        "loaded_until": F.timestamp_millis("loaded_ms"),
-        "next_ledger": F.col("next_ledger"),
-        "first_ledger": F.col("first_ledger"),
-        "marker": F.col("marker"),
+    return {
+        "topic": topic,
+        "subscriptions": [{"name": name, "life": 0, "tick_ms": tick_ms} for name in names],
+        "count": 0,
+        "kind": "marker",
+        "loaded_until": marker.loaded * 1_000,
+        "next_ledger": marker.next_ledger,
+        "first_ledger": first,
+        "marker": marker.number,
     }
-    fields = (field for field in SEGMENTS.schema.fields if field.name != "batch_id")
-    return [said.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in fields]
-
-
-def _listener(name: Column) -> Column:
-    return F.struct(name.alias("name"), F.lit(0).cast("bigint").alias("life"), F.col("tick_ms"))
 
 
 def lives_of(segments: DataFrame) -> dict[Name, Life]:

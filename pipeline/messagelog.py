@@ -71,17 +71,31 @@ class MessageLog:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._path, self._files = spark, warehouse.path(MESSAGES), Files(spark)
+        self._folder = self._files.local(self._path)
         self._log: TableLog | None = None
         self._version = -1
         self._held: dict[str, Bounds] = {}
 
     def read(self, wanted: Sequence[Bounds]) -> DataFrame:
         """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds."""
-        self._look()
-        paths = [path for path, held in self._held.items() if any(held.meets(each) for each in wanted)]
+        paths = self._paths(wanted)
         if not paths:
             return self._spark.createDataFrame([], MESSAGES.schema)
         return self._spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
+
+    def local_paths(self, wanted: Sequence[Bounds]) -> list[str] | None:
+        """The files that `read` reads; None when they are not on this machine."""
+        return None if self._folder is None else [f"{self._folder}/{path}" for path in self._paths(wanted)]
+
+    @property
+    def local(self) -> bool:
+        """Whether the files are on this machine."""
+        return self._folder is not None
+
+    def _paths(self, wanted: Sequence[Bounds]) -> list[str]:
+        """Relative to the table."""
+        self._look()
+        return [path for path, held in self._held.items() if any(held.meets(each) for each in wanted)]
 
     def _look(self) -> None:
         """Take in the versions since the last look; all files, by one job, the first time and after a long pause."""

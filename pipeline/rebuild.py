@@ -12,17 +12,16 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline import dispatch, ingest, schedule, torn
 from pipeline.clock import instants
 from pipeline.deltalog import newest
-from pipeline.dispatch import positions
-from pipeline.encode import ENCODED, encoder
+from pipeline.encode import ROW, encoder
 from pipeline.files import Files
 from pipeline.lives import alive
 from pipeline.locks import StageLock
 from pipeline.markers import IngestMemory
 from pipeline.progress import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.registry import Subscription, audiences
+from pipeline.release_spark import positions
 from pipeline.retention import below, read_mark
 from pipeline.run import Options
-from pipeline.segments import encoded_columns
 from pipeline.sinks import Sink, last_commit
 from pipeline.tables import Warehouse, segment_ms
 from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
@@ -136,8 +135,8 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
         (name, topic): audiences([Subscription(topic, name, life.tick_ms, earliest=False)], lives)[topic]
         for (topic, name), life in lives.items()
     }
-    encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ENCODED)
-    return encoded.withColumn("kind", F.lit(schedule.REBUILD)).select(*encoded_columns())
+    encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ROW)
+    return encoded.withColumn("kind", F.lit(schedule.REBUILD))
 
 
 def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:

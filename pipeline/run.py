@@ -155,7 +155,7 @@ def _parts(
         segments = warehouse.follow(spark, SEGMENTS, origin.position, options.settings.max_files)
         instants = ticks(spark, looking_ahead(options.clock), warehouse.instants(stage), origin.instant)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
-        return rows, Schedule(spark, warehouse, checkpoint, options.observe)
+        return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
     time = timeline(options.clock)
     return redelivery, Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)

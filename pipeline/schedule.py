@@ -2,24 +2,28 @@
 
 The function is called with a key's rows, or when its alarm fires; either way it releases all that is due at the
 batch's instant. It answers with one row per call, the runs packed in a binary column, because a million positions as
-pandas rows take seconds; they become rows in `unpack`, by whole arrays.
+pandas rows take seconds; they become rows in `Unpacker`, by whole arrays.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from pipeline import group_state
+from pipeline.arrow import arrow_schema
 from pipeline.group_state import Pending
+from pipeline.local import IntArray
 from pipeline.progress import Log
-from pipeline.settings import HOUR_MS
+from pipeline.settings import HOUR_MS, Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse
 from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
@@ -34,10 +38,11 @@ RELEASE = (
     "runs binary, error string, chunk binary"
 )
 _COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
-_RUN = (
-    "topic string, subscription string, life bigint, tick_ms bigint, instant bigint, ledger_id bigint, "
-    "first_entry bigint, last_entry bigint, due_ms bigint"
-)
+_SAME = ("topic", "subscription", "life", "tick_ms", "instant")
+"""What all runs of an answer have in common."""
+_RUN = arrow_schema(REDELIVERY.schema)
+_RUN_BYTES = 32
+"""Bytes of a run in an answer."""
 Key = tuple[str, str, int, int]
 """Topic, subscription, which of its lives, and the segment's start in ms: the `KEY` of a state."""
 Frames = Iterable[pd.DataFrame]
@@ -148,26 +153,47 @@ def pack(runs: Runs) -> bytes:
     return np.concatenate([np.asarray(column, dtype="<i8") for column in columns]).tobytes()
 
 
-def unpack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of (topic, subscription, life, tick_ms, instant, runs) to a row per run, in the shape of `_RUN`."""
-    names = ("topic", "subscription", "life", "tick_ms", "instant")
-    for batch in batches:
-        for key in zip(*(batch.column(name) for name in names), batch.column("runs"), strict=True):
-            columns = np.frombuffer(key[-1].as_py(), dtype="<i8").reshape(4, -1)
-            if columns.shape[1]:
-                same = [pa.repeat(value, columns.shape[1]) for value in key[:-1]]
-                arrays = [*same, *(pa.array(column) for column in columns)]
-                yield pa.RecordBatch.from_arrays(
-                    arrays, names=[*names, "ledger_id", "first_entry", "last_entry", "due_ms"]
-                )
+@dataclass(frozen=True)
+class Unpacker:
+    """Answers to rows of `redelivery`, one for each run, by whole arrays. `batch` is which batch of the schedule."""
+
+    batch: int
+
+    def __call__(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of `_SAME` and `runs`, for `mapInArrow`."""
+        for rows in answers:
+            packed = [np.frombuffer(runs, dtype="<i8").reshape(4, -1) for runs in rows.column("runs").to_pylist()]
+            if packed:
+                answer = pa.array(np.repeat(np.arange(len(packed)), [runs.shape[1] for runs in packed]))
+                same = {name: rows.column(name).take(answer) for name in _SAME}
+                yield self._rows(same, *np.concatenate(packed, axis=1))
+
+    def _rows(
+        self, same: dict[str, pa.Array], ledgers: IntArray, firsts: IntArray, lasts: IntArray, dues: IntArray
+    ) -> pa.RecordBatch:
+        due, count = pa.array(dues * 1_000), len(dues)
+        told = same | {
+            "ledger_id": pa.array(ledgers),
+            "first_entry": pa.array(firsts),
+            "last_entry": pa.array(lasts),
+            "due_time": due,
+            "message_due": due,
+            "released_at": pc.multiply(same["instant"], 1_000),
+            "redelivery_count": pa.repeat(0, count),
+            "cause": pa.repeat("due", count),
+            "batch_id": pa.repeat(self.batch, count),
+        }
+        return pa.RecordBatch.from_arrays([told[field.name].cast(field.type) for field in _RUN], schema=_RUN)
 
 
 class Schedule:
     """The body of the schedule query: call it with each batch of releases."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, checkpoint: Log, observe: Observer) -> None:
+    def __init__(
+        self, spark: SparkSession, warehouse: Warehouse, checkpoint: Log, settings: Settings, observe: Observer
+    ) -> None:
         """Look up once what the tables hold."""
-        self._checkpoint, self._observe = checkpoint, observe
+        self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (REDELIVERY, REJECTED_SCHEDULE)}
 
     def __call__(self, released: DataFrame, batch_id: int) -> None:
@@ -176,47 +202,43 @@ class Schedule:
         position = self._checkpoint.position(batch_id)
         released.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            due, failed = _count(released)
-            if due or failed:
+            size, failed = _count(released)
+            if size or failed:
                 self._observe("schedule.counted", batch_id)
             if failed:
                 self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, position.as_dict())
-            if due:
-                self._append("redelivery", runs_rows(released, batch_id), owner, batch_id, position.as_dict())
+            if size:
+                few = size <= self._settings.driver_rows * _RUN_BYTES
+                rows = local_run_rows(released, batch_id) if few else run_rows(released, batch_id)
+                self._append("redelivery", rows, owner, batch_id, position.as_dict())
         finally:
             released.unpersist()
 
-    def _append(self, table: str, rows: DataFrame, owner: str, batch_id: int, note: dict[str, int]) -> None:
+    def _append(self, table: str, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: dict[str, int]) -> None:
         self.sinks[table].append(rows, owner, batch_id, note)
         self._observe(f"schedule.{table}", batch_id)
 
 
 def _count(released: DataFrame) -> tuple[int, int]:
-    """The job that runs the stateful function, over all partitions: how many answers hold runs, how many errors."""
-    row = released.agg(F.count_if(F.octet_length("runs") > 0), F.count_if(F.col("error").isNotNull())).collect()[0]
+    """The job that runs the stateful function, over all partitions: how many bytes of runs it gave, and errors."""
+    size = F.coalesce(F.sum(F.octet_length("runs").cast("bigint")), F.lit(0))
+    row = released.agg(size, F.count_if(F.col("error").isNotNull())).collect()[0]
     return row[0], row[1]
 
 
-def runs_rows(released: DataFrame, batch_id: int) -> DataFrame:
+def run_rows(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `redelivery`."""
-    same = ("topic", "subscription", "life", "tick_ms", "instant")
-    packed = released.where(F.octet_length("runs") > 0).select(*same, "runs")
-    due = F.timestamp_millis("due_ms")
-    return packed.mapInArrow(unpack, _RUN).select(
-        "topic",
-        "subscription",
-        "life",
-        "ledger_id",
-        "first_entry",
-        "last_entry",
-        due.alias("due_time"),
-        due.alias("message_due"),
-        "tick_ms",
-        F.timestamp_millis("instant").alias("released_at"),
-        F.lit(0).alias("redelivery_count"),
-        F.lit("due").alias("cause"),
-        F.lit(batch_id).alias("batch_id"),
-    )
+    return _packed(released).mapInArrow(Unpacker(batch_id).__call__, REDELIVERY.schema)
+
+
+def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:
+    """The same in the driver."""
+    return pa.Table.from_batches(Unpacker(batch_id)(iter(_packed(released).toArrow().to_batches())), _RUN)
+
+
+def _packed(released: DataFrame) -> DataFrame:
+    """Answers that hold runs."""
+    return released.where(F.octet_length("runs") > 0).select(*_SAME, "runs")
 
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:

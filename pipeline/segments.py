@@ -3,16 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.encode import ENCODED, Key, encoder
+from pipeline.encode import ARROW, ROW, Key, encoder
 from pipeline.lives import Joined, Life, Name, alive, next_lives
-from pipeline.messagelog import Bounds, any_of
+from pipeline.local import NotHere, longs, messages
+from pipeline.messagelog import Bounds, MessageLog, any_of
 from pipeline.registry import Audience, Subscription, audiences
-from schemas import SEGMENTS
 
 NEAR, LOAD, BACKFILL = "near", "load", "backfill"
+_PLACE = ("topic", "ledger_id", "entry_id")
 
 
 @dataclass(frozen=True)
@@ -76,19 +79,40 @@ class Membership:
         return bool(self.joined or self.left or self.refused)
 
 
-def segment_rows(
-    messages: DataFrame, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
-) -> DataFrame:
+def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]) -> DataFrame:
     """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
-    who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
-    heard: dict[Key, Audience] = {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
     where = {kind: bounds(kind, span) for kind in sorted(kinds)}
     kind = F.coalesce(*(F.when(each.inside, F.lit(kind)) for kind, each in where.items()), F.lit(None).cast("string"))
-    positions = messages.where(any_of(where.values())).select(
+    positions = log.where(any_of(where.values())).select(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
-    encoded = positions.mapInArrow(encoder(heard, segment_ms, span.now), ENCODED)
-    return encoded.select(*encoded_columns())
+    return positions.mapInArrow(encoder(_heard(members, kinds), segment_ms, span.now), ROW)
+
+
+def local_segment_rows(
+    log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str], most: int
+) -> pa.Table:
+    """The same in the driver, for up to `most` positions.
+
+    Raises:
+        NotHere: there are more, or the log is not on this machine.
+    """
+    found: list[pa.RecordBatch] = []
+    for kind in sorted(kinds):
+        for batch in messages(log, bounds(kind, span), ("topic", "ledger_id", "entry_id", "due_time")):
+            due = pa.array(np.floor_divide(longs(batch, "due_time"), 1_000))
+            columns = [pa.repeat(kind, len(due)), *(batch.column(name) for name in _PLACE), due]
+            found.append(pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"]))
+            if sum(each.num_rows for each in found) > most:
+                raise NotHere
+    encoded = encoder(_heard(members, kinds), segment_ms, span.now)(iter(found))
+    return pa.Table.from_batches(encoded, schema=ARROW)
+
+
+def _heard(members: Membership, kinds: frozenset[str]) -> dict[Key, Audience]:
+    """Who listens, by kind and topic."""
+    who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
+    return {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
 
 
 def bounds(kind: str, span: Span) -> Bounds:
@@ -103,15 +127,3 @@ def bounds(kind: str, span: Span) -> Bounds:
     if kind == BACKFILL:
         return Bounds(last_ledger=span.first_ledger - 1, last_due=span.loaded - 1)
     return Bounds(last_ledger=span.first_ledger - 1, first_due=span.loaded, last_due=span.load_until - 1)
-
-
-def encoded_columns() -> list[Column]:
-    """A column of `segments` each, from the rows of the encoder."""
-    made = {
-        "segment_start": F.timestamp_millis("segment_ms"),
-        "first_due": F.timestamp_millis("first_ms"),
-        "last_due": F.timestamp_millis("last_ms"),
-    }
-    kept = {name: F.col(name) for name in ("topic", "subscriptions", "count", "kind", "chunk")}
-    fields = (field for field in SEGMENTS.schema.fields if field.name != "batch_id")
-    return [(made | kept).get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in fields]

@@ -26,6 +26,8 @@ class Settings:
         rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
+        driver_rows: a batch of up to so many rows is worked on in the driver, without jobs; 0: none is. A million small
+            messages take about a gigabyte there.
         publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
     """
 
@@ -36,6 +38,7 @@ class Settings:
     partitions: int = 2
     rows_per_task: int = 100_000
     max_files: int = 10_000
+    driver_rows: int = 1_000_000
     publish_ms: int = 250
 
     def __post_init__(self) -> None:
@@ -47,6 +50,7 @@ class Settings:
         check("partitions", self.partitions, 1, 100_000)
         check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
         check("max_files", self.max_files, 1, 1_000_000)
+        check("driver_rows", self.driver_rows, 0, 10_000_000)
         check("publish_ms", self.publish_ms, 10, MINUTE_MS)
 
     def tasks(self, rows: int) -> int:

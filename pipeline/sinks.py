@@ -102,19 +102,20 @@ class Sink:
         noted = ((each, Commit.loads(metadata(actions))) for each, actions in back)
         return [(each, commit) for each, commit in noted if commit is not None and commit.stage == self._stage][::-1]
 
-    def append(self, frame: DataFrame, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
-        """Append a batch in one commit, unless the table holds it; give that commit."""
+    def append(self, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
+        """Append a batch, of Spark or of this process, in one commit, unless the table holds it; give that commit."""
         found = self.found(owner, batch_id)
         if found is not None:
             return found
-        self.commit(self.appender.write(frame), owner, batch_id, note)
+        self.put(rows, owner, batch_id, note)
         self.appender.checkpoint()
         assert self.last is not None  # noqa: S101 - a commit sets it
         return self.last
 
-    def put(self, rows: pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
-        """Append a few rows of this process in one commit; no job runs."""
-        self.commit(self.appender.put(rows), owner, batch_id, note)
+    def put(self, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
+        """Append rows in one commit, whatever the table holds."""
+        files = self.appender.put(rows) if isinstance(rows, pa.Table) else self.appender.write(rows)
+        self.commit(files, owner, batch_id, note)
 
     def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:
         """Make files of a batch visible by one commit; give its version."""

@@ -87,7 +87,7 @@ def text_of(files: pa.fs.PyFileSystem, name: str) -> str | None:
 def log_of(files: pa.fs.PyFileSystem, version: int) -> list[dict[str, Any]] | None:
     """The actions of a version of a table; None when there is no entry for it in the log."""
     text = text_of(files, f"_delta_log/{version:020d}.json")
-    return None if text is None else [json.loads(line) for line in text.splitlines() if line]
+    return None if text is None else [json.loads(line) for line in text.split("\n") if line]
 
 
 def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:

@@ -10,7 +10,7 @@ import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.accept import Limits, classify, ledgers, message_rows, number, rejected_rows
+from pipeline.accept import Limits, classify, ledgers, local_message_rows, message_rows, number, rejected_rows
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from schemas import REJECTED_INGEST
 from tests.support.rows import T0, arrived, messages
@@ -149,6 +149,27 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
     rows_written = message_rows(numbered, T0, T0 + 100, 8)
     cast = rows_written.select(*(rows_written[f.name].cast(f.dataType) for f in wanted.schema.fields))
     assert_df_equality(cast, wanted, ignore_nullable=True)
+
+
+@pytest.mark.parametrize("entries", [3, 50_000])
+def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, entries: int) -> None:
+    """Order and numbers, times that are given, reckoned or missing, and everything else that a message may have."""
+    given: list[dict[str, Any]] = [
+        {"topic": topic, "arrival_file": file, "message_key": key, "properties": properties, "payload": payload, **time}
+        for topic, file, key, properties, payload in (
+            ("é", "b", None, None, b"1"), ("z", "a", "k", [("a", None)], None), ("\U0001f600", "b", "", [], b""),
+        )
+        for time in (
+            {}, {"deliver_after_ms": 5}, {"deliver_at": (T0 + 5) * US}, {"deliver_at": T0 * US - 1},
+            {"publish_time": (T0 - 7) * US + 3, "deliver_after_ms": 0}, {"deliver_at": YEAR_1900 * US},
+        )
+    ]  # fmt: skip
+    classified = classify(arrived(spark, *given), LIMITS)
+    assert classified.where("reason IS NOT NULL").isEmpty()
+    by_spark = message_rows(number(classified, len(given), 5, entries, 2), T0, T0 + 5, 8).toArrow()
+    in_driver = local_message_rows(classified.toArrow(), 5, entries, T0, T0 + 5, 8)
+    place = [("ledger_id", "ascending"), ("entry_id", "ascending")]
+    assert in_driver.to_pylist() == by_spark.sort_by(place).to_pylist()
 
 
 def positions(

@@ -9,9 +9,10 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import dispatch
-from pipeline.dispatch import ORDER, Window, delivery_rows, join, listening, look, missing, positions
+from pipeline import release_spark
 from pipeline.numbering import NUMBER, in_order
+from pipeline.release import ORDER, Window
+from pipeline.release_spark import delivery_rows, join, listening, look, missing, positions
 from schemas import DELIVERIES, REJECTED_DISPATCH
 from tests.support.rows import T0, messages, runs
 
@@ -75,7 +76,7 @@ def test_many_runs_in_a_ledger_give_what_few_give(spark: SparkSession) -> None:
     spread = [{"first_entry": entry, "last_entry": entry + entry % 2} for entry in range(0, 120, 3)]
     batch, log = runs(spark, *spread), log_of(spark, 200)
     window = window_of(batch)
-    assert window.runs > dispatch._RUNS_PER_LEDGER * window.ledgers
+    assert window.runs > release_spark._RUNS_PER_LEDGER * window.ledgers
     few = Window(**{**vars(window), "runs": 1})
     apart, between = (join(batch, log, each).drop("properties") for each in (window, few))
     assert_df_equality(apart, between, ignore_row_order=True)
@@ -87,7 +88,7 @@ def test_many_positions_are_shuffled_and_not_broadcast(spark: SparkSession, monk
     """A large release would not fit into every task; the result is the same."""
     batch, log = runs(spark, *({"first_entry": entry} for entry in range(0, 80, 2))), log_of(spark, 90)
     wanted = found(joined(batch, log))
-    monkeypatch.setattr(dispatch, "_BROADCAST", 1)
+    monkeypatch.setattr(release_spark, "_BROADCAST", 1)
     assert found(joined(batch, log)) == wanted
     assert len(wanted) == 40
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.client.create import create_all
 from pipeline.lives import Joined, Life
+from pipeline.local import NotHere
+from pipeline.messagelog import MessageLog
 from pipeline.registry import Subscription, audiences
-from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, segment_rows
-from schemas import SEGMENTS
+from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, segment_rows
+from pipeline.tables import Warehouse
+from schemas import MESSAGES, SEGMENTS
 from state import TimeBucketIndex
 from tests.support.rows import T0, messages
 
@@ -93,6 +97,23 @@ def test_rows_fit_the_table(log: DataFrame) -> None:
     row = rows.collect()[0]
     assert (row["loaded_until"], row["next_ledger"], row["first_ledger"], row["marker"]) == (None,) * 4
     assert [tuple(each) for each in row["subscriptions"]] == [("s", 1, 1_000), ("z", 1, 10)]
+
+
+def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, log: DataFrame, folder: str) -> None:
+    """All kinds at once; and what is too much for the driver is left to Spark."""
+    create_all(folder)
+    warehouse = Warehouse(folder)
+    log.write.format("delta").mode("append").save(warehouse.path(MESSAGES))
+    registered = dict([member("t", "s", 8), member("t", "late", earliest=True), member("t", "coarse", 1_000)])
+    lives = {("t", "s"): Life(1, 0, 8), ("t", "coarse"): Life(3, 6, 1_000)}
+    members, kinds = Membership.of(registered, lives, 5), frozenset({NEAR, LOAD, BACKFILL})
+    files = MessageLog(spark, warehouse)
+    rows = local_segment_rows(files, members, SPAN, SEGMENT, kinds, 100)
+    wanted = segment_rows(log, members, SPAN, SEGMENT, kinds)
+    assert said(spark.createDataFrame(rows)) == said(wanted)
+    assert rows.schema.names == wanted.columns
+    with pytest.raises(NotHere):
+        local_segment_rows(files, members, SPAN, SEGMENT, kinds, 10)
 
 
 def test_an_audience_grows_with_the_ledgers() -> None:

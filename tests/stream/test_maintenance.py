@@ -16,7 +16,7 @@ from pipeline.client.pending import pending
 from pipeline.maintenance import Done
 from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, start
-from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
+from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
 from tests.support.maintained import GROWING, sharply, shorten_logs, sizes
 from tests.support.stream import Step, World, advance, append, check, message, payloads, play, restart, subscribe
@@ -176,7 +176,8 @@ def test_a_run_with_maintenance_at_every_step_is_a_run_without(spark: SparkSessi
         assert facts(world, table) == facts(plain, table), table.name
     assert witness.received == undisturbed.received
     assert witness.backlogs == undisturbed.backlogs
-    rows = {t.name: (len(world.rows(t)), len(plain.rows(t))) for t in (INBOX, MESSAGES, SEGMENTS, REDELIVERY)}
+    # A file of the inbox goes as a whole, and each round merges it with younger ones until it is large.
+    rows = {t.name: (len(world.rows(t)), len(plain.rows(t))) for t in (MESSAGES, SEGMENTS, REDELIVERY)}
     assert {name: few < many for name, (few, many) in rows.items()} == dict.fromkeys(rows, True), rows
     small, large = sizes(world.warehouse.root), sizes(plain.warehouse.root)
     fewer = {name: all(a < b for a, b in zip(small[name], large[name], strict=True)) for name in small}

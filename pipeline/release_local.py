@@ -1,0 +1,211 @@
+"""A release in this process, by whole arrays: no job is planned or started.
+
+Whether Spark made a batch (`pipeline.release_spark`) or this, its rows do not tell.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.appends import Appender
+from pipeline.arrow import arrow_schema
+from pipeline.deltalog import between, data_rows
+from pipeline.files import Files
+from pipeline.lives import Name
+from pipeline.local import MOST_BYTES, IntArray, NotHere, dataset, longs, messages, ordered, ranks
+from pipeline.messagelog import Bounds, MessageLog
+from pipeline.prepared import Part
+from pipeline.progress import Position
+from pipeline.release import Window
+from pipeline.settings import Settings
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+
+_ENTRY_BITS = 31
+"""An entry has so many (`Settings.entries_per_ledger`); above them stands which of the window's ledgers it is in."""
+_OF_MESSAGE = tuple(name for name in MESSAGES.schema.names if name not in ("parked", "batch_id"))
+
+
+class LocalRuns:
+    """The rows of `redelivery`, batch by batch, from its log and its files."""
+
+    def __init__(self, files: Files, warehouse: Warehouse, most: int) -> None:
+        """Up to so many rows are read."""
+        self._files, self._path, self._most = files, warehouse.path(REDELIVERY), most
+        self._folder = files.local(self._path)
+
+    def between(self, begin: Position, end: Position) -> pa.Table:
+        """The rows of a batch.
+
+        Raises:
+            NotHere: the table is not on this machine, or the batch has too many rows.
+        """
+        if self._folder is None or self._most == 0:
+            raise NotHere
+        added = between(self._files, self._path, (begin.version, begin.index), (end.version, end.index))
+        rows = [data_rows(each) for each in added]
+        if any(count is None for count in rows) or sum(count or 0 for count in rows) > self._most:
+            raise NotHere
+        return dataset(REDELIVERY, [f"{self._folder}/{each['path']}" for each in added]).to_table()
+
+
+@dataclass(frozen=True)
+class LocalRelease:
+    """As `pipeline.release.Release`.
+
+    Attributes:
+        window: what the runs span.
+        runs: what was released to subscriptions that are still there.
+        run: the number of its run, for each position.
+        entry: the entry of each position.
+        held: the messages of the positions, in any order.
+        found: positions that have a message, in the order of delivery.
+        message: the number of their message.
+    """
+
+    window: Window
+    runs: pa.Table
+    run: IntArray
+    entry: IntArray
+    held: pa.Table
+    found: IntArray
+    message: IntArray
+
+    @classmethod
+    def of(cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, most: int) -> "LocalRelease | None":
+        """The release of a batch; None when nobody listens to any of it.
+
+        Raises:
+            NotHere: it has more positions than `most`, or too many bytes.
+        """
+        runs = _listened(runs, lives)
+        if not runs.num_rows:
+            return None
+        window = _window(runs)
+        lengths = longs(runs, "last_entry") - longs(runs, "first_entry") + 1
+        sound = lengths.min() > 0 and min(longs(runs, "first_entry")) >= 0
+        if not sound or window.positions > most or int(longs(runs, "last_entry").max()) >> _ENTRY_BITS:
+            raise NotHere
+        run = np.repeat(np.arange(runs.num_rows), lengths)
+        entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - longs(runs, "first_entry"), lengths)
+        ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
+        wanted = (place[run] << _ENTRY_BITS) | entry
+        held, keys = _messages(log, window.bounds, ledgers, np.sort(wanted))
+        found, message = _match(wanted, keys)
+        same = pc.equal(_taken(runs, "topic", run[found]), _taken(held, "topic", message)).to_numpy(
+            zero_copy_only=False
+        )
+        found, message = found[same], message[same]
+        order = _order(runs, held, run[found], wanted[found], message)
+        return cls(window, runs, run, entry, held, found[order], message[order])
+
+    def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
+        """Write the files of the deliveries."""
+        due = longs(self.runs, "due_time")[self.run[self.found]] // 1_000
+        ahead = np.maximum(0, -((now - due) // settings.publish_ms)) if self.window.last_bucket > now else due * 0
+        cuts = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
+        parts = []
+        for first, last in pairwise(cuts):
+            if last > first:
+                rows = self._deliveries(first, last, batch_id)
+                parts.append(Part.of(appender.put(rows, settings.tasks(last - first))))
+        return tuple(parts)
+
+    def missing(self, batch_id: int) -> pa.Table:
+        """Rows of `rejected_dispatch`."""
+        gone = np.setdiff1d(np.arange(len(self.run)), self.found)
+        told = {
+            "reason": pa.repeat("message_missing", len(gone)),
+            "rejected_at": pa.repeat(self.window.released_at * 1_000, len(gone)),
+            "batch_id": pa.repeat(batch_id, len(gone)),
+            "entry_id": pa.array(self.entry[gone]),
+        }
+        return self._rows(REJECTED_DISPATCH, told, self.run[gone])
+
+    def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
+        """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
+        message = pa.array(self.message[first:last])
+        told = {name: self.held.column(name).take(message) for name in _OF_MESSAGE if name != "due_time"}
+        told |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
+        return self._rows(DELIVERIES, told, self.run[self.found[first:last]])
+
+    def _rows(self, table: Table, told: Mapping[str, pa.Array], run: IntArray) -> pa.Table:
+        """Rows of a table: some columns are given, the others are those of runs."""
+        names = table.schema.names
+        columns = [told[name] if name in told else _taken(self.runs, name, run) for name in names]
+        return pa.Table.from_arrays(columns, names=names).cast(arrow_schema(table.schema))
+
+
+def _listened(runs: pa.Table, lives: Mapping[Name, int]) -> pa.Table:
+    """The runs of subscriptions that are still there, in their present life."""
+    columns = zip(*((*name, life) for name, life in lives.items()), strict=True) if lives else ((), (), ())
+    keys = ("topic", "subscription", "life")
+    types = (pa.string(), pa.string(), pa.int64())
+    present = pa.table({key: pa.array(each, kind) for key, each, kind in zip(keys, columns, types, strict=True)})
+    return runs.join(present, list(keys), join_type="left semi").combine_chunks()
+
+
+def _window(runs: pa.Table) -> Window:
+    spans = {name: pc.min_max(longs(runs, name)) for name in ("ledger_id", "message_due", "due_time", "tick_ms")}
+    low = {name: each["min"].as_py() for name, each in spans.items()}
+    high = {name: each["max"].as_py() for name, each in spans.items()}
+    return Window(
+        runs=runs.num_rows,
+        positions=int((longs(runs, "last_entry") - longs(runs, "first_entry") + 1).sum()),
+        ledgers=pc.count_distinct(runs.column("ledger_id")).as_py(),
+        first_ledger=low["ledger_id"],
+        last_ledger=high["ledger_id"],
+        first_due=low["message_due"] // 1_000,
+        last_due=high["message_due"] // 1_000,
+        tick_ms=high["tick_ms"],
+        last_bucket=high["due_time"] // 1_000,
+        released_at=int(longs(runs, "released_at").max()) // 1_000,
+    )
+
+
+def _messages(log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArray) -> tuple[pa.Table, IntArray]:
+    """The messages of wanted keys, and their keys.
+
+    Raises:
+        NotHere: they are not on this machine, or too many bytes.
+    """
+    held, keys, size = [], [np.empty(0, np.int64)], 0
+    for batch in messages(log, bounds, _OF_MESSAGE):
+        ledger, entry = longs(batch, "ledger_id"), longs(batch, "entry_id")
+        place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
+        key = (place << _ENTRY_BITS) | entry
+        at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+        mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+        if len(mine):
+            held.append(batch.take(pa.array(mine)))
+            keys.append(key[mine])
+            size += held[-1].nbytes
+        if size > MOST_BYTES:
+            raise NotHere
+    schema = pa.schema([arrow_schema(MESSAGES.schema).field(name) for name in _OF_MESSAGE])
+    return pa.Table.from_batches(held, schema).combine_chunks(), np.concatenate(keys)
+
+
+def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:
+    """Which wanted keys are there, and where."""
+    if not len(keys):
+        return keys, keys
+    order = np.argsort(keys, kind="stable")
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    found = np.flatnonzero(keys[at] == wanted)
+    return found, at[found]
+
+
+def _order(runs: pa.Table, held: pa.Table, run: IntArray, key: IntArray, message: IntArray) -> IntArray:
+    """The numbers of positions in the order of `pipeline.release.ORDER`; a key tells ledger, entry and topic."""
+    exact: IntArray = pc.coalesce(held.column("deliver_at"), held.column("due_time")).cast(pa.int64()).to_numpy()
+    due, count = longs(runs, "due_time")[run], longs(runs, "redelivery_count")[run]
+    return ordered([due, exact[message], key, ranks(runs, "subscription")[run], count])
+
+
+def _taken(table: pa.Table, column: str, rows: IntArray) -> pa.ChunkedArray:
+    return table.column(column).take(pa.array(rows))

@@ -1,0 +1,165 @@
+"""A release is the same whoever makes it: Spark, or the driver by whole arrays."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.appends import Appender
+from pipeline.arrow import arrow_schema
+from pipeline.files import Files
+from pipeline.local import NotHere
+from pipeline.messagelog import MessageLog
+from pipeline.progress import Position
+from pipeline.release import Release
+from pipeline.release_local import LocalRelease, LocalRuns
+from pipeline.release_spark import SparkRelease
+from pipeline.settings import Settings
+from pipeline.tables import Warehouse, create_all
+from schemas import DELIVERIES, MESSAGES, REDELIVERY
+from tests.support.rows import T0, messages, runs
+from tests.support.spark import session
+
+Row = dict[str, Any]
+LIVES = {("t", "s"): 2, ("t", "é"): 2, ("t", "z"): 2, ("u", "s"): 2}
+TICK_MS, BUCKET_MS = 1_000, 512
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Three ledgers in two files and a batch of runs over them; some positions have no message."""
+    spark, made = session(), Warehouse(str(tmp_path_factory.mktemp("release") / "warehouse"))
+    create_all(spark, made)
+    draw = random.Random(20_131_105)  # noqa: S311 - not a secret
+    log = [_message(draw, ledger, entry) for ledger in (3, 5, 8) for entry in range(150) if draw.random() < 0.95]
+    for part in (log[::2], log[1::2]):
+        messages(spark, *part).write.format("delta").mode("append").save(made.path(MESSAGES))
+    for number in range(2):
+        batch = [_run(draw) for _ in range(60)] if number else [_run(draw, life=1)]
+        runs(spark, *batch).coalesce(1).write.format("delta").mode("append").save(made.path(REDELIVERY))
+    return made
+
+
+def _message(draw: random.Random, ledger: int, entry: int) -> Row:
+    due = T0 - BUCKET_MS * (entry // 50) - draw.randrange(BUCKET_MS)
+    asked = due if draw.random() < 0.7 else None
+    optional = {
+        "deliver_at": asked,
+        "message_key": draw.choice([None, "k"]),
+        "properties": draw.choice([None, {"a": "b"}]),
+    }
+    payload = draw.choice([None, bytearray(draw.randbytes(40))])
+    topic = "u" if entry % 50 == 49 else "t"
+    return {"topic": topic, "ledger_id": ledger, "entry_id": entry, "due_time": due, "payload": payload, **optional}
+
+
+def _run(draw: random.Random, life: int = 2) -> Row:
+    first = draw.randrange(150)
+    last = min(149, first + draw.choice([0, 0, 1, 7]))
+    due = T0 - BUCKET_MS * (first // 50)
+    name = draw.choice([*LIVES, ("t", "gone")])
+    count = {"redelivery_count": draw.randrange(3), "cause": draw.choice(["due", "negative_ack"])}
+    where = {"topic": name[0], "subscription": name[1], "life": life, "ledger_id": draw.choice([3, 5, 8])}
+    times = {"due_time": due, "message_due": due, "tick_ms": TICK_MS, "released_at": T0}
+    return {**where, **times, **count, "first_entry": first, "last_entry": last}
+
+
+def by_spark(spark: SparkSession, warehouse: Warehouse) -> Release | None:
+    """The release as Spark makes it."""
+    return SparkRelease.of(warehouse.read(spark, REDELIVERY), LIVES, MessageLog(spark, warehouse))
+
+
+def in_the_driver(spark: SparkSession, warehouse: Warehouse, most: int = 10_000) -> Release | None:
+    """The release as the driver makes it."""
+    rows = LocalRuns(Files(spark), warehouse, most).between(Position(0, 0, -1), Position(0, 3, -1))
+    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), most)
+
+
+def rows_of(found: DataFrame | pa.Table) -> list[Row]:
+    """Rows in their order."""
+    table = found if isinstance(found, pa.Table) else found.toArrow()
+    rows: list[Row] = table.to_pylist()
+    return [{name: row[name] for name in sorted(row)} for row in rows]
+
+
+@pytest.mark.parametrize("now", [T0, T0 - BUCKET_MS, T0 - 10 * BUCKET_MS], ids=["due", "partly due", "ahead"])
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_the_same_rows_in_the_same_parts(spark: SparkSession, warehouse: Warehouse, now: int, tasks: int) -> None:
+    """Order and numbers too; what is due later lies in later parts."""
+    settings = Settings(partitions=tasks, rows_per_task=20, publish_ms=BUCKET_MS)
+    told = []
+    for make in (by_spark, in_the_driver):
+        release = make(spark, warehouse)
+        assert release is not None
+        path = warehouse.path(DELIVERIES)
+        parts = release.write(Appender(spark, path, DELIVERIES), settings, 7, now)
+        rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
+        spans = [(part.first_due, part.last_due, part.count) for part in parts]
+        told.append((spans, [[row for file in part for row in file] for part in rows], release.window.positions))
+    assert told[0] == told[1]
+    spans, parts_rows, positions = told[0]
+    assert len(spans) == (1 if now == T0 else 3 if now < T0 - BUCKET_MS else 2)
+    numbers = [row["sequence"] for part in parts_rows for row in part]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert 0 < len(numbers) < positions
+
+
+def _read(path: Path) -> list[Row]:
+    return rows_of(pq.ParquetFile(path).read())
+
+
+def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehouse) -> None:
+    """What has no message, and what the log has under another topic."""
+
+    def missing(make: Callable[[SparkSession, Warehouse], Release | None]) -> list[Row]:
+        release = make(spark, warehouse)
+        assert release is not None
+        return sorted(rows_of(release.missing(7)), key=str)
+
+    found = missing(by_spark)
+    assert missing(in_the_driver) == found
+    assert {row["reason"] for row in found} == {"message_missing"}
+
+
+def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:
+    """A batch of runs of subscriptions that are gone is no release."""
+    rows = LocalRuns(Files(spark), warehouse, 10_000).between(Position(0, 0, -1), Position(0, 3, -1))
+    log = MessageLog(spark, warehouse)
+    assert LocalRelease.of(rows, {}, log, 10_000) is None
+    assert SparkRelease.of(warehouse.read(spark, REDELIVERY), {}, log) is None
+
+
+@pytest.mark.parametrize("most", [0, 60, 61, 100])
+def test_what_is_too_large_is_left_to_spark(spark: SparkSession, warehouse: Warehouse, most: int) -> None:
+    """Too many runs, known from the log; or too many positions."""
+    with pytest.raises(NotHere):
+        in_the_driver(spark, warehouse, most)
+
+
+def test_too_many_bytes_are_left_to_spark(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows the size of payloads before they are read."""
+    monkeypatch.setattr("pipeline.release_local.MOST_BYTES", 1_000)
+    with pytest.raises(NotHere):
+        in_the_driver(spark, warehouse)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "count"),
+    [((0, -1), (3, -1), 61), ((1, -1), (2, -1), 1), ((1, 0), (2, 0), 60), ((2, 0), (3, -1), 0), ((1, -1), (1, 0), 1)],
+)
+def test_a_batch_takes_the_files_between_its_ends(
+    spark: SparkSession, warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
+) -> None:
+    """By version, and by the place of a file in it."""
+    rows = LocalRuns(Files(spark), warehouse, 10_000).between(Position(0, *begin), Position(0, *end))
+    assert rows.num_rows == count
+    assert rows.schema == arrow_schema(REDELIVERY.schema)
