@@ -26,6 +26,7 @@ from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, lo
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse, segment_ms
+from pipeline.timeline import Timeline
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
 
 STAGE = "ingest"
@@ -88,11 +89,17 @@ class Ingest:
     """The body of the ingest query: call it with each batch. Lives as long as the query runs."""
 
     def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, checkpoint: Log, settings: Settings, observe: Observer
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        checkpoint: Log,
+        settings: Settings,
+        timeline: Timeline,
+        observe: Observer,
     ) -> None:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
-        self._settings, self._observe = settings, observe
+        self._settings, self._timeline, self._observe = settings, timeline, observe
         self._segment_ms = segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
@@ -197,13 +204,15 @@ class Ingest:
     def _plan(self, start: Position, end: Position) -> Plan:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
-        ahead = end.instant + self._settings.horizon_ms
+        # A live clock ticks now and then; a message that comes in between counts its delay from when it came.
+        now = max(end.instant, self._timeline.now(end.instant))
+        ahead = now + self._settings.horizon_ms
         until = max(memory.loaded, (ahead // self._segment_ms + 1) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
         begin, source = (start.version, start.index), (end.version, end.index)
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
         seen = -1 if last is None else int(last.note["registry"])
-        return Plan(end.instant, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source)
+        return Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

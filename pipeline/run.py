@@ -26,8 +26,8 @@ from pipeline.watch import Unwatched, Watch
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
 _ALL_FILES = 1_000_000
-_STEPS = 4
-"""Steps of the schedule within a lookahead."""
+_STEPS = 2
+"""Steps of the clocks within a lookahead."""
 STAGES = (ingest.STAGE, schedule.STAGE, dispatch.STAGE)
 """In the order in which a message passes them."""
 
@@ -149,11 +149,12 @@ def _parts(
     origin = checkpoint.origin
     if stage == ingest.STAGE:
         options = taking_in(options)
-        take = Ingest(spark, warehouse, checkpoint, options.settings, options.observe)
+        time = timeline(options.clock)
+        take = Ingest(spark, warehouse, checkpoint, options.settings, time, options.observe)
         return inbox_and_clock(spark, warehouse, options, origin), take
     if stage == schedule.STAGE:
         segments = warehouse.follow(spark, SEGMENTS, origin.position, options.settings.max_files)
-        instants = ticks(spark, looking_ahead(options.clock), warehouse.instants(stage), origin.instant)
+        instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
@@ -164,19 +165,21 @@ def _parts(
 def taking_in(options: Options) -> Options:
     """The options as ingest needs them: its clock does not run ahead, since delays count from it.
 
-    The schedule's does, so what it will ask for has to be near that much earlier.
+    The schedule's does, so what it will ask for has to be near that much earlier, and a step of the clock.
     """
-    if not isinstance(options.clock, LiveClock):
+    clock = in_steps(options.clock)
+    if not isinstance(clock, LiveClock):
         return options
-    horizon = min(options.settings.horizon_ms + options.clock.lookahead_ms, LONGEST_HORIZON_MS)
-    settings = replace(options.settings, horizon_ms=horizon)
-    return replace(options, clock=replace(options.clock, lookahead_ms=0), settings=settings)
+    horizon = options.settings.horizon_ms + clock.lookahead_ms + clock.resolution_ms
+    settings = replace(options.settings, horizon_ms=min(horizon, LONGEST_HORIZON_MS))
+    return replace(options, clock=replace(clock, lookahead_ms=0), settings=settings)
 
 
-def looking_ahead(clock: Clock) -> Clock:
-    """The clock as the schedule needs it: in steps of a quarter of the lookahead, so that batches are few.
+def in_steps(clock: Clock) -> Clock:
+    """The clock in steps of half the lookahead, so that batches with nothing but a tick are few.
 
-    What is due within a step is prepared at its begin, and becomes visible in its own time.
+    What is due within a step is prepared at its begin, and becomes visible in its own time. What ingest takes in is
+    stamped with the time at which it does (`Ingest`), and waits for no step.
     """
     if not isinstance(clock, LiveClock):
         return clock

@@ -45,6 +45,9 @@ COST = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    # Without Hadoop's native library a process is started (`chmod`) for every file that is written, and for the sums
+    # beside it. Spark keeps sums of its own for what lies in a checkpoint.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
     # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.

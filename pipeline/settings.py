@@ -106,7 +106,7 @@ class LiveClock:
         resolution_ms: instants are multiples of it, so that a fast trigger does not run a batch per millisecond.
     """
 
-    lookahead_ms: int = 5_000
+    lookahead_ms: int = 10_000
     max_step_ms: int = MINUTE_MS
     max_jump_ms: int = MINUTE_MS
     resolution_ms: int = 100

@@ -71,7 +71,7 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
     if _ingested(furthest) > _ingested(last[-1]):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
         rows = arrival.with_place(rows_between(spark, warehouse, INBOX, past.begin, past.end))
-        body = Ingest(spark, warehouse, past, options.settings, options.observe)
+        body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(rows.withColumn("instant", F.lit(None).cast("bigint")), furthest.batch)
     return Origin(*plan.source, max([plan.now, *given]), after=owners(last))
 

@@ -230,7 +230,7 @@ def test_a_run_is_told_with_its_parameters_and_cold_beside_warm() -> None:
     row = {"workload": "steady", "system": "delayline", "parameters": vars(workload), "run": used, "quiet": used}
     more = {"missing": 0, "twice": 0, "started_s": 9.5, "job_exit": 0, "longest_pause_ms": 7.5}
     text = "\n".join(show(row | found | more))
-    for words in ("rate 2000", "clock.lookahead_ms 5000", "cold, late", "warm, late", "commits 4 to 7 (deliveries 3)"):
+    for words in ("rate 2000", "clock.lookahead_ms 10000", "cold, late", "warm, late", "commits 4 to 7 (deliveries 3)"):
         assert words in text
     assert next(line for line in text.splitlines() if "warm, late" in line).split()[2:] == ["1", *["0.20"] * 4]
 
