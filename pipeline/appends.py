@@ -91,8 +91,7 @@ class Appender:
             UnknownTableFeature: it asks something of its writers that we do not know.
         """
         self._files, self._path, self._table, self._guard = Files(spark), path, table, guard
-        local = self._files.local(path)
-        self._folder = None if local is None else Path(local)
+        self._folder = self._files.local(path)
         self._ours = ""
         self._log = TableLog(spark, path)
         head = self._log.head()
@@ -117,22 +116,22 @@ class Appender:
         parts = sorted((int(name.partition("=")[2]), name) for name in self._files.folders(f"{self._path}/{folder}"))
         return {value: files for value, name in parts if (files := self._written(f"{folder}/{name}"))}
 
-    def put(self, rows: pa.Table, files: int = 1) -> list[DataFile]:
-        """Write rows of this process, in their order, to so many files; no job runs."""
-        rows = rows.select(self._table.schema.names).cast(arrow_schema(self._table.schema))
-        folder, size = uuid4().hex, max(1, -(-rows.num_rows // files))
-        pieces = [rows.slice(start, size) for start in range(0, rows.num_rows, size)]
-        names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(pieces))]
+    def put(self, *pieces: pa.Table) -> list[DataFile]:
+        """Write rows of this process, a file for each piece that is not empty; no job runs."""
+        schema, folder = arrow_schema(self._table.schema), uuid4().hex
+        rows = [piece.select(schema.names).cast(schema) for piece in pieces if piece.num_rows]
+        if not rows:
+            return []
+        names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(rows))]
         if self._folder is None:
-            for name, piece in zip(names, pieces, strict=True):
+            for name, piece in zip(names, rows, strict=True):
                 sink = pa.BufferOutputStream()
                 _write(piece, sink)
                 self._files.write(f"{self._path}/{name}", sink.getvalue().to_pybytes())
         else:
-            paths = [self._folder / name for name in names]
-            paths[0].parent.mkdir()
+            (self._folder / folder).mkdir()
             with ThreadPoolExecutor(_WRITERS) as pool:
-                list(pool.map(_write, pieces, paths))
+                list(pool.map(_write, rows, (self._folder / name for name in names)))
         return self._written(folder)
 
     def commit(self, files: Iterable[DataFile], metadata: str) -> int:

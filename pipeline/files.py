@@ -1,51 +1,76 @@
 """Files beside the tables: checkpoints and Delta logs, on whatever file system the warehouse lies.
 
-Beside `pipeline.deltajvm` and `pipeline.watch_listener` the only module that reaches into the JVM: Hadoop's file
-system is the only one that sees what Spark sees.
+Hadoop's file systems see what Spark sees, at the price of a few calls into the JVM each time; on this machine's own
+file system Python does the same without. Beside `pipeline.deltajvm` and `pipeline.watch_listener` the only module that
+reaches into the JVM.
 """
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
 
 class Files:
-    """Small reads on the file system of a path. Each call is one round trip or a few; nothing is cached."""
+    """Small reads and writes on the file system of a path. Nothing is cached."""
 
     def __init__(self, spark: SparkSession) -> None:
         """Use the Hadoop configuration of a session."""
-        self._jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public door to Hadoop's file systems
+        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public door to Hadoop's file systems
+        self._jvm = jvm
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
         self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        # Where a path without a scheme lies, when that is here.
+        default = jvm.org.apache.hadoop.fs.FileSystem.get(self._conf)
+        here = str(default.getUri().getScheme()) == "file"
+        self._here = Path(default.getWorkingDirectory().toUri().getPath()) if here else None
 
-    def local(self, path: str) -> str | None:
+    def local(self, path: str) -> Path | None:
         """The path as this machine's own programs name it; None when it lies on another file system."""
-        uri = self._system(path).makeQualified(self._path(path)).toUri()
-        return str(uri.getPath()) if uri.getScheme() == "file" else None
+        scheme, colon, rest = path.partition(":")
+        if colon and "/" not in scheme:
+            return Path("/", rest.lstrip("/")) if scheme == "file" and rest.startswith("/") else None
+        return None if self._here is None else self._here / path
 
     def exists(self, path: str) -> bool:
         """Whether something is there."""
-        return bool(self._system(path).exists(self._path(path)))
+        here = self.local(path)
+        return bool(self._system(path).exists(self._path(path))) if here is None else here.exists()
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none when the folder is missing."""
         if not self.exists(folder):
             return []
+        here = self.local(folder)
+        if here is not None:
+            return sorted(each.name for each in here.iterdir() if not _is_sum(each))
         return sorted(status.getPath().getName() for status in self._system(folder).listStatus(self._path(folder)))
 
     def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
         """Size in bytes and time of change (ms UTC) of each file in a folder, by name; folders are left out."""
+        here = self.local(folder)
+        if here is not None:
+            told = {each.name: each.stat() for each in here.iterdir() if each.is_file() and not _is_sum(each)}
+            return {name: (stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in told.items()}
         found = self._system(folder).listStatus(self._path(folder))
         files = (each for each in found if each.isFile())
         return {each.getPath().getName(): (int(each.getLen()), int(each.getModificationTime())) for each in files}
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder, sorted."""
+        here = self.local(folder)
+        if here is not None:
+            return sorted(each.name for each in here.iterdir() if each.is_dir())
         found = self._system(folder).listStatus(self._path(folder))
         return sorted(each.getPath().getName() for each in found if each.isDirectory())
 
     def tail(self, path: str, size: int, count: int) -> bytes:
         """The last `count` bytes of a file of a known size, or all of it."""
+        here = self.local(path)
+        if here is not None:
+            with here.open("rb") as file:
+                file.seek(max(0, size - count))
+                return file.read()
         stream = self._system(path).open(self._path(path))
         try:
             stream.seek(max(0, size - count))
@@ -55,6 +80,9 @@ class Files:
 
     def text(self, path: str) -> str:
         """The whole of a small UTF-8 file."""
+        here = self.local(path)
+        if here is not None:
+            return here.read_bytes().decode(errors="replace")
         stream = self._system(path).open(self._path(path))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -67,6 +95,9 @@ class Files:
 
     def replace(self, path: str, content: str) -> None:
         """Write a small file in the place of one that may be there; readers see the old one or the new one."""
+        if self.local(path) is not None:
+            self.write(path, content)
+            return
         fresh = self._written_beside(path, content)
         old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
         # `FileSystem.rename` replaces nothing on HDFS; this does, at once.
@@ -77,7 +108,12 @@ class Files:
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens when it is not there."""
-        self._system(path).delete(self._path(path), False)  # noqa: FBT003 - not a folder
+        here = self.local(path)
+        if here is None:
+            self._system(path).delete(self._path(path), False)  # noqa: FBT003 - not a folder
+            return
+        here.unlink(missing_ok=True)
+        _sum_of(here).unlink(missing_ok=True)
 
     def move(self, old: str, new: str) -> None:
         """Rename a file or folder within one file system; what is not there is not moved.
@@ -85,19 +121,36 @@ class Files:
         Raises:
             OSError: the file system did not do it.
         """
-        if self.exists(old) and not self._system(old).rename(self._path(old), self._path(new)):
+        if not self.exists(old):
+            return
+        source, target = self.local(old), self.local(new)
+        if source is not None and target is not None:
+            # The sums that Hadoop keeps beside a file would be those of another one.
+            for each in (source, target):
+                _sum_of(each).unlink(missing_ok=True)
+            source.rename(target)
+        elif not self._system(old).rename(self._path(old), self._path(new)):
             message = f"{old} was not renamed to {new}"
             raise OSError(message)
 
     def modified_ms(self, path: str) -> int:
         """When a file was written, ms UTC by the clock of the storage; it has to be there."""
+        here = self.local(path)
+        if here is not None:
+            return here.stat().st_mtime_ns // 1_000_000
         return int(self._system(path).getFileStatus(self._path(path)).getModificationTime())
 
     def _written_beside(self, path: str, content: str | bytes) -> str:
         fresh = f"{path}.new"
+        data = content.encode() if isinstance(content, str) else content
+        here = self.local(fresh)
+        if here is not None:
+            here.parent.mkdir(parents=True, exist_ok=True)
+            here.write_bytes(data)
+            return fresh
         stream = self._system(path).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
         try:
-            stream.write(bytearray(content.encode() if isinstance(content, str) else content))
+            stream.write(bytearray(data))
         finally:
             stream.close()
         return fresh
@@ -107,3 +160,12 @@ class Files:
 
     def _system(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return self._path(path).getFileSystem(self._conf)
+
+
+def _sum_of(file: Path) -> Path:
+    """Where Hadoop keeps the sum of a file."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _is_sum(file: Path) -> bool:
+    return file.name.startswith(".") and file.name.endswith(".crc")

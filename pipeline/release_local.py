@@ -5,7 +5,8 @@ Whether Spark made a batch (`pipeline.release_spark`) or this, its rows do not t
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from operator import itemgetter
 
 import numpy as np
 import pyarrow as pa
@@ -108,12 +109,15 @@ class LocalRelease:
         due = longs(self.runs, "due_time")[self.run[self.found]] // 1_000
         ahead = np.maximum(0, -((now - due) // settings.publish_ms)) if self.window.last_bucket > now else due * 0
         cuts = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
-        parts = []
-        for first, last in pairwise(cuts):
-            if last > first:
-                rows = self._deliveries(first, last, batch_id)
-                parts.append(Part.of(appender.put(rows, settings.tasks(last - first))))
-        return tuple(parts)
+        places, parts = [], []
+        for number, (first, last) in enumerate(pairwise(cuts)):
+            size = max(1, -(-(last - first) // settings.tasks(last - first)))
+            for start in range(first, last, size):
+                places.append((start, min(start + size, last)))
+                parts.append(number)
+        files = appender.put(*(self._deliveries(*place, batch_id) for place in places))
+        of_part = groupby(zip(parts, files, strict=True), key=itemgetter(0))
+        return tuple(Part.of([file for _, file in each]) for _, each in of_part)
 
     def missing(self, batch_id: int) -> pa.Table:
         """Rows of `rejected_dispatch`."""

@@ -34,6 +34,7 @@ CHOICES = {
     "partitions": (1, 2, 3, 4),
     "rows_per_task": (10, 100, 100_000),
     "max_files": (1, 2, 10_000),
+    "driver_rows": (0, 5, 1_000_000),
 }
 START = {"max_delay_ms": 300 * DAY_MS}
 LAST = killed.T0 + killed.STEP_MS * (killed.INSTANTS - 1)

@@ -1,0 +1,86 @@
+"""Files by Python on this machine's file system, and by Hadoop on any: the same to whoever calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.files import Files
+
+FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"
+
+
+@pytest.fixture(params=["here", "by Hadoop"])
+def files(spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """Files of the session; Hadoop's are those of a machine that thinks that nothing lies on it.
+
+    Hadoop has two ways to a local file, of which our sessions let one do without sums: here both keep them.
+    """
+    settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    ours = settings.get(FILE_CONTEXT)
+    if request.param == "by Hadoop":
+        monkeypatch.setattr(Files, "local", lambda *_: None)
+        settings.set(FILE_CONTEXT, "org.apache.hadoop.fs.local.LocalFs")
+    yield Files(spark)
+    settings.set(FILE_CONTEXT, ours)
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_what_is_written_can_be_read_replaced_moved_and_deleted(files: Files, tmp_path: Path, scheme: str) -> None:
+    """Each step as the next one sees it; odd characters in a name are just characters."""
+    folder = f"{scheme}{tmp_path}/a b%20c"
+    assert not files.exists(folder)
+    assert files.names(folder) == []
+    files.write(f"{folder}/one", "text\r\nü\u2028")
+    files.write(f"{folder}/two", bytes(range(256)))
+    files.write(f"{folder}/sub/three", "")
+    assert files.names(folder) == ["one", "sub", "two"]
+    assert files.folders(folder) == ["sub"]
+    assert {name: size for name, (size, _) in files.sizes(folder).items()} == {"one": 11, "two": 256}
+    assert files.text(f"{folder}/one") == "text\r\nü\u2028"
+    assert files.tail(f"{folder}/two", 256, 3) == bytes([253, 254, 255])
+    assert files.tail(f"{folder}/two", 256, 999) == bytes(range(256))
+    files.replace(f"{folder}/one", "other")
+    files.move(f"{folder}/one", f"{folder}/moved")
+    files.move(f"{folder}/nothing", f"{folder}/there")
+    assert files.text(f"{folder}/moved") == "other"
+    assert abs(files.modified_ms(f"{folder}/moved") - files.sizes(folder)["moved"][1]) < 1_000
+    files.delete(f"{folder}/moved")
+    files.delete(f"{folder}/moved")
+    files.move(f"{folder}/sub", f"{folder}/aside")
+    assert files.names(folder) == ["aside", "two"]
+
+
+def test_both_go_on_with_what_the_other_wrote(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hadoop keeps a sum beside a file and refuses what does not fit it."""
+    here, hadoop, path = Files(spark), Files(spark), f"{tmp_path}/file"
+    monkeypatch.setattr(hadoop, "local", lambda _: None)
+    for number in range(2):
+        hadoop.delete(path)
+        hadoop.write(path, f"hadoop {number}")
+        assert here.text(path) == f"hadoop {number}"
+        here.replace(path, f"python {number}")
+        assert hadoop.text(path) == f"python {number}"
+        here.delete(path)
+        hadoop.write(path, "to be moved")
+        here.move(path, f"{path}.aside")
+        here.write(path, "fresh")
+        assert [hadoop.text(f"{path}.aside"), hadoop.text(path)] == ["to be moved", "fresh"]
+        hadoop.delete(f"{path}.aside")
+
+
+@pytest.mark.parametrize("path", ["s3a://bucket/x", "hdfs://host/x", "abfss://c@a.dfs.core.windows.net/x"])
+def test_other_file_systems_are_not_here(spark: SparkSession, path: str) -> None:
+    """Nothing is asked of them to know that."""
+    assert Files(spark).local(path) is None
+
+
+def test_a_path_without_a_beginning_is_where_spark_looks_for_it(spark: SparkSession) -> None:
+    """A warehouse may be named as it is typed."""
+    assert Files(spark).local("some/warehouse") == Path.cwd() / "some/warehouse"
