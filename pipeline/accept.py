@@ -52,6 +52,7 @@ def _reason(limits: Limits) -> Column:
     after, published, deliver = F.col("deliver_after_ms"), F.col("published_ms"), F.col("deliver_ms")
     late = F.greatest(published, deliver)
     rules = (
+        ("topic_not_utf8", ~F.is_valid_utf8("topic")),
         ("missing_topic", F.col("topic").isNull() | (F.trim("topic") == "")),
         ("deliver_at_and_deliver_after", F.col("deliver_at").isNotNull() & after.isNotNull()),
         ("negative_delay", after < 0),

@@ -44,6 +44,7 @@ _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
+_GROUP_ROWS = 100_000
 _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
@@ -243,9 +244,11 @@ def check_features(table: str, head: Head) -> None:
 
 
 def _write(rows: pa.Table, where: Path | pa.BufferOutputStream) -> None:
-    """A Parquet file; dictionaries do not pay for bytes."""
+    """A Parquet file, with the index by which readers pass over pages; dictionaries do not pay for bytes."""
     repeated = [each.name for each in rows.schema if not pa.types.is_binary(each.type)]
-    pq.write_table(rows, where, coerce_timestamps="us", use_dictionary=repeated)
+    pq.write_table(
+        rows, where, coerce_timestamps="us", use_dictionary=repeated, write_page_index=True, row_group_size=_GROUP_ROWS
+    )
 
 
 def _interval(head: Head) -> int:

@@ -1,7 +1,8 @@
 """One source of instants, live or virtual, as a stream that Spark logs.
 
-The offset is an instant in milliseconds. Whatever a batch calls "now" comes from its logged offset, so a replay calls
-the same instant now. Spark's own `rate` source dies when the wall clock steps back, and has whole seconds.
+The offset is an instant in milliseconds. What a batch of the schedule calls "now" comes from its logged offset, so a
+replay calls the same instant now; ingest notes with its first commit what it called so. Spark's own `rate` source dies
+when the wall clock steps back, and has whole seconds.
 """
 
 import os

@@ -45,14 +45,16 @@ def _added(files: Files, path: str, version: int) -> list[dict[str, Any]]:
     return [each["add"] for each in found if "add" in each and each["add"]["dataChange"]]
 
 
-def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int]) -> list[dict[str, Any]]:
-    """The files that a batch of a stream takes, as the log has them, with `path` decoded.
+def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int]) -> list[dict[str, Any]] | None:
+    """The files that a batch of a stream takes, as the log has them, with `path` decoded; None without all its entries.
 
     Begin and end are positions of a stream: a version, and the index of the last file of it that was taken; a negative
     one when none was.
     """
     found = []
     for version in range(begin[0], end[0] + (end[1] >= 0)):
+        if not files.exists(_log(path, version)):
+            return None
         files_of = _added(files, path, version)
         last = end[1] + 1 if version == end[0] else len(files_of)
         found += files_of[max(0, begin[1] + 1) if version == begin[0] else 0 : last]

@@ -30,6 +30,8 @@ from pipeline.timeline import Timeline
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
 
 STAGE = "ingest"
+_ROW_BYTES = 200
+"""What a row of a batch takes in the driver beside its texts."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Ingest:
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
         self._memory: IngestMemory | None = None
+        last = (sink.last for sink in self.sinks.values())
+        self._last_instant = max((int(commit.note["now"]) for commit in last if commit is not None), default=0)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""
@@ -157,7 +161,8 @@ class Ingest:
         plan = replace(plan, next_ledger=plan.first_ledger + ledgers(counts.accepted, entries))
         rest = (plan.now, plan.load_until, batch_id)
         if self._log.local and counts.accepted <= self._settings.driver_rows and counts.size <= MOST_BYTES:
-            rows = local_message_rows(accepted.toArrow(), plan.first_ledger, entries, *rest)
+            few = accepted.drop("reason", "published_ms").toArrow()
+            rows = local_message_rows(few, plan.first_ledger, entries, *rest)
         else:
             tasks = self._settings.tasks(counts.accepted)
             rows = message_rows(number(accepted, counts.accepted, plan.first_ledger, entries, tasks), *rest)
@@ -174,21 +179,25 @@ class Ingest:
         if not (kinds or members.changed):
             return
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
-        rows = self._segment_rows(members, plan, kinds, marker_rows(marker), batch_id)
+        rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, batch_id)
         self.sinks["segments"].append(rows, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
         self._memory = memory.after(marker, counts.parked, self._segment_ms)
 
     def _segment_rows(
-        self, members: Membership, plan: Plan, kinds: frozenset[str], markers: pa.Table, batch_id: int
+        self, members: Membership, plan: Plan, kinds: frozenset[str], markers: pa.Table, count: int, batch_id: int
     ) -> DataFrame | pa.Table:
-        """Encoded positions of some kinds, and markers: in the driver when they are few, else by Spark."""
+        """Encoded positions of some kinds, and markers: in the driver when they are few, else by Spark.
+
+        `count` is how many were accepted just now.
+        """
         where = (members, plan.span, self._segment_ms, kinds)
         try:
             rows = pa.concat_tables([local_segment_rows(self._log, *where, self._settings.driver_rows), markers])
         except NotHere:
             log = self._log.read([bounds(kind, plan.span) for kind in kinds])
             both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
+            both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
             return both.withColumn("batch_id", F.lit(batch_id))
         return rows.append_column("batch_id", pa.repeat(batch_id, rows.num_rows))
 
@@ -205,13 +214,14 @@ class Ingest:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
         # A live clock ticks now and then; a message that comes in between counts its delay from when it came.
-        now = max(end.instant, self._timeline.now(end.instant))
+        now = self._timeline.within_a_step(end.instant, self._last_instant)
         ahead = now + self._settings.horizon_ms
         until = max(memory.loaded, (ahead // self._segment_ms + 1) * self._segment_ms)
         limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
         begin, source = (start.version, start.index), (end.version, end.index)
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
         seen = -1 if last is None else int(last.note["registry"])
+        self._last_instant = now
         return Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
@@ -230,9 +240,9 @@ def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
     """One job that materialises the batch and tells what is in it."""
     accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= load_until
     segment = F.floor(F.col("due_ms") / F.lit(segment_ms))
-    texts = (F.octet_length(F.col(name).cast("string")) for name in ("message_key", "properties"))
+    texts = (F.octet_length(F.col(name).cast("string")) for name in ("topic", "message_key", "properties"))
     sizes = (F.coalesce(each, F.lit(0)).cast("bigint") for each in (F.octet_length("payload"), *texts))
-    size = F.coalesce(F.sum(F.when(accepted, reduce(add, sizes))), F.lit(0))
+    size = F.coalesce(F.sum(F.when(accepted, reduce(add, sizes, F.lit(_ROW_BYTES)))), F.lit(0))
     segments = F.collect_set(F.when(accepted & parked, segment))
     row = classified.agg(F.count_if(accepted), size, F.count_if(~accepted), segments).collect()[0]
     return Counts(row[0], row[1], row[2], frozenset(row[3]))

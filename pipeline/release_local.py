@@ -17,7 +17,7 @@ from pipeline.arrow import arrow_schema
 from pipeline.deltalog import between, data_rows
 from pipeline.files import Files
 from pipeline.lives import Name
-from pipeline.local import MOST_BYTES, IntArray, NotHere, dataset, longs, messages, ordered, ranks
+from pipeline.local import MOST_BYTES, IntArray, NotHere, dataset, longs, ordered, ranks, row_groups, sizes
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.prepared import Part
 from pipeline.progress import Position
@@ -48,8 +48,8 @@ class LocalRuns:
         if self._folder is None or self._most == 0:
             raise NotHere
         added = between(self._files, self._path, (begin.version, begin.index), (end.version, end.index))
-        rows = [data_rows(each) for each in added]
-        if any(count is None for count in rows) or sum(count or 0 for count in rows) > self._most:
+        rows = [data_rows(each) for each in added or ()]
+        if added is None or any(count is None for count in rows) or sum(count or 0 for count in rows) > self._most:
             raise NotHere
         return dataset(REDELIVERY, [f"{self._folder}/{each['path']}" for each in added]).to_table()
 
@@ -88,7 +88,7 @@ class LocalRelease:
             return None
         window = _window(runs)
         lengths = longs(runs, "last_entry") - longs(runs, "first_entry") + 1
-        sound = lengths.min() > 0 and min(longs(runs, "first_entry")) >= 0
+        sound = lengths.min() > 0 and longs(runs, "first_entry").min() >= 0
         if not sound or window.positions > most or int(longs(runs, "last_entry").max()) >> _ENTRY_BITS:
             raise NotHere
         run = np.repeat(np.arange(runs.num_rows), lengths)
@@ -101,6 +101,8 @@ class LocalRelease:
             zero_copy_only=False
         )
         found, message = found[same], message[same]
+        if int(sizes(held)[message].sum()) + int(sizes(runs)[run].sum()) > MOST_BYTES:
+            raise NotHere
         order = _order(runs, held, run[found], wanted[found], message)
         return cls(window, runs, run, entry, held, found[order], message[order])
 
@@ -178,20 +180,22 @@ def _messages(log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArr
         NotHere: they are not on this machine, or too many bytes.
     """
     held, keys, size = [], [np.empty(0, np.int64)], 0
-    for batch in messages(log, bounds, _OF_MESSAGE):
-        ledger, entry = longs(batch, "ledger_id"), longs(batch, "entry_id")
+    for group in row_groups(log, bounds):
+        places = group.read(("ledger_id", "entry_id", "due_time"))
+        ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
         place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
-        key = (place << _ENTRY_BITS) | entry
+        key = (place << _ENTRY_BITS) | longs(places, "entry_id")
         at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-        mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
-        if len(mine):
-            held.append(batch.take(pa.array(mine)))
-            keys.append(key[mine])
-            size += held[-1].nbytes
-        if size > MOST_BYTES:
-            raise NotHere
+        inside = (due >= bounds.first_due) & (due <= bounds.last_due) & (ledgers[place] == ledger)
+        mine = np.flatnonzero(inside & (wanted[at] == key))
+        for rows in group.take(_OF_MESSAGE, mine):
+            held.append(rows)
+            size += rows.nbytes
+            if size > MOST_BYTES:
+                raise NotHere
+        keys.append(key[mine])
     schema = pa.schema([arrow_schema(MESSAGES.schema).field(name) for name in _OF_MESSAGE])
-    return pa.Table.from_batches(held, schema).combine_chunks(), np.concatenate(keys)
+    return pa.concat_tables([schema.empty_table(), *held]).combine_chunks(), np.concatenate(keys)
 
 
 def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:

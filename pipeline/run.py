@@ -163,7 +163,7 @@ def _parts(
 
 
 def taking_in(options: Options) -> Options:
-    """The options as ingest needs them: its clock does not run ahead, since delays count from it.
+    """The options as ingest needs them: its clock does not run ahead: delays count from when it takes.
 
     The schedule's does, so what it will ask for has to be near that much earlier, and a step of the clock.
     """

@@ -5,7 +5,7 @@ batch's instant. It answers with one row per call, the runs packed in a binary c
 pandas rows take seconds; they become rows in `Unpacker`, by whole arrays.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ _SAME = ("topic", "subscription", "life", "tick_ms", "instant")
 _RUN = arrow_schema(REDELIVERY.schema)
 _RUN_BYTES = 32
 """Bytes of a run in an answer."""
+_ROW_BYTES, _MOST_BYTES = 100, 128 << 20
+"""Bytes of a row of `redelivery` beside its texts, and of the rows that are made at once."""
 Key = tuple[str, str, int, int]
 """Topic, subscription, which of its lives, and the segment's start in ms: the `KEY` of a state."""
 Frames = Iterable[pd.DataFrame]
@@ -163,10 +165,18 @@ class Unpacker:
         """Rows of `_SAME` and `runs`, for `mapInArrow`."""
         for rows in answers:
             packed = [np.frombuffer(runs, dtype="<i8").reshape(4, -1) for runs in rows.column("runs").to_pylist()]
-            if packed:
-                answer = pa.array(np.repeat(np.arange(len(packed)), [runs.shape[1] for runs in packed]))
-                same = {name: rows.column(name).take(answer) for name in _SAME}
-                yield self._rows(same, *np.concatenate(packed, axis=1))
+            texts = pc.add(pc.binary_length(rows.column("topic")), pc.binary_length(rows.column("subscription")))
+            lengths = zip(packed, texts.to_pylist(), strict=True)
+            sizes = [(each.shape[1], _ROW_BYTES + length) for each, length in lengths]
+            for first, last in _few(sizes):
+                answer = np.repeat(np.arange(first, last), [count for count, _ in sizes[first:last]])
+                runs = np.concatenate(packed[first:last], axis=1)
+                # An answer of its own may be too much at once.
+                step = max(1, _MOST_BYTES // max(size for _, size in sizes[first:last]))
+                for start in range(0, len(answer), step):
+                    some = pa.array(answer[start : start + step])
+                    same = {name: rows.column(name).take(some) for name in _SAME}
+                    yield self._rows(same, *runs[:, start : start + step])
 
     def _rows(
         self, same: dict[str, pa.Array], ledgers: IntArray, firsts: IntArray, lasts: IntArray, dues: IntArray
@@ -184,6 +194,18 @@ class Unpacker:
             "batch_id": pa.repeat(self.batch, count),
         }
         return pa.RecordBatch.from_arrays([told[field.name].cast(field.type) for field in _RUN], schema=_RUN)
+
+
+def _few(sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Answers, from one to another, whose runs can be held at once; `sizes` are counts of runs, and bytes of one."""
+    first, held = 0, 0
+    for number, (count, size) in enumerate(sizes):
+        if held and held + count * size > _MOST_BYTES:
+            yield first, number
+            first, held = number, 0
+        held += count * size
+    if held:
+        yield first, len(sizes)
 
 
 class Schedule:

@@ -26,8 +26,8 @@ class Settings:
         rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
-        driver_rows: a batch of up to so many rows is worked on in the driver, without jobs; 0: none is. A million small
-            messages take about a gigabyte there.
+        driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, where the tables lie on its
+            own file system. A million small messages take about a gigabyte there. 0: Spark does what has rows.
         publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
     """
 

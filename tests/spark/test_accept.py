@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.accept import Limits, classify, ledgers, local_message_rows, message_rows, number, rejected_rows
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
@@ -125,6 +126,12 @@ def test_each_rule_of_acceptance_has_its_limit(
     said = classify(arrived(spark, *good, *bad), LIMITS).orderBy("arrival_row").select("reason")
     wanted = spark.createDataFrame([*[(None,)] * len(good), *[(reason,)] * len(bad)], "reason string")
     assert_df_equality(said, wanted, ignore_nullable=True)
+
+
+def test_a_topic_that_is_no_text_is_refused(spark: SparkSession) -> None:
+    """Spark lets bytes pass for a text; nobody could subscribe to it, and Python cannot read it."""
+    rows = arrived(spark, {}).withColumn("topic", F.expr("CAST(X'FF41' AS string)"))
+    assert [row["reason"] for row in classify(rows, LIMITS).select("reason").collect()] == ["topic_not_utf8"]
 
 
 def test_a_rejected_row_keeps_what_was_sent(spark: SparkSession) -> None:

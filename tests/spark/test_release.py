@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.appends import Appender
 from pipeline.arrow import arrow_schema
 from pipeline.files import Files
-from pipeline.local import NotHere
-from pipeline.messagelog import MessageLog
+from pipeline.local import NotHere, row_groups
+from pipeline.messagelog import Bounds, MessageLog
 from pipeline.progress import Position
 from pipeline.release import Release
 from pipeline.release_local import LocalRelease, LocalRuns
@@ -143,13 +145,52 @@ def test_what_is_too_large_is_left_to_spark(spark: SparkSession, warehouse: Ware
         in_the_driver(spark, warehouse, most)
 
 
+class Log:
+    """A log of one file."""
+
+    def __init__(self, path: Path, rows: pa.Table, *, repeated: bool = False) -> None:
+        """Write the file."""
+        self._path = str(path)
+        pq.write_table(rows, path, use_dictionary=["payload"] if repeated else False)
+
+    def local_paths(self, _: object) -> list[str]:
+        """As `MessageLog.local_paths`."""
+        return [self._path]
+
+
+@pytest.mark.parametrize(("most", "here"), [(10_000, False), (50_000, False), (200_000, True)])
 def test_too_many_bytes_are_left_to_spark(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, *, here: bool
 ) -> None:
-    """Nobody knows the size of payloads before they are read."""
-    monkeypatch.setattr("pipeline.release_local.MOST_BYTES", 1_000)
-    with pytest.raises(NotHere):
-        in_the_driver(spark, warehouse)
+    """Nobody knows the size of payloads before they are read, and each subscription gets a copy of its own."""
+    for module in ("local", "release_local"):
+        monkeypatch.setattr(f"pipeline.{module}.MOST_BYTES", most)
+    rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"%1000d" % n)} for n in range(20))).toArrow()
+    wanted = runs(spark, *({"subscription": f"s{n}", "first_entry": 0, "last_entry": 19} for n in range(5))).toArrow()
+    lives = {("t", f"s{n}"): 1 for n in range(5)}
+    with nullcontext() if here else pytest.raises(NotHere):
+        LocalRelease.of(wanted, lives, cast("MessageLog", Log(tmp_path / "file.parquet", rows)), 1_000)
+
+
+@pytest.mark.parametrize("repeated", [True, False])
+def test_equal_payloads_are_counted_as_often_as_they_are(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, repeated: bool
+) -> None:
+    """A small file may hold more than the machine: a dictionary has each of them once. Rows come a few at a time."""
+    monkeypatch.setattr("pipeline.local._READ_BYTES", 1)
+    count = 300
+    rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count))).toArrow()
+    log = Log(tmp_path / "file.parquet", rows, repeated=repeated)
+    groups = row_groups(cast("MessageLog", log), Bounds())
+    group = next(groups)
+    wanted = np.arange(1, count, 2)
+    taken = pa.concat_tables(group.take(("entry_id", "payload"), wanted))
+    assert taken.column("entry_id").to_pylist() == wanted.tolist()
+    assert set(taken.column("payload").to_pylist()) == {b"x" * 1_000}
+    if repeated:
+        monkeypatch.setattr("pipeline.local.MOST_BYTES", 10_000)
+        with pytest.raises(NotHere):
+            list(group.take(("entry_id", "payload"), wanted))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from pipeline.deltalog import actions, newest, reaches_back
+from pipeline.deltalog import actions, between, newest, reaches_back
 
 
 class LocalFiles:
@@ -68,3 +68,39 @@ def test_a_text_in_the_statistics_does_not_end_a_line(files: Any, table: str) ->
     text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in told)
     Path(table, f"_delta_log/{8:020d}.json").write_text(text, encoding="utf-8", newline="")
     assert actions(files, table, 8) == told
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "found"),
+    [
+        ((5, -1), (9, -1), ["a", "b c", "d"]),
+        ((5, 0), (9, -1), ["b c", "d"]),
+        ((5, -1), (5, 0), ["a"]),
+        ((6, -100), (8, -100), []),
+        ((8, -1), (8, 0), ["d"]),
+        ((9, -1), (9, -1), []),
+        ((4, -1), (9, -1), None),
+        ((5, -1), (10, -1), None),
+        ((5, -1), (9, 0), None),
+    ],
+)
+def test_a_batch_takes_the_files_between_its_ends(
+    files: Any,  # noqa: ANN401
+    table: str,
+    begin: tuple[int, int],
+    end: tuple[int, int],
+    found: list[str] | None,
+) -> None:
+    """A commit that took rows out, or only laid them out anew, gives none; without an entry nobody knows."""
+    added = {path: {"add": {"path": path, "dataChange": path != "merged"}} for path in ("a", "b%20c", "d", "merged")}
+    told: dict[int, list[Any]] = {
+        5: [added["a"], added["b%20c"]],
+        6: [added["merged"]],
+        8: [{"commitInfo": {}}, added["d"]],
+    }
+    told[7] = [{"remove": {"path": "a", "dataChange": True}}, {"add": {"path": "rest", "dataChange": True}}]
+    for version, lines in told.items():
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        Path(table, f"_delta_log/{version:020d}.json").write_text(text, encoding="utf-8")
+    taken = between(files, table, begin, end)
+    assert (taken if taken is None else [each["path"] for each in taken]) == found
