@@ -114,7 +114,15 @@ format: $(CORE) ## Format the code and fix what ruff can fix
 	$(PY) -m ruff format .
 
 .PHONY: bench
-bench: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 million messages)
+bench: java $(FULL) ## Run a short version of every benchmark; table, and a report in benchmarks/out
+	$(PY) -m benchmarks.everything $(ARGS)
+
+.PHONY: bench-full
+bench-full: java $(FULL) ## The full sizes of every benchmark: hours
+	$(PY) -m benchmarks.everything --full $(ARGS)
+
+.PHONY: bench-index
+bench-index: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 million messages)
 	$(PY) -m benchmarks.index $(ARGS)
 
 .PHONY: bench-stages

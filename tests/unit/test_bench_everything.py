@@ -1,0 +1,93 @@
+"""The table and the report over all benchmarks, from results that were kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
+pytest.importorskip("matplotlib", reason="the report has plots")
+
+from benchmarks import everything
+from benchmarks.load import workloads
+from benchmarks.stages import load
+
+
+def late(p50: float, p99: float, count: int = 5_000) -> dict[str, float]:
+    """Lateness, ms."""
+    return {"count": count, "p50": p50, "p99": p99, "p999": p99, "max": p99 + 1}
+
+
+def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any kind
+    """A run of the live benchmark that went well."""
+    workload = workloads(full=True)[name]
+    quiet = {"seconds": 60.0, "cpu_s_per_minute": 14.0, "commits_start": 9, "commits_end": 9, "data_files": 0}
+    told = {
+        "parameters": vars(workload), "workload": name, "system": system, "early": 0, "twice": 0, "missing": 0,
+        "warm": {"late": late(70, 180)}, "at_once": late(2_000, 4_000), "quiet": quiet,
+        "by_minute": [{"minute": number, **late(60, 150 + number)} for number in range(3)],
+        "last_seen_ms": 5_900, "last_due_ms": 5_000,
+    }  # fmt: skip
+    return told | changes
+
+
+def stages(seconds: float) -> dict[str, Any]:
+    """Results of the benchmark of the stages: ours ten times as fast as the others."""
+
+    def system(count: int, took: float) -> dict[str, Any]:
+        return {"messages": count, "warm_s": took, "cold_s": took, "per_s": round(count / took), "commits": 1}
+
+    names = {"delayline": 1.0, "row-wise": 10.0, "polling": 10.0}
+    rows = [
+        {"workload": each.name, "copy_s": 1.0}
+        | {"systems": {name: system(each.full, seconds * slower) for name, slower in names.items()}}
+        for each in load()
+    ]
+    return {"rows": rows}
+
+
+def marks(results: dict[str, Any]) -> dict[tuple[str, str], bool | None]:
+    """Which aims are met, by workload and the begin of the measure."""
+    return {(line.workload, line.measure.split(",")[0]): line.met for line in everything.table(results)}
+
+
+def test_each_aim_is_judged_by_its_figure() -> None:
+    """At full size; a figure one past the aim is not met."""
+    good = {"stages": stages(4.0), "live": {"rows": [live(name) for name in workloads(full=True)]}}
+    found = marks(good)
+    assert {key for key, met in found.items() if met is False} == set()
+    late_ones: dict[str, Any] = {"warm": {"late": late(501, 2_001)}, "last_seen_ms": 10_001}
+    busy = {"seconds": 60.0, "cpu_s_per_minute": 15.1, "commits_start": 9, "commits_end": 9, "data_files": 0}
+    rows = [live(name, **late_ones, quiet=busy, early=1) for name in workloads(full=True)]
+    bad = marks({"stages": stages(5.1), "live": {"rows": rows}})
+    judged = {key for key, met in found.items() if met}
+    assert {key for key in judged if bad[key] is not False} == {
+        ("intake, a day", "ingest + schedule"), ("fan-out", "50 subscriptions against 1"),
+    }  # fmt: skip
+    assert {workload for workload, _ in judged} >= {"steady", "spread", "release", "release-plain", "idle"}
+
+
+def test_a_short_run_of_a_release_has_a_figure_and_no_verdict() -> None:
+    """The aim is for a million."""
+    short = live("release", parameters=vars(workloads(full=False)["release"]))
+    assert marks({"live": {"rows": [short]}})["release", "due to last row"] is None
+
+
+def test_the_report_is_made_again_from_what_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Table, plots and commands; a baseline that delivered nothing is said to have."""
+    beside = {"rows": [live("steady"), live("steady", "polling", warm={"late": {"count": 0}}, by_minute=[])]}
+    kept = {"stages": stages(4.0), "live": {"rows": [live("steady"), live("idle")]}, "beside": beside}
+    for name, told in kept.items():
+        text = json.dumps({**told, "command": f"python -m benchmarks.{name}", "exit": 0, "took_s": 7})
+        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+    assert everything.main(["--report", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "beside polling" in printed
+    assert "it delivered nothing in time" in printed
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for words in ("stages.png", "lateness.png", "python -m benchmarks.live, 7 s", "&lt;= 15 CPU s"):
+        assert words.replace("live, 7", "live</code>, 7") in page
+    assert {path.name for path in tmp_path.glob("*.png")} == {"stages.png", "lateness.png"}
