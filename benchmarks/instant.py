@@ -22,7 +22,7 @@ from benchmarks.rows import inbox_rows
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, start_all, stop_all
-from pipeline.session import local_session
+from pipeline.session import COMPILED, local_session
 from pipeline.settings import MINUTE_MS, VirtualClock
 from pipeline.tables import Warehouse, create_all
 from schemas import INBOX
@@ -31,8 +31,6 @@ T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
 INSTANTS, WARM = 25, 8
 """So many instants a minute apart; the last of them are counted."""
-
-COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 @dataclass

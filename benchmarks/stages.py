@@ -22,14 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.baselines import polling, rowwise
-from benchmarks.instant import COMPILED
 from benchmarks.machine import describe
 from benchmarks.rows import inbox_rows
 from pipeline import run
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
-from pipeline.session import COST, local_session
+from pipeline.session import COMPILED, COST, local_session
 from pipeline.settings import Settings, VirtualClock
 from pipeline.tables import Warehouse, create_all
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table

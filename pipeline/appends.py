@@ -123,7 +123,8 @@ class Appender:
         rows = [piece.select(schema.names).cast(schema) for piece in pieces if piece.num_rows]
         if not rows:
             return []
-        names = [f"{folder}/part-{number:05d}.parquet" for number in range(len(rows))]
+        # Who reads a stream knows a file by its name alone (`Warehouse.follow`).
+        names = [f"{folder}/part-{number:05d}-{folder}.parquet" for number in range(len(rows))]
         if self._folder is None:
             for name, piece in zip(names, rows, strict=True):
                 sink = pa.BufferOutputStream()

@@ -61,10 +61,10 @@ def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int
     return [{**each, "path": unquote(each["path"])} for each in found]
 
 
-def data_rows(file: Mapping[str, Any]) -> int | None:
-    """How many rows a file holds, by its entry in the log; None when that does not say."""
-    count = json.loads(file.get("stats") or "{}").get("numRecords")
-    return None if count is None else int(count)
+def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:
+    """How many rows files hold, by their entries in the log; None when one does not say."""
+    counts = [json.loads(file.get("stats") or "{}").get("numRecords") for file in added or ()]
+    return None if added is None or None in counts else sum(counts)
 
 
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:

@@ -17,12 +17,15 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.accept import Limits, classify, ledgers, local_message_rows, message_rows, number, rejected_rows
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.deltalog import between, rows_of
+from pipeline.files import Files
 from pipeline.local import MOST_BYTES, NotHere
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.messagelog import MessageLog
 from pipeline.progress import Log, Position
 from pipeline.registry import Registry, Subscription, refusals
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, local_segment_rows, segment_rows
+from pipeline.session import compiled
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse, segment_ms
@@ -102,7 +105,7 @@ class Ingest:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
-        self._segment_ms = segment_ms(spark, warehouse)
+        self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
         self._memory: IngestMemory | None = None
@@ -118,13 +121,18 @@ class Ingest:
             # A tick alone: there is nothing to count, though there may be something to load.
             self._take(None, plan, owner, batch_id)
             return
-        inbox = rows.where("instant IS NULL").drop("instant")
-        classified = classify(self._ordered(inbox, start, end), Limits(plan.now, *plan.limits))
-        classified.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            self._take(classified, plan, owner, batch_id)
-        finally:
-            classified.unpersist()
+        # Whatever their number is, when the log does not say: it is an old one, or somebody else's.
+        count = rows_of(
+            between(self._files, self._warehouse.path(INBOX), *((p.version, p.index) for p in (start, end)))
+        )
+        with compiled(rows.sparkSession, when=count is None or count > self._settings.rows_per_task):
+            inbox = rows.where("instant IS NULL").drop("instant")
+            classified = classify(self._ordered(inbox, start, end), Limits(plan.now, *plan.limits))
+            classified.persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                self._take(classified, plan, owner, batch_id)
+            finally:
+                classified.unpersist()
 
     def _take(self, classified: DataFrame | None, plan: Plan, owner: str, batch_id: int) -> None:
         counts = Counts() if classified is None else _count(classified, plan.load_until, self._segment_ms)

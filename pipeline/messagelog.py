@@ -76,12 +76,18 @@ class MessageLog:
         self._version = -1
         self._held: dict[str, Bounds] = {}
 
-    def read(self, wanted: Sequence[Bounds]) -> DataFrame:
-        """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds."""
+    def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
+        """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds.
+
+        Args:
+            wanted: where they are.
+            spark: the session of the frame, when that is not the one of the stage.
+        """
+        spark = spark or self._spark
         paths = self._paths(wanted)
         if not paths:
-            return self._spark.createDataFrame([], MESSAGES.schema)
-        return self._spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
+            return spark.createDataFrame([], MESSAGES.schema)
+        return spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
 
     def local_paths(self, wanted: Sequence[Bounds]) -> list[str] | None:
         """The files that `read` reads; None when they are not on this machine."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.appends import Appender
 from pipeline.arrow import arrow_schema
-from pipeline.deltalog import between, data_rows
+from pipeline.deltalog import between, rows_of
 from pipeline.files import Files
 from pipeline.lives import Name
 from pipeline.local import MOST_BYTES, IntArray, NotHere, dataset, longs, ordered, ranks, row_groups, sizes
@@ -48,8 +48,8 @@ class LocalRuns:
         if self._folder is None or self._most == 0:
             raise NotHere
         added = between(self._files, self._path, (begin.version, begin.index), (end.version, end.index))
-        rows = [data_rows(each) for each in added or ()]
-        if added is None or any(count is None for count in rows) or sum(count or 0 for count in rows) > self._most:
+        count = rows_of(added)
+        if added is None or count is None or count > self._most:
             raise NotHere
         return dataset(REDELIVERY, [f"{self._folder}/{each['path']}" for each in added]).to_table()
 

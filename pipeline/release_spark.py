@@ -15,6 +15,7 @@ from pipeline.messagelog import MessageLog
 from pipeline.numbering import NUMBER, in_order
 from pipeline.prepared import Part
 from pipeline.release import ORDER, Window
+from pipeline.session import compiled
 from pipeline.settings import Settings
 from schemas import DELIVERIES, REJECTED_DISPATCH
 
@@ -32,7 +33,7 @@ class SparkRelease:
     def __init__(self, wanted: DataFrame, window: Window, log: MessageLog) -> None:
         """The runs of a batch that somebody listens to, and what they span."""
         self.window, self._wanted = window, wanted
-        self._joined = join(wanted, log.read([window.bounds]), window)
+        self._joined = join(wanted, log.read([window.bounds], wanted.sparkSession), window)
 
     @classmethod
     def of(cls, redelivery: DataFrame, lives: Mapping[Name, int], log: MessageLog) -> "SparkRelease | None":
@@ -43,6 +44,10 @@ class SparkRelease:
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries; those that are not due yet are cut into parts by a column."""
+        with compiled(self._wanted.sparkSession, when=self.window.positions > settings.rows_per_task):
+            return self._write(appender, settings, batch_id, now)
+
+    def _write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         positions, tasks = self.window.positions, settings.tasks(self.window.positions)
         if self.window.last_bucket <= now:
             files = appender.write(delivery_rows(self._joined, positions, tasks, batch_id))

@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from delta import configure_spark_with_delta_pip
@@ -58,6 +59,22 @@ COST = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.debug.maxToStringFields": "200",
 }
+
+
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+@contextmanager
+def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
+    """Let Spark compile the plans that are made in the block, as it does by itself: with many rows that pays."""
+    known = {key: str(spark.conf.get(key)) for key in COMPILED} if when else {}
+    for key in known:
+        spark.conf.set(key, COMPILED[key])
+    try:
+        yield
+    finally:
+        for key, value in known.items():
+            spark.conf.set(key, value)
 
 
 def builder(app: str) -> SparkSession.Builder:
