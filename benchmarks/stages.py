@@ -28,7 +28,7 @@ from pipeline import run
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
-from pipeline.session import COMPILED, COST, local_session
+from pipeline.session import compiled, local_session
 from pipeline.settings import Settings, VirtualClock
 from pipeline.tables import Warehouse, create_all
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table
@@ -163,25 +163,20 @@ def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
         return Figure(count, time.perf_counter() - begun, 1)
 
 
-def compile_plans(spark: SparkSession, *, on: bool) -> None:
-    """Let Spark compile plans, as it does by itself, or not, as our session has it."""
-    for key, value in COMPILED.items():
-        spark.conf.set(key, value if on else COST[key])
-
-
 def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str, Any]:
     """All systems on one workload."""
     count = workload.full if full else workload.messages
     sizes = {name: count if name == "delayline" else min(count, workload.baseline) for name in SYSTEMS}
     row: dict[str, Any] = {"workload": workload.name, "measure": workload.measure, "systems": {}}
     for name, system in SYSTEMS.items():
-        compile_plans(spark, on=system.compiled)
-        cold, warm = (one_run(spark, system, workload, sizes[name]) for _ in range(2))
+        with compiled(spark, when=system.compiled):
+            cold, warm = (one_run(spark, system, workload, sizes[name]) for _ in range(2))
         row["systems"][name] = {"messages": warm.messages, "commits": warm.commits} | {
             f"{kind}_s": round(figure.seconds, 2) for kind, figure in (("cold", cold), ("warm", warm))
         }
         row["systems"][name]["per_s"] = round(warm.rate)
-    row["copy_s"] = round(min(plain_copy(spark, workload, count).seconds for _ in range(2)), 2)
+    with compiled(spark):
+        row["copy_s"] = round(min(plain_copy(spark, workload, count).seconds for _ in range(2)), 2)
     return row
 
 

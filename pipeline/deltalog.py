@@ -33,12 +33,13 @@ def added(files: Files, path: str, version: int) -> list[str]:
 
     None for a version that is not there (yet), and for one that took rows out: streams pass over both.
     """
-    return [unquote(each["path"]) for each in _added(files, path, version)]
+    return [unquote(each["path"]) for each in _added(files, path, version) or ()]
 
 
-def _added(files: Files, path: str, version: int) -> list[dict[str, Any]]:
+def _added(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
+    """As the log has them; None without an entry."""
     if version < 0 or not files.exists(_log(path, version)):
-        return []
+        return None
     found = actions(files, path, version)
     if any(each["remove"].get("dataChange") for each in found if "remove" in each):
         return []
@@ -53,9 +54,9 @@ def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int
     """
     found = []
     for version in range(begin[0], end[0] + (end[1] >= 0)):
-        if not files.exists(_log(path, version)):
-            return None
         files_of = _added(files, path, version)
+        if files_of is None:
+            return None
         last = end[1] + 1 if version == end[0] else len(files_of)
         found += files_of[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
     return [{**each, "path": unquote(each["path"])} for each in found]

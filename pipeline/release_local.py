@@ -87,12 +87,13 @@ class LocalRelease:
         if not runs.num_rows:
             return None
         window = _window(runs)
-        lengths = longs(runs, "last_entry") - longs(runs, "first_entry") + 1
-        sound = lengths.min() > 0 and longs(runs, "first_entry").min() >= 0
-        if not sound or window.positions > most or int(longs(runs, "last_entry").max()) >> _ENTRY_BITS:
+        firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
+        lengths = lasts - firsts + 1
+        sound = lengths.min() > 0 and firsts.min() >= 0
+        if not sound or window.positions > most or int(lasts.max()) >> _ENTRY_BITS:
             raise NotHere
         run = np.repeat(np.arange(runs.num_rows), lengths)
-        entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - longs(runs, "first_entry"), lengths)
+        entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
         wanted = (place[run] << _ENTRY_BITS) | entry
         held, keys = _messages(log, window.bounds, ledgers, np.sort(wanted))
