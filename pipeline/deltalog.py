@@ -47,7 +47,9 @@ def _added(files: Files, path: str, version: int) -> list[dict[str, Any]] | None
 
 
 def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int]) -> list[dict[str, Any]] | None:
-    """The files that a batch of a stream takes, as the log has them, with `path` decoded; None without all its entries.
+    """The files that a batch of a stream takes, as the log has them, with `path` decoded, and the `version` of each.
+
+    None when the log does not have all its entries any more.
 
     Begin and end are positions of a stream: a version, and the index of the last file of it that was taken; a negative
     one when none was.
@@ -58,8 +60,9 @@ def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int
         if files_of is None:
             return None
         last = end[1] + 1 if version == end[0] else len(files_of)
-        found += files_of[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
-    return [{**each, "path": unquote(each["path"])} for each in found]
+        mine = files_of[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
+        found += [{**each, "path": unquote(each["path"]), "version": version} for each in mine]
+    return found
 
 
 def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:

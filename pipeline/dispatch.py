@@ -20,12 +20,13 @@ from pipeline.progress import Log
 from pipeline.publisher import Publisher
 from pipeline.registry import Registry
 from pipeline.release import Release
-from pipeline.release_local import LocalRelease, LocalRuns
+from pipeline.release_local import LocalRelease, local_runs
 from pipeline.release_spark import SparkRelease
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse
 from pipeline.timeline import Timeline
+from pipeline.watch import Unwatched, Watch
 from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
 
 STAGE = "dispatch"
@@ -69,8 +70,9 @@ class Dispatch:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
+        self.watch: Watch = Unwatched()
         self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
-        self._log, self._runs = MessageLog(spark, warehouse), LocalRuns(Files(spark), warehouse, settings.driver_rows)
+        self._log, self._files = MessageLog(spark, warehouse), Files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, STAGE) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
@@ -107,8 +109,10 @@ class Dispatch:
     def _release(self, redelivery: DataFrame, lives: Mapping[Name, int], batch_id: int) -> Release | None:
         """The release of a batch: in this process when that can be, else by Spark; None when nobody listens."""
         try:
-            runs = self._runs.between(self._checkpoint.start(batch_id), self._checkpoint.position(batch_id))
-            return LocalRelease.of(runs, lives, self._log, self._settings.driver_rows)
+            ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+            runs = local_runs(self._files, self._warehouse, *ends, self._settings)
+            self.watch.took(STAGE, runs.num_rows)
+            return LocalRelease.of(runs, lives, self._log, self._settings)
         except NotHere:
             return SparkRelease.of(redelivery, lives, self._log)
 

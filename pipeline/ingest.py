@@ -5,36 +5,35 @@ that is all that decided its rows and is not in them. A repeated batch that find
 settings say now, and encodes positions from what `messages` holds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
-from operator import add
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.accept import Limits, classify, ledgers, local_message_rows, message_rows, number, rejected_rows
+from pipeline.accept import Batch, Counts, Limits, Target, ledgers
+from pipeline.accept_local import INBOX_ROWS, LocalBatch, local_inbox
+from pipeline.accept_spark import SparkBatch
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.deltalog import between, rows_of
 from pipeline.files import Files
-from pipeline.local import MOST_BYTES, NotHere
+from pipeline.local import NotHere
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.messagelog import MessageLog
 from pipeline.progress import Log, Position
-from pipeline.registry import Registry, Subscription, refusals
+from pipeline.registry import Registry, refusals
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, local_segment_rows, segment_rows
 from pipeline.session import compiled
 from pipeline.settings import Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse, segment_ms
 from pipeline.timeline import Timeline
+from pipeline.watch import Unwatched, Watch
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
 
 STAGE = "ingest"
-_ROW_BYTES = 200
-"""What a row of a batch takes in the driver beside its texts."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +76,6 @@ class Plan:
         return cls(**fields)  # type: ignore[arg-type] # the note is our own; asdict wrote it
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What one look at a classified batch tells.
-
-    `accepted` messages have `size` bytes, about; `parked` are the segments (by number) of what is parked.
-    """
-
-    accepted: int = 0
-    size: int = 0
-    rejected: int = 0
-    parked: frozenset[int] = frozenset()
-
-
 class Ingest:
     """The body of the ingest query: call it with each batch. Lives as long as the query runs."""
 
@@ -105,6 +91,7 @@ class Ingest:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
+        self.watch: Watch = Unwatched()
         self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
@@ -117,28 +104,39 @@ class Ingest:
         owner = self._checkpoint.owner or ""
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         plan = self._noted(owner, batch_id) or self._plan(start, end)
-        if (start.version, start.index) == (end.version, end.index):
-            # A tick alone: there is nothing to count, though there may be something to load.
-            self._take(None, plan, owner, batch_id)
-            return
-        # Whatever their number is, when the log does not say: it is an old one, or somebody else's.
-        count = rows_of(
-            between(self._files, self._warehouse.path(INBOX), *((p.version, p.index) for p in (start, end)))
-        )
-        with compiled(rows.sparkSession, when=count is None or count > self._settings.rows_per_task):
-            inbox = rows.where("instant IS NULL").drop("instant")
-            classified = classify(self._ordered(inbox, start, end), Limits(plan.now, *plan.limits))
-            classified.persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                self._take(classified, plan, owner, batch_id)
-            finally:
-                classified.unpersist()
+        with self._batch(rows, plan, start, end) as batch:
+            self._take(batch, plan, owner, batch_id)
 
-    def _take(self, classified: DataFrame | None, plan: Plan, owner: str, batch_id: int) -> None:
-        counts = Counts() if classified is None else _count(classified, plan.load_until, self._segment_ms)
-        if classified is not None and (counts.accepted or counts.rejected):
+    @contextmanager
+    def _batch(self, rows: DataFrame, plan: Plan, start: Position, end: Position) -> Iterator[Batch]:
+        """The rows of a batch, looked at: in this process when that can be, else by Spark."""
+        how = Limits(plan.now, *plan.limits), plan.load_until, self._segment_ms
+        if (start.version, start.index) == (end.version, end.index):
+            # A tick alone: there may be something to load.
+            yield LocalBatch.of(INBOX_ROWS.empty_table(), *how)
+            return
+        try:
+            inbox = local_inbox(self._files, self._warehouse, start, end, self._settings)
+        except NotHere:
+            with compiled(rows.sparkSession, when=self._is_large(start, end)):
+                inbox = rows.where("instant IS NULL").drop("instant")
+                with SparkBatch.of(self._ordered(inbox, start, end), *how) as batch:
+                    yield batch
+            return
+        self.watch.took(STAGE, inbox.num_rows)
+        yield LocalBatch.of(inbox, *how)
+
+    def _is_large(self, start: Position, end: Position) -> bool:
+        """By the log. When that does not say, it is an old one, or somebody else's."""
+        ends = ((each.version, each.index) for each in (start, end))
+        count = rows_of(between(self._files, self._warehouse.path(INBOX), *ends))
+        return count is None or count > self._settings.rows_per_task
+
+    def _take(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> None:
+        counts = batch.counts
+        if counts.accepted or counts.rejected:
             self._observe("ingest.counted", batch_id)
-            plan = self._write_messages(classified, counts, plan, owner, batch_id)
+            plan = self._write_messages(batch, plan, owner, batch_id)
         memory = self._recall(plan)
         if self.sinks["segments"].found(owner, batch_id) is not None:
             return
@@ -146,35 +144,20 @@ class Ingest:
         members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
         refused = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
         if counts.rejected or refused:
-            self._write_rejected(classified, refused, plan, owner, batch_id)
+            # Refused messages, and refused lines of the registry, in one commit.
+            rows = batch.rejected(plan.now, batch_id, refusals(refused))
+            self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
+            self._observe("ingest.rejected", batch_id)
         self._write_segments(counts, replace(members, refused=refused), plan, owner, batch_id)
 
-    def _write_rejected(
-        self, classified: DataFrame | None, refused: Sequence[Subscription], plan: Plan, owner: str, batch_id: int
-    ) -> None:
-        """Refused messages, and refused lines of the registry, in one commit."""
-        rows = refusals(self._spark, refused)
-        if classified is not None:
-            rows = classified.where("reason IS NOT NULL").unionByName(rows, allowMissingColumns=True)
-        self.sinks["rejected_ingest"].append(rejected_rows(rows, plan.now, batch_id), owner, batch_id, asdict(plan))
-        self._observe("ingest.rejected", batch_id)
-
-    def _write_messages(self, classified: DataFrame, counts: Counts, plan: Plan, owner: str, batch_id: int) -> Plan:
+    def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""
-        sink = self.sinks["messages"]
-        found = sink.found(owner, batch_id)
-        if found is not None or not counts.accepted:
+        sink, accepted = self.sinks["messages"], batch.counts.accepted
+        if sink.found(owner, batch_id) is not None or not accepted:
             return plan
-        entries, accepted = self._settings.entries_per_ledger, classified.where("reason IS NULL")
-        plan = replace(plan, next_ledger=plan.first_ledger + ledgers(counts.accepted, entries))
-        rest = (plan.now, plan.load_until, batch_id)
-        if self._log.local and counts.accepted <= self._settings.driver_rows and counts.size <= MOST_BYTES:
-            few = accepted.drop("reason", "published_ms").toArrow()
-            rows = local_message_rows(few, plan.first_ledger, entries, *rest)
-        else:
-            tasks = self._settings.tasks(counts.accepted)
-            rows = message_rows(number(accepted, counts.accepted, plan.first_ledger, entries, tasks), *rest)
-        sink.append(rows, owner, batch_id, asdict(plan))
+        plan = replace(plan, next_ledger=plan.first_ledger + ledgers(accepted, self._settings.entries_per_ledger))
+        target = Target(plan.first_ledger, plan.now, plan.load_until, batch_id)
+        sink.append(batch.messages(target, self._settings), owner, batch_id, asdict(plan))
         self._observe("ingest.messages", batch_id)
         return plan
 
@@ -242,15 +225,3 @@ class Ingest:
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )
         return self._memory
-
-
-def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
-    """One job that materialises the batch and tells what is in it."""
-    accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= load_until
-    segment = F.floor(F.col("due_ms") / F.lit(segment_ms))
-    texts = (F.octet_length(F.col(name).cast("string")) for name in ("topic", "message_key", "properties"))
-    sizes = (F.coalesce(each, F.lit(0)).cast("bigint") for each in (F.octet_length("payload"), *texts))
-    size = F.coalesce(F.sum(F.when(accepted, reduce(add, sizes, F.lit(_ROW_BYTES)))), F.lit(0))
-    segments = F.collect_set(F.when(accepted & parked, segment))
-    row = classified.agg(F.count_if(accepted), size, F.count_if(~accepted), segments).collect()[0]
-    return Counts(row[0], row[1], row[2], frozenset(row[3]))

@@ -4,8 +4,9 @@ Planning and starting a job costs a tenth of a second or two, whatever is in it.
 here does without (`Settings.driver_rows`); whatever else there is, Spark does, with the same rows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,19 +16,20 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pipeline.arrow import arrow_schema
+from pipeline.deltalog import between, rows_of
+from pipeline.files import Files
 from pipeline.messagelog import Bounds, MessageLog
+from pipeline.progress import Position
+from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
 
 IntArray = npt.NDArray[np.int64]
-MOST_BYTES = 256 << 20
-"""Rows that are held here at once; they are copied once or twice on their way."""
 # Spark's INT96 has nanoseconds, in which the year 9999 has no number.
-_PARQUET = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
-
-
+_INT96 = {"coerce_int96_timestamp_unit": "us"}
+_PARQUET = ds.ParquetFileFormat(**_INT96)
 _READ_BYTES, _LEAST_ROWS, _MOST_ROWS = 16 << 20, 64, 1 << 16
 """About so many bytes of a row group are read at a time, and so many rows."""
-_MAY_REPEAT = ("payload", "message_key")
+_MAY_REPEAT = ("payload", "message_key", "topic")
 
 
 class NotHere(Exception):
@@ -37,6 +39,30 @@ class NotHere(Exception):
 def dataset(table: Table, paths: Sequence[str]) -> ds.Dataset:
     """Files of a table."""
     return ds.dataset(list(paths), schema=arrow_schema(table.schema), format=_PARQUET)
+
+
+def files_between(
+    files: Files, warehouse: Warehouse, table: Table, begin: Position, end: Position, most: int
+) -> list[tuple[int, str]]:
+    """The files that a batch of a stream takes: the version that added each, and its path on this machine.
+
+    Raises:
+        NotHere: the table is not on this machine, they hold more than `most` rows, or they are more than plain files.
+    """
+    path = warehouse.path(table)
+    folder = files.local(path)
+    if folder is None or most == 0:
+        raise NotHere
+    added = between(files, path, (begin.version, begin.index), (end.version, end.index))
+    count = rows_of(added)
+    if added is None or count is None or count > most or not all(map(_is_plain, added)):
+        raise NotHere
+    return [(each["version"], f"{folder}/{each['path']}") for each in added]
+
+
+def _is_plain(file: Mapping[str, Any]) -> bool:
+    """Whether a file lies in its table's folder and all its rows count."""
+    return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
 
 
 def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -57,37 +83,55 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
 
 @dataclass(frozen=True)
 class RowGroup:
-    """Some rows of a Parquet file of `messages`.
+    """Some rows of a Parquet file of a table.
 
-    They may be far more than anybody can hold, however small the file is: equal payloads are written once.
+    They may be far more than anybody can hold, however small the file is: equal payloads are written once. `most` is
+    how many bytes are read at once, at most.
     """
 
+    table: Table
     file: pq.ParquetFile
     number: int
+    most: int
+
+    @property
+    def rows(self) -> int:
+        """How many it has."""
+        return int(self.file.metadata.row_group(self.number).num_rows)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; of columns that are small."""
-        return _as_told(self.file.read_row_group(self.number, list(columns)))
+        return self._as_told(self.file.read_row_group(self.number, list(columns)))
 
     def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
-        """Some rows, ascending, a few at a time."""
+        """Some rows, ascending, a few at a time.
+
+        Raises:
+            NotHere: even a few are too many bytes.
+        """
         told = self.file.metadata.row_group(self.number)
         step = max(_LEAST_ROWS, _READ_BYTES * told.num_rows // max(1, told.total_byte_size))
         start = 0
         for batch in self.file.iter_batches(min(step, _MOST_ROWS), [self.number], list(columns)):
             first, last = np.searchsorted(rows, (start, start + batch.num_rows))
             if last > first:
-                taken = batch.take(pa.array(rows[first:last] - start))
-                if _decoded(taken) > MOST_BYTES:
+                some = last - first < batch.num_rows
+                taken = batch.take(pa.array(rows[first:last] - start)) if some else batch
+                if _decoded(taken) > self.most:
                     raise NotHere
-                yield _as_told(pa.Table.from_batches([taken]))
+                yield self._as_told(pa.Table.from_batches([taken]))
             start += batch.num_rows
             if last == len(rows):
                 return
 
+    def _as_told(self, rows: pa.Table) -> pa.Table:
+        """Rows with the types of the table."""
+        schema = arrow_schema(self.table.schema)
+        return rows.cast(pa.schema([schema.field(name) for name in rows.column_names]))
 
-def row_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
-    """The row groups in which messages within bounds may be.
+
+def message_groups(log: MessageLog, bounds: Bounds, most: int) -> Iterator[RowGroup]:
+    """The row groups in which messages within bounds may be; `most` as in `RowGroup`.
 
     Raises:
         NotHere: they are not on this machine, or have other columns than they should.
@@ -95,14 +139,36 @@ def row_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     paths = log.local_paths([bounds])
     if paths is None:
         raise NotHere
+    yield from _row_groups(MESSAGES, paths, most)
+
+
+def _row_groups(table: Table, paths: Sequence[str], most: int) -> Iterator[RowGroup]:
     for path in paths:
         told = pq.read_metadata(path)
-        options = {"read_dictionary": _repeated(told), "coerce_int96_timestamp_unit": "us"}
-        with pq.ParquetFile(path, metadata=told, **options) as file:
-            if not set(MESSAGES.schema.names) <= set(file.schema_arrow.names):
+        with pq.ParquetFile(path, metadata=told, read_dictionary=_repeated(told), **_INT96) as file:
+            if not set(table.schema.names) <= set(file.schema_arrow.names):
                 raise NotHere
             for number in range(file.num_row_groups):
-                yield RowGroup(file, number)
+                yield RowGroup(table, file, number, most)
+
+
+def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
+    """All rows of files of a table, up to so many bytes of them.
+
+    Raises:
+        NotHere: there are more, or the files are not what the table says.
+    """
+    held, size, names = [arrow_schema(table.schema).empty_table()], 0, table.schema.names
+    try:
+        for group in _row_groups(table, paths, most):
+            for rows in group.take(names, np.arange(group.rows)):
+                held.append(rows)
+                size += rows.nbytes
+                if size > most:
+                    raise NotHere
+    except pa.ArrowException as error:
+        raise NotHere from error
+    return pa.concat_tables(held).combine_chunks()
 
 
 def sizes(rows: pa.Table) -> IntArray:
@@ -135,12 +201,6 @@ def _decoded(rows: pa.RecordBatch) -> int:
     """Bytes of the columns that have dictionaries, without them."""
     coded = (column for column in rows.columns if pa.types.is_dictionary(column.type))
     return sum(int(_lengths(column.dictionary.take(column.indices)).sum()) for column in coded)
-
-
-def _as_told(rows: pa.Table) -> pa.Table:
-    """Rows of `messages` with the types of the table."""
-    schema = arrow_schema(MESSAGES.schema)
-    return rows.cast(pa.schema([schema.field(name) for name in rows.column_names]))
 
 
 def longs(rows: pa.Table | pa.RecordBatch, column: str) -> IntArray:

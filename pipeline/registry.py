@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import SparkSession
 
+from pipeline.arrow import arrow_schema
 from pipeline.deltalog import newest
 from pipeline.files import Files
 from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Life, Name
@@ -75,7 +75,7 @@ def _audience(members: list[tuple[int, Listener]]) -> Audience:
     return Audience(since, tuple(tuple(listener for first, listener in members if first <= s) for s in since))
 
 
-def refusals(spark: SparkSession, refused: Iterable[Subscription]) -> DataFrame:
+def refusals(refused: Iterable[Subscription]) -> pa.Table:
     """A reason for each line of the registry that is not followed, in the columns of the inbox."""
     rows = [
         {
@@ -85,10 +85,7 @@ def refusals(spark: SparkSession, refused: Iterable[Subscription]) -> DataFrame:
         }
         for each in refused
     ]
-    kinds = [("reason", pa.string()), ("topic", pa.string()), ("properties", pa.map_(pa.string(), pa.string()))]
-    said = spark.createDataFrame(pa.Table.from_pylist(rows, schema=pa.schema(kinds)))
-    rest = (field for field in INBOX.schema.fields if field.name not in said.columns)
-    return said.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in rest))
+    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))
 
 
 class Registry:

@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 
 from pipeline.appends import Appender
 from pipeline.arrow import arrow_schema
-from pipeline.deltalog import between, rows_of
 from pipeline.files import Files
 from pipeline.lives import Name
-from pipeline.local import MOST_BYTES, IntArray, NotHere, dataset, longs, ordered, ranks, row_groups, sizes
+from pipeline.local import IntArray, NotHere, files_between, longs, message_groups, ordered, ranks, sizes, whole
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.prepared import Part
 from pipeline.progress import Position
@@ -31,27 +30,14 @@ _ENTRY_BITS = 31
 _OF_MESSAGE = tuple(name for name in MESSAGES.schema.names if name not in ("parked", "batch_id"))
 
 
-class LocalRuns:
-    """The rows of `redelivery`, batch by batch, from its log and its files."""
+def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:
+    """The rows of a batch of `redelivery`.
 
-    def __init__(self, files: Files, warehouse: Warehouse, most: int) -> None:
-        """Up to so many rows are read."""
-        self._files, self._path, self._most = files, warehouse.path(REDELIVERY), most
-        self._folder = files.local(self._path)
-
-    def between(self, begin: Position, end: Position) -> pa.Table:
-        """The rows of a batch.
-
-        Raises:
-            NotHere: the table is not on this machine, or the batch has too many rows.
-        """
-        if self._folder is None or self._most == 0:
-            raise NotHere
-        added = between(self._files, self._path, (begin.version, begin.index), (end.version, end.index))
-        count = rows_of(added)
-        if added is None or count is None or count > self._most:
-            raise NotHere
-        return dataset(REDELIVERY, [f"{self._folder}/{each['path']}" for each in added]).to_table()
+    Raises:
+        NotHere: they are not on this machine, or too many.
+    """
+    found = files_between(files, warehouse, REDELIVERY, begin, end, settings.driver_rows)
+    return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
 
 
 @dataclass(frozen=True)
@@ -77,11 +63,13 @@ class LocalRelease:
     message: IntArray
 
     @classmethod
-    def of(cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, most: int) -> "LocalRelease | None":
+    def of(
+        cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, settings: Settings
+    ) -> "LocalRelease | None":
         """The release of a batch; None when nobody listens to any of it.
 
         Raises:
-            NotHere: it has more positions than `most`, or too many bytes.
+            NotHere: it has too many positions or bytes.
         """
         runs = _listened(runs, lives)
         if not runs.num_rows:
@@ -90,19 +78,19 @@ class LocalRelease:
         firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
         lengths = lasts - firsts + 1
         sound = lengths.min() > 0 and firsts.min() >= 0
-        if not sound or window.positions > most or int(lasts.max()) >> _ENTRY_BITS:
+        if not sound or window.positions > settings.driver_rows or int(lasts.max()) >> _ENTRY_BITS:
             raise NotHere
         run = np.repeat(np.arange(runs.num_rows), lengths)
         entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
         wanted = (place[run] << _ENTRY_BITS) | entry
-        held, keys = _messages(log, window.bounds, ledgers, np.sort(wanted))
+        held, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
         found, message = _match(wanted, keys)
         same = pc.equal(_taken(runs, "topic", run[found]), _taken(held, "topic", message)).to_numpy(
             zero_copy_only=False
         )
         found, message = found[same], message[same]
-        if int(sizes(held)[message].sum()) + int(sizes(runs)[run].sum()) > MOST_BYTES:
+        if int(sizes(held)[message].sum()) + int(sizes(runs)[run].sum()) > settings.driver_bytes:
             raise NotHere
         order = _order(runs, held, run[found], wanted[found], message)
         return cls(window, runs, run, entry, held, found[order], message[order])
@@ -174,14 +162,16 @@ def _window(runs: pa.Table) -> Window:
     )
 
 
-def _messages(log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArray) -> tuple[pa.Table, IntArray]:
+def _messages(
+    log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArray, most: int
+) -> tuple[pa.Table, IntArray]:
     """The messages of wanted keys, and their keys.
 
     Raises:
-        NotHere: they are not on this machine, or too many bytes.
+        NotHere: they are not on this machine, or more bytes than `most`.
     """
     held, keys, size = [], [np.empty(0, np.int64)], 0
-    for group in row_groups(log, bounds):
+    for group in message_groups(log, bounds, most):
         places = group.read(("ledger_id", "entry_id", "due_time"))
         ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
         place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
@@ -192,7 +182,7 @@ def _messages(log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArr
         for rows in group.take(_OF_MESSAGE, mine):
             held.append(rows)
             size += rows.nbytes
-            if size > MOST_BYTES:
+            if size > most:
                 raise NotHere
         keys.append(key[mine])
     schema = pa.schema([arrow_schema(MESSAGES.schema).field(name) for name in _OF_MESSAGE])

@@ -100,6 +100,8 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         rows, body = _parts(spark, warehouse, stage, options, checkpoint)
         _check_owner(stage, body, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
+        if isinstance(body, Ingest | Dispatch):
+            body.watch = options.watch
         if publisher is not None:
             publisher.watch = options.watch
             publisher.start()
@@ -146,14 +148,14 @@ def _parts(
     spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
 ) -> tuple[DataFrame, Body]:
     """The stream of a stage, and what is done with each batch."""
-    origin = checkpoint.origin
+    origin, settings = checkpoint.origin, options.settings
     if stage == ingest.STAGE:
         options = taking_in(options)
         time = timeline(options.clock)
         take = Ingest(spark, warehouse, checkpoint, options.settings, time, options.observe)
         return inbox_and_clock(spark, warehouse, options, origin), take
     if stage == schedule.STAGE:
-        segments = warehouse.follow(spark, SEGMENTS, origin.position, options.settings.max_files)
+        segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, settings.max_bytes)
         instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
@@ -195,8 +197,8 @@ def inbox_and_clock(
 
     The clock comes first: Spark asks the sources in this order, and who waits for the clock has not asked the inbox.
     """
-    origin = origin or Origin()
-    inbox = warehouse.follow(spark, INBOX, origin.position, options.settings.max_files)
+    origin, settings = origin or Origin(), options.settings
+    inbox = warehouse.follow(spark, INBOX, origin.position, settings.max_files, settings.max_bytes)
     rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
     instants = ticks(spark, options.clock, warehouse.instants(ingest.STAGE), origin.instant)
     return instants.unionByName(rows, allowMissingColumns=True)

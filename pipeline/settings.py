@@ -11,6 +11,7 @@ _LONGEST_MS = 36_600 * DAY_MS
 LAST_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the end of what the index accepts."""
 LONGEST_HORIZON_MS = 366 * DAY_MS
+_ROW_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,10 @@ class Settings:
         rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
+        max_bytes: bytes of files of `inbox` or `segments` that one batch takes, at least one file.
         driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, where the tables lie on its
-            own file system. A million small messages take about a gigabyte there. 0: Spark does what has rows.
+            own file system and it has no more than 256 bytes for each of them. A million small messages take about a
+            gigabyte there. 0: Spark does what has rows.
         publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
     """
 
@@ -38,6 +41,7 @@ class Settings:
     partitions: int = 2
     rows_per_task: int = 100_000
     max_files: int = 10_000
+    max_bytes: int = 128 << 20
     driver_rows: int = 1_000_000
     publish_ms: int = 250
 
@@ -50,8 +54,14 @@ class Settings:
         check("partitions", self.partitions, 1, 100_000)
         check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
         check("max_files", self.max_files, 1, 1_000_000)
+        check("max_bytes", self.max_bytes, 1, 1 << 40)
         check("driver_rows", self.driver_rows, 0, 10_000_000)
         check("publish_ms", self.publish_ms, 10, MINUTE_MS)
+
+    @property
+    def driver_bytes(self) -> int:
+        """Rows that the driver holds at once, in bytes; they are copied once or twice on their way."""
+        return self.driver_rows * _ROW_BYTES
 
     def tasks(self, rows: int) -> int:
         """How many tasks share the sort of so many rows."""

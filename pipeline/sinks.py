@@ -6,9 +6,9 @@ kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at seve
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,9 @@ from schemas import Table
 
 Observer = Callable[[str, int], None]
 """Told of each step of a batch: its name, as in `ingest.messages`, and the batch id. What it raises ends the query."""
+
+Rows: TypeAlias = "DataFrame | pa.Table | Sequence[pa.Table]"
+"""Rows of Spark, or of this process: pieces that shall be files."""
 
 
 def nobody(step: str, batch_id: int) -> None:
@@ -102,7 +105,7 @@ class Sink:
         noted = ((each, Commit.loads(metadata(actions))) for each, actions in back)
         return [(each, commit) for each, commit in noted if commit is not None and commit.stage == self._stage][::-1]
 
-    def append(self, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
+    def append(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
         """Append a batch, of Spark or of this process, in one commit, unless the table holds it; give that commit."""
         found = self.found(owner, batch_id)
         if found is not None:
@@ -112,9 +115,12 @@ class Sink:
         assert self.last is not None  # noqa: S101 - a commit sets it
         return self.last
 
-    def put(self, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
+    def put(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
         """Append rows in one commit, whatever the table holds."""
-        files = self.appender.put(rows) if isinstance(rows, pa.Table) else self.appender.write(rows)
+        if isinstance(rows, DataFrame):
+            files = self.appender.write(rows)
+        else:
+            files = self.appender.put(*([rows] if isinstance(rows, pa.Table) else rows))
         self.commit(files, owner, batch_id, note)
 
     def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:

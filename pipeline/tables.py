@@ -55,7 +55,9 @@ class Warehouse:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
-    def follow(self, spark: SparkSession, table: Table, start: Position | int, max_files: int) -> DataFrame:
+    def follow(
+        self, spark: SparkSession, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None
+    ) -> DataFrame:
         """A stream of the rows appended to a table from a position (or a version) on; never a snapshot.
 
         A snapshot would order rows by file and repeat, on a new checkpoint, what was taken before. Deletes (retention)
@@ -69,7 +71,10 @@ class Warehouse:
         taken = added(files, self.path(table), version) if start.version > 0 or start.index >= 0 else []
         taken = taken[: start.index + 1] if start.index >= 0 else taken
         reader = spark.readStream.format("delta").option("startingVersion", version).option("skipChangeCommits", "true")
-        rows = reader.option("maxFilesPerTrigger", max_files).load(self.path(table))
+        reader = reader.option("maxFilesPerTrigger", max_files)
+        if max_bytes is not None:
+            reader = reader.option("maxBytesPerTrigger", f"{max_bytes}b")
+        rows = reader.load(self.path(table))
         if not taken:
             return rows
         name = F.element_at(F.split(F.input_file_name(), "/"), -1)

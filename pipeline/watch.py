@@ -10,6 +10,10 @@ from pipeline.settings import check
 class Watch(Protocol):
     """Who wants to know what the stages do. Called from their threads, so it answers at once and raises nothing."""
 
+    def took(self, stage: str, rows: int) -> None:
+        """A stage read rows of its source by itself, which Spark has not counted."""
+        ...
+
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible.
 
@@ -25,6 +29,9 @@ class Watch(Protocol):
 @dataclass(frozen=True)
 class Unwatched:
     """The watch that looks away."""
+
+    def took(self, stage: str, rows: int) -> None:
+        """Forget it."""
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """Forget it."""

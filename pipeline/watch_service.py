@@ -47,6 +47,11 @@ class Watcher:
         self.metrics.progressed(batch)
         self.board.progressed(batch)
 
+    def took(self, stage: str, rows: int) -> None:
+        """A stage read rows of its source by itself."""
+        self.metrics.took(stage, rows)
+        self.board.took(stage, rows)
+
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible."""
         part = Publication.of(count, first_due_ms, last_due_ms, committed_ms)

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.accept import Limits, classify, rejected_rows
+from pipeline.accept import Limits
+from pipeline.accept_spark import classify, rejected_rows
 from pipeline.arrival import ARRIVAL, in_order_of_arrival
 from pipeline.files import Files
 from pipeline.locks import StageLock

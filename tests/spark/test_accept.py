@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.accept import Limits, classify, ledgers, local_message_rows, message_rows, number, rejected_rows
-from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from schemas import REJECTED_INGEST
+from pipeline import accept_local
+from pipeline.accept import Batch, Counts, Limits, Target, ledgers
+from pipeline.accept_local import INBOX_ROWS, LocalBatch
+from pipeline.accept_spark import SparkBatch, classify, number
+from pipeline.arrival import ARRIVAL
+from pipeline.arrow import arrow_schema
+from pipeline.registry import Subscription, refusals
+from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
+from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table
 from tests.support.rows import T0, arrived, messages
 
+SEGMENT_MS = 5 * MINUTE_MS
 US = 1_000
 LIMITS = Limits(now=T0, max_delay_ms=10_000, max_payload_bytes=4)
 YEAR_1900 = -2_208_988_800_000
 
 
-def classified(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits = LIMITS) -> DataFrame:
-    """What acceptance says about rows, in a small frame."""
-    said = classify(arrived(spark, *rows), limits)
-    return said.select("arrival_row", "published_ms", "deliver_ms", "due_ms", "reason")
+Said = tuple[int, int | None, int, str | None]
+Look = Callable[[DataFrame, Limits], list[Said]]
 
 
-def expected(spark: SparkSession, rows: Sequence[tuple[int, int | None, int, str | None]]) -> DataFrame:
-    """The same frame, written by hand."""
-    schema = "arrival_row bigint, published_ms bigint, deliver_ms bigint, due_ms bigint, reason string"
-    return spark.createDataFrame([(i, *row) for i, row in enumerate(rows)], schema)
+def by_spark(rows: DataFrame, limits: Limits) -> list[Said]:
+    """What acceptance says about rows, in the order of arrival."""
+    said = classify(rows, limits).orderBy("arrival_row").select("published_ms", "deliver_ms", "due_ms", "reason")
+    return [tuple(row) for row in said.collect()]
 
 
-def test_a_message_is_due_at_the_later_of_delivery_and_publication(spark: SparkSession) -> None:
+def in_the_driver(rows: DataFrame, limits: Limits) -> list[Said]:
+    """The same by whole arrays."""
+    said = accept_local.classify(in_order(rows), limits).select(["published_ms", "deliver_ms", "due_ms", "reason"])
+    return [tuple(row.values()) for row in said.to_pylist()]
+
+
+def in_order(rows: DataFrame) -> pa.Table:
+    """Rows of the inbox as the driver reads them."""
+    return rows.orderBy(*ARRIVAL).select(*INBOX.schema.names).toArrow().cast(INBOX_ROWS)
+
+
+both_ways = pytest.mark.parametrize("look", [by_spark, in_the_driver])
+
+
+@both_ways
+def test_a_message_is_due_at_the_later_of_delivery_and_publication(spark: SparkSession, look: Look) -> None:
     """Without a time it is due now; a duration counts from the later of batch and publication; 1900 is simply due."""
-    said = classified(
-        spark,
-        [
-            {},
-            {"deliver_at": (T0 + 5) * US},
-            {"deliver_after_ms": 7},
-            {"deliver_after_ms": 0, "publish_time": (T0 + 3) * US},
-            {"deliver_at": (T0 - 9) * US, "publish_time": (T0 - 2) * US},
-            {"deliver_at": YEAR_1900 * US},
-            {"deliver_at": YEAR_1900 * US, "publish_time": YEAR_1900 * US},
-        ],
-    )
-    wanted = [
+    rows: list[dict[str, Any]] = [
+        {},
+        {"deliver_at": (T0 + 5) * US},
+        {"deliver_after_ms": 7},
+        {"deliver_after_ms": 0, "publish_time": (T0 + 3) * US},
+        {"deliver_at": (T0 - 9) * US, "publish_time": (T0 - 2) * US},
+        {"deliver_at": YEAR_1900 * US},
+        {"deliver_at": YEAR_1900 * US, "publish_time": YEAR_1900 * US},
+    ]
+    assert look(arrived(spark, *rows), LIMITS) == [
         (T0, None, T0, None),
         (T0, T0 + 5, T0 + 5, None),
         (T0, T0 + 7, T0 + 7, None),
@@ -56,31 +73,28 @@ def test_a_message_is_due_at_the_later_of_delivery_and_publication(spark: SparkS
         (T0, YEAR_1900, T0, None),
         (YEAR_1900, YEAR_1900, 0, None),
     ]
-    assert_df_equality(said, expected(spark, wanted), ignore_nullable=True)
 
 
-def test_microseconds_are_rounded_up(spark: SparkSession) -> None:
+@both_ways
+def test_microseconds_are_rounded_up(spark: SparkSession, look: Look) -> None:
     """A microsecond after a millisecond is the next millisecond: rounding down would deliver early, before 1970 too."""
-    said = classified(
-        spark,
-        [
-            {"deliver_at": T0 * US + 1},
-            {"deliver_at": T0 * US + 999},
-            {"deliver_at": T0 * US + 1_000},
-            {"publish_time": T0 * US + 1},
-            {"publish_time": -1_999, "deliver_at": -1_001},
-        ],
-    )
-    wanted = [
+    rows: list[dict[str, Any]] = [
+        {"deliver_at": T0 * US + 1},
+        {"deliver_at": T0 * US + 999},
+        {"deliver_at": T0 * US + 1_000},
+        {"publish_time": T0 * US + 1},
+        {"publish_time": -1_999, "deliver_at": -1_001},
+    ]
+    assert look(arrived(spark, *rows), LIMITS) == [
         (T0, T0 + 1, T0 + 1, None),
         (T0, T0 + 1, T0 + 1, None),
         (T0, T0 + 1, T0 + 1, None),
         (T0 + 1, None, T0 + 1, None),
         (-1, -1, 0, None),
     ]
-    assert_df_equality(said, expected(spark, wanted), ignore_nullable=True)
 
 
+@both_ways
 @pytest.mark.parametrize(
     ("reason", "good", "bad"),
     [
@@ -120,42 +134,77 @@ def test_microseconds_are_rounded_up(spark: SparkSession) -> None:
     ],
 )
 def test_each_rule_of_acceptance_has_its_limit(
-    spark: SparkSession, reason: str, good: list[dict[str, Any]], bad: list[dict[str, Any]]
+    spark: SparkSession, look: Look, reason: str, good: list[dict[str, Any]], bad: list[dict[str, Any]]
 ) -> None:
     """What stands at the limit is accepted, what is one past it is refused with the reason."""
-    said = classify(arrived(spark, *good, *bad), LIMITS).orderBy("arrival_row").select("reason")
-    wanted = spark.createDataFrame([*[(None,)] * len(good), *[(reason,)] * len(bad)], "reason string")
-    assert_df_equality(said, wanted, ignore_nullable=True)
+    reasons = [said[-1] for said in look(arrived(spark, *good, *bad), LIMITS)]
+    assert reasons == [*[None] * len(good), *[reason] * len(bad)]
 
 
-def test_a_topic_that_is_no_text_is_refused(spark: SparkSession) -> None:
+@both_ways
+def test_a_topic_that_is_no_text_is_refused(spark: SparkSession, look: Look) -> None:
     """Spark lets bytes pass for a text; nobody could subscribe to it, and Python cannot read it."""
-    rows = arrived(spark, {}).withColumn("topic", F.expr("CAST(X'FF41' AS string)"))
-    assert [row["reason"] for row in classify(rows, LIMITS).select("reason").collect()] == ["topic_not_utf8"]
+    for broken in ("FF41", "EDA080", "C0AF", "F4908080"):
+        rows = arrived(spark, {}).withColumn("topic", F.expr(f"CAST(X'{broken}' AS string)"))
+        assert [said[-1] for said in look(rows, LIMITS)] == ["topic_not_utf8"]
+
+
+def test_both_ways_say_the_same(spark: SparkSession) -> None:
+    """Whatever is combined with whatever."""
+    edges = (None, 0, 1, -1, -(2**63) + 1, 2**63 - 1, FIRST_INSTANT_MS * US, LAST_INSTANT_MS * US, T0 * US + 1)
+    delays = (None, -(2**63), -1, 0, 9_999, 10_001, LAST_INSTANT_MS, LAST_INSTANT_MS + 1, 2**63 - 1)
+    rows: list[dict[str, Any]] = [
+        {"publish_time": published, "deliver_at": deliver, "deliver_after_ms": after, "topic": topic}
+        for published in edges
+        for deliver in edges
+        for after in delays
+        for topic in ("t", " ", "\u3000", "\t")
+    ]
+    frame = arrived(spark, *rows)
+    assert in_the_driver(frame, LIMITS) == by_spark(frame, LIMITS)
+
+
+def batches(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits = LIMITS) -> Iterator[Batch]:
+    """The same rows, looked at by Spark and in the driver; all that is due from `T0` + 5 on is parked."""
+    frame = arrived(spark, *rows)
+    with SparkBatch.of(frame, limits, T0 + 5, SEGMENT_MS) as batch:
+        yield batch
+    yield LocalBatch.of(in_order(frame), limits, T0 + 5, SEGMENT_MS)
+
+
+def written(rows: DataFrame | Sequence[pa.Table], table: Table) -> list[dict[str, Any]]:
+    """Rows of a batch as they stand in their table."""
+    whole = rows.select(*table.schema.names).toArrow() if isinstance(rows, DataFrame) else pa.concat_tables(rows)
+    found: list[dict[str, Any]] = whole.select(table.schema.names).cast(arrow_schema(table.schema)).to_pylist()
+    return found
 
 
 def test_a_rejected_row_keeps_what_was_sent(spark: SparkSession) -> None:
-    """The row can be corrected and sent again: nothing of it is lost."""
-    rejected = rejected_rows(classify(arrived(spark, {"deliver_after_ms": -5, "payload": b"p"}), LIMITS), T0, 3)
-    row = rejected.select(*REJECTED_INGEST.schema.names).collect()[0]
-    assert (row["reason"], row["batch_id"], row["deliver_after_ms"]) == ("negative_delay", 3, -5)
-    assert (row["topic"], bytes(row["payload"]), row["deliver_at"]) == ("t", b"p", None)
+    """The row can be corrected and sent again: nothing of it is lost. Refused lines of the registry stand beside it."""
+    lines = refusals([Subscription("t", "s", -1, earliest=False)])
+    sent = {"deliver_after_ms": -5, "payload": b"p", "properties": [("a", None)], "deliver_at": None}
+    for batch in batches(spark, [sent, {}]):
+        assert (batch.counts.accepted, batch.counts.rejected) == (1, 1)
+        row, line = written(batch.rejected(T0, 3, lines), REJECTED_INGEST)
+        assert (row["reason"], row["batch_id"], row["deliver_after_ms"]) == ("negative_delay", 3, -5)
+        assert (row["topic"], row["payload"], row["deliver_at"], row["properties"]) == ("t", b"p", None, [("a", None)])
+        assert row["rejected_at"] == line["rejected_at"] == datetime.fromtimestamp(T0 / 1_000, UTC)
+        assert (line["reason"], line["topic"], line["batch_id"]) == ("tick_out_of_range", "t", 3)
 
 
 def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSession) -> None:
     """What is due at the end of what is loaded is parked, what is due a millisecond before is near."""
-    limits = replace(LIMITS, now=T0)
-    rows: list[dict[str, Any]] = [{"payload": b"a"}, {"deliver_after_ms": 99}, {"deliver_at": (T0 + 100) * US}]
-    numbered = number(classify(arrived(spark, *rows), limits), 3, 5, 50_000, 2)
+    rows: list[dict[str, Any]] = [{"payload": b"a"}, {"deliver_after_ms": 4}, {"deliver_at": (T0 + 5) * US}]
     wanted = messages(
         spark,
         {"ledger_id": 5, "entry_id": 0, "payload": bytearray(b"a"), "batch_id": 8},
-        {"ledger_id": 5, "entry_id": 1, "deliver_at": T0 + 99, "due_time": T0 + 99, "batch_id": 8},
-        {"ledger_id": 5, "entry_id": 2, "deliver_at": T0 + 100, "due_time": T0 + 100, "parked": True, "batch_id": 8},
+        {"ledger_id": 5, "entry_id": 1, "deliver_at": T0 + 4, "due_time": T0 + 4, "batch_id": 8},
+        {"ledger_id": 5, "entry_id": 2, "deliver_at": T0 + 5, "due_time": T0 + 5, "parked": True, "batch_id": 8},
     )
-    rows_written = message_rows(numbered, T0, T0 + 100, 8)
-    cast = rows_written.select(*(rows_written[f.name].cast(f.dataType) for f in wanted.schema.fields))
-    assert_df_equality(cast, wanted, ignore_nullable=True)
+    for batch in batches(spark, rows):
+        assert batch.counts == Counts(3, 0, frozenset({(T0 + 5) // SEGMENT_MS}))
+        found = written(batch.messages(Target(5, T0, T0 + 5, 8), Settings()), MESSAGES)
+        assert found == wanted.toArrow().cast(arrow_schema(MESSAGES.schema)).to_pylist()
 
 
 @pytest.mark.parametrize("entries", [3, 50_000])
@@ -171,12 +220,12 @@ def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, entries
             {"publish_time": (T0 - 7) * US + 3, "deliver_after_ms": 0}, {"deliver_at": YEAR_1900 * US},
         )
     ]  # fmt: skip
-    classified = classify(arrived(spark, *given), LIMITS)
-    assert classified.where("reason IS NOT NULL").isEmpty()
-    by_spark = message_rows(number(classified, len(given), 5, entries, 2), T0, T0 + 5, 8).toArrow()
-    in_driver = local_message_rows(classified.toArrow(), 5, entries, T0, T0 + 5, 8)
-    place = [("ledger_id", "ascending"), ("entry_id", "ascending")]
-    assert in_driver.to_pylist() == by_spark.sort_by(place).to_pylist()
+    settings = Settings(entries_per_ledger=entries, rows_per_task=5)
+    by_spark, in_driver = (
+        written(batch.messages(Target(5, T0, T0 + 5, 8), settings), MESSAGES) for batch in batches(spark, given)
+    )
+    assert len(by_spark) == len(given)
+    assert in_driver == sorted(by_spark, key=lambda row: (row["ledger_id"], row["entry_id"]))
 
 
 def positions(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.appends import Appender
 from pipeline.arrow import arrow_schema
 from pipeline.files import Files
-from pipeline.local import NotHere, row_groups
+from pipeline.local import NotHere, message_groups
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.progress import Position
 from pipeline.release import Release
-from pipeline.release_local import LocalRelease, LocalRuns
+from pipeline.release_local import LocalRelease, local_runs
 from pipeline.release_spark import SparkRelease
 from pipeline.settings import Settings
 from pipeline.tables import Warehouse, create_all
@@ -80,8 +81,9 @@ def by_spark(spark: SparkSession, warehouse: Warehouse) -> Release | None:
 
 def in_the_driver(spark: SparkSession, warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
-    rows = LocalRuns(Files(spark), warehouse, most).between(Position(0, 0, -1), Position(0, 3, -1))
-    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), most)
+    settings = Settings(driver_rows=most)
+    rows = local_runs(Files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings)
 
 
 def rows_of(found: DataFrame | pa.Table) -> list[Row]:
@@ -132,9 +134,9 @@ def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehous
 
 def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:
     """A batch of runs of subscriptions that are gone is no release."""
-    rows = LocalRuns(Files(spark), warehouse, 10_000).between(Position(0, 0, -1), Position(0, 3, -1))
+    rows = local_runs(Files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
     log = MessageLog(spark, warehouse)
-    assert LocalRelease.of(rows, {}, log, 10_000) is None
+    assert LocalRelease.of(rows, {}, log, Settings()) is None
     assert SparkRelease.of(warehouse.read(spark, REDELIVERY), {}, log) is None
 
 
@@ -158,18 +160,19 @@ class Log:
         return [self._path]
 
 
-@pytest.mark.parametrize(("most", "here"), [(10_000, False), (50_000, False), (200_000, True)])
+@pytest.mark.parametrize(("most", "here"), [(10, False), (50, False), (200, True)])
 def test_too_many_bytes_are_left_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, *, here: bool
 ) -> None:
     """Nobody knows the size of payloads before they are read, and each subscription gets a copy of its own."""
-    for module in ("local", "release_local"):
-        monkeypatch.setattr(f"pipeline.{module}.MOST_BYTES", most)
+    monkeypatch.setattr("pipeline.settings._ROW_BYTES", most)
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"%1000d" % n)} for n in range(20))).toArrow()
     wanted = runs(spark, *({"subscription": f"s{n}", "first_entry": 0, "last_entry": 19} for n in range(5))).toArrow()
     lives = {("t", f"s{n}"): 1 for n in range(5)}
     with nullcontext() if here else pytest.raises(NotHere):
-        LocalRelease.of(wanted, lives, cast("MessageLog", Log(tmp_path / "file.parquet", rows)), 1_000)
+        LocalRelease.of(
+            wanted, lives, cast("MessageLog", Log(tmp_path / "file.parquet", rows)), Settings(driver_rows=1_000)
+        )
 
 
 @pytest.mark.parametrize("repeated", [True, False])
@@ -181,16 +184,15 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     count = 300
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count))).toArrow()
     log = Log(tmp_path / "file.parquet", rows, repeated=repeated)
-    groups = row_groups(cast("MessageLog", log), Bounds())
+    groups = message_groups(cast("MessageLog", log), Bounds(), 1 << 20)
     group = next(groups)
     wanted = np.arange(1, count, 2)
     taken = pa.concat_tables(group.take(("entry_id", "payload"), wanted))
     assert taken.column("entry_id").to_pylist() == wanted.tolist()
     assert set(taken.column("payload").to_pylist()) == {b"x" * 1_000}
     if repeated:
-        monkeypatch.setattr("pipeline.local.MOST_BYTES", 10_000)
         with pytest.raises(NotHere):
-            list(group.take(("entry_id", "payload"), wanted))
+            list(replace(group, most=10_000).take(("entry_id", "payload"), wanted))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +203,6 @@ def test_a_batch_takes_the_files_between_its_ends(
     spark: SparkSession, warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
 ) -> None:
     """By version, and by the place of a file in it."""
-    rows = LocalRuns(Files(spark), warehouse, 10_000).between(Position(0, *begin), Position(0, *end))
+    rows = local_runs(Files(spark), warehouse, Position(0, *begin), Position(0, *end), Settings())
     assert rows.num_rows == count
     assert rows.schema == arrow_schema(REDELIVERY.schema)

@@ -134,6 +134,9 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
     class Told:
         calls: list[tuple[int, ...]] = field(default_factory=list)
 
+        def took(self, stage: str, rows: int) -> None:
+            raise AssertionError((stage, rows))
+
         def published(self, *told: int) -> None:
             self.calls.append((*told, len(disk.deliveries.shown)))
 
