@@ -218,7 +218,7 @@ def replay(
     from pipeline.replay import Course
 
     course = Course(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
-    command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo)
+    command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo, _stamped)
 
 
 @app.command()
