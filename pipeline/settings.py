@@ -17,6 +17,8 @@ LONGEST_HORIZON_MS = 366 * DAY_MS
 class Settings:
     """Settings of a run; durations in milliseconds, sizes in bytes.
 
+    A start with a profile chooses some of them by rate and machine (`pipeline.sizing`) instead of these defaults.
+
     Attributes:
         horizon_ms: how far ahead positions are kept in the streaming state; what is due later waits in `messages`.
         max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.

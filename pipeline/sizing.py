@@ -98,7 +98,7 @@ def memory_here() -> int:
 
 def _stores(place: Place) -> Choice:
     wanted = -(-place.rate // _STORE_RATE)
-    why = f"a state store for {_STORE_RATE} messages a second, at most one a core; a schedule keeps its first"
+    why = f"one state store for {_STORE_RATE} messages a second, at most one a core; stays as at the first start"
     return Choice("session.partitions", min(wanted, place.cores), why)
 
 
@@ -110,7 +110,7 @@ def _horizon(place: Place) -> Choice:
 
 
 def _tasks(place: Place) -> Choice:
-    return Choice("settings.partitions", place.cores, "one for each core")
+    return Choice("settings.partitions", place.cores, "one task of a large sort for each core")
 
 
 def _driver_rows(place: Place) -> Choice:

@@ -19,7 +19,7 @@ from pipeline.profiles import Machine, Profile, fitted, read_profile
 from pipeline.run import Options
 from pipeline.session import CORRECTNESS, COST
 from pipeline.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
-from pipeline.sizing import Place, cores_here
+from pipeline.sizing import Place, cores_here, segment_for
 from pipeline.watch import Watching
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -89,11 +89,18 @@ def test_choices_are_told_as_a_profile_would_state_them() -> None:
     said = list(lines(PLACE, fitted(read_profile(run.PROFILE), PLACE)[1]))
     assert said[0] == "Chosen for 4,000 messages a second, segments of 1m, 6 cores, 4.0 GB:"
     assert said[2] == "  settings.horizon_ms = 3_600_000 (1h): 14.4 million positions in the state"
-    assert said[3] == "  settings.partitions = 6: one for each core"
+    assert said[3] == "  settings.partitions = 6: one task of a large sort for each core"
     for line in said[1:]:
         name, value = line.strip().partition(" (")[0].partition(": ")[0].split(" = ")
         assert tomllib.loads(f"{name} = {value}") != {}
         assert int(value) == CHOSEN[name]
+
+
+def test_the_readme_shows_what_a_start_says() -> None:
+    """A line that is copied from there into a profile is one that is still chosen."""
+    place = Place(20_000, segment_for(20_000), cores=8, memory=16_000_000_000)
+    said = "\n".join(lines(place, fitted(read_profile(run.PROFILE), place)[1]))
+    assert said in (CONF.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_start_that_chooses_nothing_says_nothing() -> None:
