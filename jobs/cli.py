@@ -74,15 +74,19 @@ app = typer.Typer(
 @app.command()
 def init(
     warehouse: Warehouse,
+    rate: Annotated[
+        int, typer.Option("--rate", metavar="N", help="Messages a second that the busiest topic is expected to get.")
+    ] = 1_000,
     segment: Annotated[
-        int, options.duration("--segment", "Span of due time that one state value covers; fixed for ever", "5m")
-    ] = 5 * UNITS_MS["m"],
+        int | None,
+        options.duration("--segment", "Span of due time that one state value covers; fixed for ever", "by the rate"),
+    ] = None,
 ) -> None:
     """Create the tables of a warehouse. Those that exist are left as they are."""
-    from pipeline.client.create import create_all
+    from jobs.commands.init import init as lines
 
-    create_all(warehouse, segment)
-    typer.echo(f"Warehouse ready in {warehouse}")
+    for line in lines(warehouse, rate, segment):
+        typer.echo(line)
 
 
 @app.command()
@@ -214,7 +218,7 @@ def replay(
     from pipeline.replay import Course
 
     course = Course(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
-    command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo)
+    command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo, _stamped)
 
 
 @app.command()

@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkConf
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import pipeline
 from jobs.commands.failures import one_line
 from jobs.commands.java import need_java
+from jobs.commands.sizes import sized
 from pipeline.errors import PipelineError
 from pipeline.profiles import Machine, Profile, read_profile
 from pipeline.run import Stage, start, stop_all
 from pipeline.service import StopFile, serve, stop_signals, upkeep
-from pipeline.session import builder, local_session
+from pipeline.session import PARTITIONS, builder, local_session
 from pipeline.tables import Warehouse, create_all
 from pipeline.watch_service import watched
 
@@ -57,6 +57,9 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         if submitted():
             _listen_to_the_jvm(spark, asked)
         try:
+            if submitted():
+                profile = _with_given(spark, profile)
+            profile = sized(spark, warehouse, profile, _say)
             watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
             for stage in stages:
                 running.append(start(spark, warehouse, stage, replace(profile.options, watch=watch)))  # noqa: PERF401 - those that started are stopped
@@ -83,14 +86,19 @@ def _session(app: str, machine: Machine) -> SparkSession:
     if not submitted():
         need_java()
         return local_session(app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
-    plain, key = builder(app), "spark.sql.shuffle.partitions"
-    # Spark's own 200 would be as many state stores, for ever: a stateful query keeps the number of its first start.
-    if not SparkConf().contains(key):
-        plain = plain.config(key, str(machine.partitions))
-    spark = plain.getOrCreate()
+    spark = builder(app).getOrCreate()
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
     spark.sparkContext.environment["PYTHONPATH"] = str(Path(pipeline.__file__).parents[1])
     return spark
+
+
+def _with_given(spark: SparkSession, profile: Profile) -> Profile:
+    """The profile with the shuffle partitions that spark-submit was given, if it was: they win."""
+    given = spark.sparkContext.getConf().get(PARTITIONS)
+    if given is None:
+        return profile
+    machine = replace(profile.machine, partitions=int(given))
+    return replace(profile, machine=machine, stated=profile.stated | {"session.partitions"})
 
 
 class _Ask:
@@ -119,6 +127,10 @@ def _listen_to_the_jvm(spark: SparkSession, asked: threading.Event) -> None:
         signals.Signal.handle(signals.Signal(name), _Ask(asked))
 
 
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
 def _end(reason: str, code: int) -> int:
-    sys.stderr.write(f"delayline: {reason}\n")
+    _say(f"delayline: {reason}")
     return code

@@ -19,6 +19,7 @@ from pipeline.errors import StageRunning
 from pipeline.layout import OPTIMIZE, cluster, compact, is_new
 from pipeline.locks import StageLock
 from pipeline.retention import delete, empty_inbox, going, raise_mark
+from pipeline.session import PARTITIONS
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.settled import Settled
 from pipeline.tables import Warehouse
@@ -79,9 +80,7 @@ def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
     Raises:
         StageRunning: another round is on its way.
     """
-    own = spark.newSession()
-    for key, value in (OPTIMIZE | VACUUM).items():
-        own.conf.set(key, value)
+    own = own_session(spark)
     lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
     lock.take()
     try:
@@ -91,6 +90,14 @@ def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
                 yield _tidy(own, warehouse, table, upkeep, now_ms, deleted.get(table.name, 0))
     finally:
         lock.release()
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session for maintenance beside another one, of which it has the shuffle partitions: they are chosen late."""
+    own = spark.newSession()
+    for key, value in (OPTIMIZE | VACUUM | {PARTITIONS: str(spark.conf.get(PARTITIONS))}).items():
+        own.conf.set(key, value)
+    return own
 
 
 def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[str, int]:

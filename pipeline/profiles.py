@@ -1,14 +1,18 @@
-"""Profiles: what a start needs, from a TOML file. A name that is not known is refused, not ignored."""
+"""Profiles: what a start needs, from a TOML file. A name that is not known is refused, not ignored.
+
+What a profile does not state, and what follows from rate and machine, is chosen where it meets a warehouse (`fitted`).
+"""
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.errors import BadSetting
 from pipeline.run import Options
 from pipeline.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
+from pipeline.sizing import Choice, Place, choose, cores_here
 from pipeline.watch import Watching
 
 _UPKEEP = {
@@ -25,18 +29,27 @@ T = TypeVar("T", Settings, LiveClock, "Machine")
 class Machine:
     """A local session: cores, heap of the JVM as Spark writes it, shuffle partitions. A cluster has its own."""
 
-    cores: int = 2
+    cores: int = field(default_factory=cores_here)
     memory: str = "2g"
     partitions: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("cores", self.cores, 1, 100_000)
+        check("partitions", self.partitions, 1, 100_000)
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The session of a local start, the options of the stages, and how they may be watched."""
+    """The session of a local start, the options of the stages, and how they may be watched.
+
+    `stated` has the names that the file has, as `section.name`: their values are not chosen.
+    """
 
     machine: Machine
     options: Options
     watching: Watching = field(default_factory=Watching)
+    stated: frozenset[str] = frozenset()
 
 
 def read_profile(path: Path) -> Profile:
@@ -55,7 +68,21 @@ def read_profile(path: Path) -> Profile:
     settings = _made(Settings, "settings", told.get("settings", {}))
     options = Options(clock, settings, run.get("trigger"), _upkeep(run))
     watching = Watching(run.get("metrics_port"), run.get("progress_log"))
-    return Profile(_made(Machine, "session", told.get("session", {})), options, watching)
+    stated = frozenset(f"{section}.{name}" for section, values in told.items() for name in values)
+    return Profile(_made(Machine, "session", told.get("session", {})), options, watching, stated)
+
+
+def fitted(profile: Profile, place: Place) -> tuple[Profile, list[Choice]]:
+    """The profile with what it leaves open chosen for a place, and the choices."""
+    options = profile.options
+    choices = choose(place, options.settings, options.clock, profile.stated)
+    of: dict[str, dict[str, Any]] = {"session": {}, "settings": {}, "clock": {}}
+    for each in choices:
+        section, _, name = each.name.partition(".")
+        of[section][name] = each.value
+    settings, clock = replace(options.settings, **of["settings"]), replace(options.clock, **of["clock"])
+    machine = replace(profile.machine, **of["session"])
+    return replace(profile, machine=machine, options=replace(options, settings=settings, clock=clock)), choices
 
 
 def _upkeep(run: Mapping[str, Any]) -> Upkeep | None:

@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""May change while a session runs; a stateful query keeps what it found at its first start."""
+
 CORRECTNESS = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -94,7 +97,7 @@ def local_session(
         app: the application's name.
         cores: tasks that run at once.
         memory: heap of the JVM.
-        partitions: shuffle partitions; fixed for a stateful query at its first start.
+        partitions: shuffle partitions, to begin with.
         extra: further settings, which win over ours.
     """
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
@@ -103,7 +106,7 @@ def local_session(
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
     plain = builder(app).master(f"local[{cores}]").config("spark.driver.memory", memory)
-    plain = plain.config("spark.sql.shuffle.partitions", str(partitions)).config("spark.ui.enabled", "false")
+    plain = plain.config(PARTITIONS, str(partitions)).config("spark.ui.enabled", "false")
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (extra or {}).items():
         plain = plain.config(key, value)

@@ -18,6 +18,8 @@ _ROW_BYTES = 256
 class Settings:
     """Settings of a run; durations in milliseconds, sizes in bytes.
 
+    A start with a profile chooses some of them by rate and machine (`pipeline.sizing`) instead of these defaults.
+
     Attributes:
         horizon_ms: how far ahead positions are kept in the streaming state; what is due later waits in `messages`.
         max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
@@ -41,7 +43,7 @@ class Settings:
     partitions: int = 2
     rows_per_task: int = 100_000
     max_files: int = 10_000
-    max_bytes: int = 128 << 20
+    max_bytes: int = 32 << 20
     driver_rows: int = 1_000_000
     publish_ms: int = 250
 

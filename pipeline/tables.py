@@ -11,7 +11,8 @@ from pipeline.deltalog import added
 from pipeline.errors import BadSetting
 from pipeline.files import Files
 from pipeline.progress import EVERYTHING_BEFORE, Position
-from pipeline.settings import DAY_MS, MINUTE_MS
+from pipeline.settings import DAY_MS, SECOND_MS, check
+from pipeline.sizing import DEFAULT_RATE, MOST_RATE, segment_for
 from schemas import (
     DELIVERIES,
     PUBLICATIONS,
@@ -24,6 +25,7 @@ from schemas import (
 )
 
 SEGMENT_PROPERTY = "delayline.segmentMs"
+RATE_PROPERTY = "delayline.rate"
 
 # Checkpoints of the log every 50 commits instead of 10: each is a Spark job inside somebody's batch. The log is kept
 # for a year: a stage that starts anew reads its source from a version, and a missing version would be lost rows.
@@ -82,34 +84,83 @@ class Warehouse:
 
 
 def create_all(
-    spark: SparkSession, warehouse: Warehouse, *, segment_ms: int = 5 * MINUTE_MS, database: str | None = None
+    spark: SparkSession,
+    warehouse: Warehouse,
+    *,
+    rate: int = DEFAULT_RATE,
+    segment_ms: int | None = None,
+    database: str | None = None,
 ) -> None:
     """Create the tables that are missing; those that exist are left as they are.
 
     Args:
         spark: a session with Delta.
         warehouse: where the tables lie.
-        segment_ms: span of due time that one state value covers; fixed for the life of the warehouse.
+        rate: messages a second that the busiest topic is expected to get; sizes are chosen for it.
+        segment_ms: span of due time that one state value covers, fixed for the warehouse's life. None: by the rate.
         database: a database of the session's catalog in which the tables are named too.
 
     Raises:
-        BadSetting: the span is not between a second and a day.
+        BadSetting: the rate is not between 1 and 10 million, or the span not between a second and a day.
     """
-    if not 1_000 <= segment_ms <= DAY_MS:
-        raise BadSetting("segment_ms", segment_ms, f"1000..{DAY_MS}")
+    extra = segment_properties(rate, segment_ms)
     for table in TABLES:
-        _create(spark, warehouse, table, {SEGMENT_PROPERTY: str(segment_ms)} if table is SEGMENTS else {})
+        _create(spark, warehouse, table, extra if table is SEGMENTS else {})
         if database is not None:
             name = f"`{database}`.`{table.name}`"
             spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING DELTA LOCATION '{warehouse.path(table)}'")
 
 
+def segment_properties(rate: int, segment_ms: int | None = None) -> dict[str, str]:
+    """What the table `segments` says of a new warehouse; without a span the one that goes with the rate.
+
+    Raises:
+        BadSetting: the rate is not between 1 and 10 million, or the span not between a second and a day.
+    """
+    check("rate", rate, 1, MOST_RATE)
+    span = segment_for(rate) if segment_ms is None else segment_ms
+    check("segment_ms", span, SECOND_MS, DAY_MS)
+    return {RATE_PROPERTY: str(rate), SEGMENT_PROPERTY: str(span)}
+
+
 def segment_ms(spark: SparkSession, warehouse: Warehouse) -> int:
-    """The span of a segment, as fixed when the warehouse was created, in ms."""
-    detail = DeltaTable.forPath(spark, warehouse.path(SEGMENTS)).detail().select("properties").first()
-    if detail is None or SEGMENT_PROPERTY not in detail["properties"]:
+    """The span of a segment, as fixed when the warehouse was created, in ms.
+
+    Raises:
+        BadSetting: somebody else made the table.
+    """
+    return segment_ms_of(_properties(spark, warehouse))
+
+
+def segment_ms_of(properties: Mapping[str, str]) -> int:
+    """The span of a segment, ms, that properties of `segments` state.
+
+    Raises:
+        BadSetting: they state none.
+    """
+    if SEGMENT_PROPERTY not in properties:
         raise BadSetting(SEGMENT_PROPERTY, None, "a warehouse made by create_all")
-    return int(detail["properties"][SEGMENT_PROPERTY])
+    return int(properties[SEGMENT_PROPERTY])
+
+
+def rate(spark: SparkSession, warehouse: Warehouse) -> int:
+    """Messages a second that the busiest topic is expected to get, as stated when the warehouse was created.
+
+    Raises:
+        BadSetting: somebody wrote something else there since.
+    """
+    return rate_of(_properties(spark, warehouse))
+
+
+def rate_of(properties: Mapping[str, str]) -> int:
+    """The rate that properties of `segments` state. A warehouse from before there was one has the default.
+
+    Raises:
+        BadSetting: it is not a whole number between 1 and 10 million.
+    """
+    text = properties.get(RATE_PROPERTY, str(DEFAULT_RATE))
+    check(RATE_PROPERTY, int(text) if text.isdecimal() else text, 1, MOST_RATE)
+    return int(text)
 
 
 def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
@@ -151,6 +202,12 @@ def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
 def _source_row(table: Table) -> Column:
     columns = [name for name in table.schema.names if name not in ("reason", "rejected_at", "batch_id")]
     return F.to_json(F.struct(*columns)).alias("source")
+
+
+def _properties(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
+    """The properties of `segments`."""
+    detail = DeltaTable.forPath(spark, warehouse.path(SEGMENTS)).detail().select("properties").first()
+    return {} if detail is None else dict(detail["properties"])
 
 
 def _create(spark: SparkSession, warehouse: Warehouse, table: Table, extra: Mapping[str, str]) -> None:

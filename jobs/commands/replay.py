@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from jobs.commands.run import Counts, StageFailed, counts, tables
+from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from jobs.commands.values import iso
 from pipeline.client.create import create_all
 from pipeline.errors import PipelineError
 from pipeline.profiles import read_profile
 from pipeline.replay import Course, replay
-from pipeline.settings import Settings
+from pipeline.settings import Settings, VirtualClock
 from pipeline.tables import Warehouse
 from schemas import INBOX
 
@@ -45,8 +46,8 @@ class Told:
     as_json: bool
 
 
-def run(told: Told, echo: Callable[[str], None]) -> None:
-    """Replay, with a progress bar on stderr when that is a terminal.
+def run(told: Told, echo: Callable[[str], None], note: Callable[[str], None]) -> None:
+    """Replay, with a progress bar on stderr when that is a terminal. What comes out is echoed, what was chosen noted.
 
     Raises:
         BadInput: the input is of another form, or has columns that the inbox lacks.
@@ -55,8 +56,10 @@ def run(told: Told, echo: Callable[[str], None]) -> None:
     form_of(told.source)
     create_all(told.root)
     profile = read_profile(told.profile)
+    profile = replace(profile, options=replace(profile.options, clock=VirtualClock()))
     start = time.monotonic()
     with session("delayline replay", profile.machine) as spark:
+        profile = sized(spark, Warehouse(told.root), profile, note)
         replay_with_bar(spark, told.root, read(spark, told.source), told.course, profile.options.settings)
     done, took = counts(tables(told.root)), time.monotonic() - start
     echo(as_json(done, told.course, took) if told.as_json else f"{done}  in {took:.0f} s")

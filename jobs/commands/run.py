@@ -7,6 +7,7 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from jobs.commands.failures import one_line
+from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
@@ -67,6 +68,7 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         stop_signals() as asked,
         watched(spark, root, told.watching, counted=True) as watch,
     ):
+        told = sized(spark, Warehouse(root), told, echo)
         running = start_all(spark, Warehouse(root), replace(told.options, watch=watch))
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         with reporting(watch, echo), upkeep(spark, Warehouse(root), STAGES, told.options):

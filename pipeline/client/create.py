@@ -1,24 +1,22 @@
 """Making a warehouse."""
 
 from pipeline.client.delta import create
-from pipeline.errors import BadSetting
-from pipeline.settings import DAY_MS, MINUTE_MS
-from pipeline.tables import PROPERTIES, SEGMENT_PROPERTY
+from pipeline.sizing import DEFAULT_RATE
+from pipeline.tables import PROPERTIES, segment_properties
 from schemas import SEGMENTS, TABLES
 
 
-def create_all(root: str, segment_ms: int = 5 * MINUTE_MS) -> None:
+def create_all(root: str, segment_ms: int | None = None, rate: int = DEFAULT_RATE) -> None:
     """Create the tables that are missing, the same as `pipeline.tables.create_all` makes; others are left alone.
 
     Args:
         root: where the tables shall lie.
-        segment_ms: span of due time that one state value covers; fixed for the life of the warehouse.
+        segment_ms: span of due time that one state value covers, fixed for the warehouse's life. None: by the rate.
+        rate: messages a second that the busiest topic is expected to get; sizes are chosen for it.
 
     Raises:
-        BadSetting: the span is not between a second and a day.
+        BadSetting: the rate is not between 1 and 10 million, or the span not between a second and a day.
     """
-    if not 1_000 <= segment_ms <= DAY_MS:
-        raise BadSetting("segment_ms", segment_ms, f"1000..{DAY_MS}")
+    extra = segment_properties(rate, segment_ms)
     for table in TABLES:
-        extra = {SEGMENT_PROPERTY: str(segment_ms)} if table is SEGMENTS else {}
-        create(root, table, PROPERTIES | table.properties | extra)
+        create(root, table, PROPERTIES | table.properties | (extra if table is SEGMENTS else {}))

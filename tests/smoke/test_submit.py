@@ -54,9 +54,10 @@ def spark_home(tmp_path: Path) -> Path:
 
 @contextmanager
 def submitted(job: str, warehouse: Path, package: Path, home: Path, folder: Path) -> Iterator[Process]:
-    """A job on two executors, which know the project by the zip alone; started in an empty folder."""
+    """A job on two executors with three state stores, which know the project by the zip alone; in an empty folder."""
     delta = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
     cluster = ["--master", "local-cluster[2,1,1024]", "--packages", delta, "--py-files", str(package)]
+    cluster += ["--conf", "spark.sql.shuffle.partitions=3"]
     words = [str(ROOT / "jobs" / f"{job}.py"), "--profile", str(PROFILE), "--warehouse", str(warehouse)]
     told = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}
     with started([str(home / "bin" / "spark-submit"), *cluster, *words], folder, **told) as process:
@@ -77,6 +78,11 @@ def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(
         assert job.wait(timeout=PATIENCE_S) == 0, said(folder)
     assert delivered(warehouse) == ["2", "1", "0"]
     assert words_of_ours(folder) == []
+    assert "Chosen for 1,000 messages a second, segments of 5m, 2 cores" in said(folder)
+    # What spark-submit is given wins over what a start would choose.
+    assert "session.partitions" not in said(folder)
+    offsets = (warehouse / "_checkpoints/schedule/offsets/0").read_text(encoding="utf-8")
+    assert '"spark.sql.shuffle.partitions":"3"' in offsets
 
 
 def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from benchmarks.live import profile_text
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.run import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TABLES
-from tests.support.jobs import PATIENCE_S, PROFILE, ROOT, delivered, main, module, said, started, until, words_of_ours
+from tests.support.jobs import PATIENCE_S, ROOT, delivered, main, module, said, started, until, words_of_ours
 
 HERE = {"PYTHONPATH": str(ROOT)}
 
@@ -54,12 +55,10 @@ def rebuilt(stage: str, warehouse: Path, folder: Path) -> str:
 
 def other_settings(folder: Path) -> Path:
     """A profile with another lookahead, horizon, longest delay and number of partitions."""
-    changes = {"lookahead_ms": 2_000, "horizon_ms": 1_000, "max_delay_ms": 60_000, "partitions": 3}
-    lines = PROFILE.read_text(encoding="utf-8").splitlines()
-    names = [line.partition(" = ")[0] for line in lines]
-    told = [f"{name} = {changes[name]}" if name in changes else line for name, line in zip(names, lines, strict=True)]
+    settings = {"horizon_ms": 1_000, "max_delay_ms": 60_000, "partitions": 3}
+    changes = {"session": {"partitions": 3}, "settings": settings, "clock": {"lookahead_ms": 2_000}}
     path = folder / "other.toml"
-    path.write_text("\n".join(told), encoding="utf-8")
+    path.write_text(profile_text(changes), encoding="utf-8")
     return path
 
 

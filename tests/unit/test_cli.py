@@ -169,6 +169,8 @@ def test_long_input_is_sent_in_parts(root: str, monkeypatch: pytest.MonkeyPatch)
         ["subscribe", "-t", "t", "-s", "s", "--type", "fast"],
         ["subscribe", "-t", "t", "-s", " "],
         ["init", "--segment", "2d"],
+        ["init", "--rate", "0"],
+        ["init", "--rate", "10000001"],
         ["receive", "-n", "0"],
         ["nonsense"],
     ],
@@ -212,6 +214,21 @@ def test_init_and_subscribe_may_be_repeated(tmp_path: Path) -> None:
     words = ["subscribe", "-w", root, "-t", "t", "-s", "s", "--tick", "60s", "--from", "earliest", "--type", "shared"]
     assert [run(*words).stdout for _ in range(2)] == ["t/s is registered\n", "t/s is registered already\n"]
     assert run("subscribe", "-w", root, "-t", "t", "-s", "s").exit_code == 1
+
+
+def test_init_says_what_the_segments_of_a_warehouse_hold(tmp_path: Path) -> None:
+    """The rate is stated once; whoever states another one later is told that it does not count."""
+    root = str(tmp_path / "new")
+    first = ["Segments of 10s: 250,000 positions at 25,000 messages a second, about 0.8 MB of state"]
+    assert run("init", "-w", root, "--rate", "25000").stdout.splitlines() == [f"Warehouse ready in {root}", *first]
+    assert run("init", "-w", root, "--rate", "25000").stdout.splitlines()[1:] == first
+    for other in (["--rate", "25001"], ["--rate", "25000", "--segment", "5s"], []):
+        kept = run("init", "-w", root, *other).stdout.splitlines()[1:]
+        assert kept == [*first, "It was there before, and keeps its rate and its segments"]
+    plain = run("init", "-w", str(tmp_path / "plain")).stdout.splitlines()[1]
+    assert plain == "Segments of 5m: 300,000 positions at 1,000 messages a second, about 0.9 MB of state"
+    stated = run("init", "-w", str(tmp_path / "stated"), "--segment", "1h").stdout.splitlines()[1]
+    assert stated == "Segments of 1h: 3.6 million positions at 1,000 messages a second, about 10.8 MB of state"
 
 
 def test_receive_prints_deliveries_in_order(root: str) -> None:

@@ -25,7 +25,8 @@ from pipeline.client.errors import AlreadySubscribed, BadValue, NoWarehouse, Sti
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe, subscriptions
 from pipeline.errors import BadSetting
-from schemas import DELIVERIES, INBOX, TABLES, Table
+from pipeline.tables import rate_of, segment_ms_of
+from schemas import DELIVERIES, INBOX, SEGMENTS, TABLES, Table
 from state import OutOfRange
 from tests.support.client import at, delivery_row, message_row, put
 
@@ -59,8 +60,56 @@ def test_the_span_of_a_segment_is_kept_in_the_table(tmp_path: Path) -> None:
     found = {table.name: open_table(str(tmp_path), table).metadata().configuration for table in TABLES}
     assert found["segments"]["delayline.segmentMs"] == "7000"
     assert "delayline.segmentMs" not in found["inbox"]
+    assert "delayline.rate" not in found["inbox"]
     short = {name for name, each in found.items() if each["delta.logRetentionDuration"] != "interval 365 days"}
     assert short == {"deliveries", "publications"}, "no stage follows these; the logs of the others must be there"
+
+
+@pytest.mark.parametrize(
+    ("told", "properties"),
+    [
+        ({}, {"delayline.rate": "1000", "delayline.segmentMs": "300000"}),
+        ({"rate": 25_000}, {"delayline.rate": "25000", "delayline.segmentMs": "10000"}),
+        ({"rate": 25_000, "segment_ms": 7_000}, {"delayline.rate": "25000", "delayline.segmentMs": "7000"}),
+    ],
+)
+def test_the_rate_is_kept_in_the_table_and_gives_the_span(
+    tmp_path: Path, told: dict[str, int], properties: dict[str, str]
+) -> None:
+    """It is stated once, where every start finds it; a span that is stated wins."""
+    create_all(str(tmp_path), **told)
+    held = open_table(str(tmp_path), SEGMENTS).metadata().configuration
+    assert {key: value for key, value in held.items() if key.startswith("delayline.")} == properties
+    assert properties.items() <= held.items()
+    assert (rate_of(held), segment_ms_of(held)) == tuple(map(int, properties.values()))
+
+
+def test_a_warehouse_from_before_there_was_a_rate_has_the_default() -> None:
+    """It goes on as it was; a table that is not ours has no span to guess."""
+    assert rate_of({"delayline.segmentMs": "60000"}) == 1_000
+    with pytest.raises(BadSetting) as refused:
+        segment_ms_of({})
+    assert refused.value.field == "delayline.segmentMs"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("10000001", 10_000_001), ("fast", "fast"), ("-5", "-5"), ("", "")]
+)
+def test_a_rate_that_somebody_broke_is_refused(text: str, value: object) -> None:
+    """Any engine can change a property; what cannot be is named, with its range."""
+    with pytest.raises(BadSetting) as refused:
+        rate_of({"delayline.rate": text})
+    found = (refused.value.field, refused.value.value, refused.value.allowed)
+    assert found == ("delayline.rate", value, "1..10000000")
+
+
+@pytest.mark.parametrize("rate", [0, 10_000_001])
+def test_a_rate_out_of_range_makes_nothing(tmp_path: Path, rate: int) -> None:
+    """It would stay for the life of the warehouse."""
+    with pytest.raises(BadSetting) as refused:
+        create_all(str(tmp_path), rate=rate)
+    assert (refused.value.field, refused.value.value, refused.value.allowed) == ("rate", rate, "1..10000000")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("span", [999, 86_400_001])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -12,16 +12,27 @@ pytest.importorskip("pyspark", reason="profiles are read by the stages, which ne
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from jobs.commands import run
+from jobs.commands.sizes import lines
 from jobs.commands.spark import LOG4J
 from pipeline.errors import BadSetting
-from pipeline.profiles import Machine, Profile, read_profile
+from pipeline.profiles import Machine, Profile, fitted, read_profile
 from pipeline.run import Options
 from pipeline.session import CORRECTNESS, COST
-from pipeline.settings import HOUR_MS, LiveClock, Settings, Upkeep
+from pipeline.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
+from pipeline.sizing import Place, cores_here, segment_for
 from pipeline.watch import Watching
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 PROFILES = sorted(CONF.glob("*.toml"))
+PLACE = Place(rate=4_000, segment_ms=MINUTE_MS, cores=6, memory=4_000_000_000)
+CHOSEN = {
+    "session.partitions": 6,
+    "settings.horizon_ms": HOUR_MS,
+    "settings.partitions": 6,
+    "settings.driver_rows": 500_000,
+    "settings.max_bytes": 16_000_000,
+    "clock.max_step_ms": 2 * MINUTE_MS,
+}
 
 
 def pairs(path: Path, sign: str | None) -> dict[str, str]:
@@ -41,7 +52,61 @@ def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
     """Whoever copies it and leaves out a line gets the same; what is in `run` is the only addition."""
     assert run.PROFILE == CONF / "local.toml"
     options = Options(LiveClock(), trigger="500 milliseconds", upkeep=Upkeep(retain_log_ms=HOUR_MS))
-    assert read_profile(run.PROFILE) == Profile(Machine(), options)
+    found = read_profile(run.PROFILE)
+    assert replace(found, stated=frozenset()) == Profile(Machine(), options)
+    assert found.machine.cores == cores_here()
+
+
+def test_the_profile_of_the_command_leaves_open_what_a_start_chooses() -> None:
+    """Each choice arrives where the stages look for it, and nothing else changes."""
+    told = read_profile(run.PROFILE)
+    found, choices = fitted(told, PLACE)
+    assert {each.name: each.value for each in choices} == CHOSEN
+    assert found.machine == replace(told.machine, partitions=6)
+    sizes = {"horizon_ms": HOUR_MS, "partitions": 6, "driver_rows": 500_000, "max_bytes": 16_000_000}
+    options = replace(told.options, settings=replace(told.options.settings, **sizes))
+    assert isinstance(options.clock, LiveClock)
+    assert found.options == replace(options, clock=replace(options.clock, max_step_ms=2 * MINUTE_MS))
+
+
+def test_what_a_profile_states_wins() -> None:
+    """The production example states everything, so nothing is left to choose."""
+    told = read_profile(CONF / "production.toml")
+    assert fitted(told, PLACE) == (told, [])
+
+
+@pytest.mark.parametrize("name", ["cores", "partitions"])
+def test_a_session_that_could_not_work_is_refused(tmp_path: Path, name: str) -> None:
+    """Spark's own words for it come late and say little."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(f"[session]\n{name} = 0\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert (refused.value.field, refused.value.value, refused.value.allowed) == (name, 0, "1..100000")
+
+
+def test_choices_are_told_as_a_profile_would_state_them() -> None:
+    """Whoever wants another value copies the line and changes it."""
+    said = list(lines(PLACE, fitted(read_profile(run.PROFILE), PLACE)[1]))
+    assert said[0] == "Chosen for 4,000 messages a second, segments of 1m, 6 cores, 4.0 GB:"
+    assert said[2] == "  settings.horizon_ms = 3_600_000 (1h): 14.4 million positions in the state"
+    assert said[3] == "  settings.partitions = 6: one task of a large sort for each core"
+    for line in said[1:]:
+        name, value = line.strip().partition(" (")[0].partition(": ")[0].split(" = ")
+        assert tomllib.loads(f"{name} = {value}") != {}
+        assert int(value) == CHOSEN[name]
+
+
+def test_the_readme_shows_what_a_start_says() -> None:
+    """A line that is copied from there into a profile is one that is still chosen."""
+    place = Place(20_000, segment_for(20_000), cores=8, memory=16_000_000_000)
+    said = "\n".join(lines(place, fitted(read_profile(run.PROFILE), place)[1]))
+    assert said in (CONF.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_start_that_chooses_nothing_says_nothing() -> None:
+    """A heading without lines is no news."""
+    assert list(lines(PLACE, [])) == []
 
 
 def test_the_production_example_names_everything_that_can_be_set() -> None:

@@ -48,6 +48,14 @@ def test_clocks_go_in_steps_of_half_the_lookahead(ahead: int, step: int) -> None
     assert in_steps(VirtualClock()) == VirtualClock()
 
 
+def test_a_long_step_is_only_for_the_way_back() -> None:
+    """How often a clock ticks, and what ingest loads ahead, do not depend on it."""
+    short, long = (Options(LiveClock(lookahead_ms=3 * HOUR_MS, max_step_ms=step)) for step in (60_000, HOUR_MS))
+    grids = {clock.resolution_ms for clock in map(in_steps, (short.clock, long.clock)) if isinstance(clock, LiveClock)}
+    assert grids == {60_000}
+    assert taking_in(short).settings == taking_in(long).settings
+
+
 def test_ingest_has_near_what_the_schedule_will_ask_for() -> None:
     """Its own clock does not run ahead, and is up to a step behind: without a horizon parked messages came too late."""
     told = taking_in(Options(LiveClock(lookahead_ms=10_000), Settings(horizon_ms=0)))

@@ -1,0 +1,37 @@
+"""What a start chooses by itself: chosen, said, handed to the session."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pyspark.sql import SparkSession
+
+from jobs.commands.values import spell
+from pipeline.profiles import Profile, fitted
+from pipeline.session import PARTITIONS
+from pipeline.sizing import Choice, Place, memory_here
+from pipeline.tables import Warehouse, rate, segment_ms
+
+
+def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
+    """The profile with what it leaves open chosen for a warehouse and a session, which gets its shuffle partitions.
+
+    Raises:
+        BadSetting: the warehouse states a rate that is none.
+    """
+    cores = spark.sparkContext.defaultParallelism
+    place = Place(rate(spark, warehouse), segment_ms(spark, warehouse), cores, memory_here())
+    whole, choices = fitted(profile, place)
+    spark.conf.set(PARTITIONS, str(whole.machine.partitions))
+    for line in lines(place, choices):
+        echo(line)
+    return whole
+
+
+def lines(place: Place, choices: Sequence[Choice]) -> Iterator[str]:
+    """For people: what sizes were chosen for, then each as a profile would state it, with its reason."""
+    if not choices:
+        return
+    machine = f"{place.cores} cores, {place.memory / 1e9:.1f} GB"
+    yield f"Chosen for {place.rate:,} messages a second, segments of {spell(place.segment_ms)}, {machine}:"
+    for each in choices:
+        span = f" ({spell(each.value)})" if each.name.endswith("_ms") else ""
+        yield f"  {each.name} = {each.value:_}{span}: {each.why}"
