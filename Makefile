@@ -85,7 +85,7 @@ test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or ne
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
 
 .PHONY: soak
-soak: java $(FULL) ## Run the long tests: kill -9, parked messages, the command and the demo, the long property search
+soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search
 	$(PY) -m pytest -s tests/soak
 	$(PY) -m pytest -m soak tests/stream
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/property
