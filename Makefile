@@ -30,7 +30,7 @@ JAVA_HELP := Java 17 or newer was not found ($(JAVA)). Install a JDK (Debian: ap
 .PHONY: help
 help: ## Print this list
 	@echo "delayline: make <target>"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@echo "PYTHON=... chooses the interpreter for .venv (3.11 or newer)."
 
 # --- environment ---------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or ne
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
 
 .PHONY: soak
-soak: java $(FULL) ## Run the long tests: kill -9, parked messages, the command and the demo, the long property search
+soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search
 	$(PY) -m pytest -s tests/soak
 	$(PY) -m pytest -m soak tests/stream
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/property
@@ -128,6 +128,14 @@ bench-index: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 
 .PHONY: bench-stages
 bench-stages: java $(FULL) ## Measure the stages on Spark beside plain applications (ARGS=--full: the full sizes)
 	$(PY) -m benchmarks.stages $(ARGS)
+
+.PHONY: bench-backlog
+bench-backlog: java $(FULL) ## Measure what messages that wait cost (ARGS=--full: a hundred million)
+	$(PY) -m benchmarks.backlog $(ARGS)
+
+.PHONY: bench-day
+bench-day: java $(FULL) ## Measure long steady load with maintenance (ARGS=--full: a day in 288 instants)
+	$(PY) -m benchmarks.day $(ARGS)
 
 .PHONY: bench-live
 bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clock (ARGS="steady --full": one, full size)

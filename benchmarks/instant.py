@@ -9,49 +9,24 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from benchmarks.clocked import clocked
 from benchmarks.machine import describe
 from benchmarks.rows import inbox_rows
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.lockstep import reach
-from pipeline.run import Options, start_all, stop_all
 from pipeline.session import COMPILED, local_session
-from pipeline.settings import MINUTE_MS, VirtualClock
+from pipeline.settings import MINUTE_MS
 from pipeline.tables import Warehouse, create_all
-from schemas import INBOX
 
 T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
 INSTANTS, WARM = 25, 8
 """So many instants a minute apart; the last of them are counted."""
-
-
-@dataclass
-class Steps:
-    """When each step of an instant ended."""
-
-    begun: float = 0.0
-    seen: list[tuple[str, float]] = field(default_factory=list)
-
-    def begin(self) -> None:
-        """Another instant."""
-        self.begun, self.seen = time.perf_counter(), []
-
-    def note(self, step: str, _batch: int = -1) -> None:
-        """A step ended now."""
-        self.seen.append((step, time.perf_counter()))
-
-    def spans(self) -> list[tuple[str, float]]:
-        """Seconds from the end of the step before, for each step; those of one name count together."""
-        ends = [self.begun, *(at for _, at in self.seen)]
-        return [(step, at - before) for (step, at), before in zip(self.seen, ends, strict=False)]
 
 
 def produced(spark: SparkSession, number: int) -> DataFrame:
@@ -63,30 +38,18 @@ def produced(spark: SparkSession, number: int) -> DataFrame:
 
 def profile(spark: SparkSession) -> dict[str, float]:
     """Seconds of each step, the mean of the warm instants, in the order of the steps."""
-    steps, found = Steps(), defaultdict[str, list[float]](list)
+    found = defaultdict[str, list[float]](list)
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
         create_all(spark, warehouse)
         for name, tick_ms in (("s", 1), ("coarse", MINUTE_MS)):
             subscribe(warehouse.root, Subscription("t", name, tick_ms=tick_ms))
-        stages = start_all(spark, warehouse, Options(VirtualClock(), observe=steps.note))
-        try:
+        with clocked(spark, warehouse) as job:
             for number in range(INSTANTS):
-                rows = produced(spark, number)
-
-                def produce(rows: DataFrame = rows) -> None:
-                    steps.note("clock")
-                    rows.write.format("delta").mode("append").save(warehouse.path(INBOX))
-                    steps.note("inbox")
-
-                steps.begin()
-                reach(stages, warehouse, T0 + number * MINUTE_MS, produce)
-                steps.note("rest")
+                job.reach(T0 + number * MINUTE_MS, produced(spark, number))
                 if number >= INSTANTS - WARM:
-                    for step, seconds in [*steps.spans(), ("instant", time.perf_counter() - steps.begun)]:
+                    for step, seconds in [*job.steps.spans(), ("instant", job.steps.seconds(""))]:
                         found[step].append(seconds)
-        finally:
-            stop_all(stages)
     return {step: round(sum(seconds) / WARM, 3) for step, seconds in found.items()}
 
 

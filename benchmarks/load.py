@@ -140,22 +140,28 @@ class Producer:
 
     def rows(self, published: int, deliver_at: NDArray[np.int64]) -> pa.Table:
         """Rows of the inbox; times in microseconds."""
-        count = len(deliver_at)
-        topics = self._names.take(pa.array(self._random.integers(0, self._workload.topics, count)))
-        size = self._workload.payload_bytes
-        payload = [None, pa.py_buffer(self._random.bytes(count * size))]
-        made = {
-            "topic": topics,
-            "publish_time": pa.array(np.full(count, published)),
-            "deliver_at": pa.array(deliver_at),
-            "payload": pa.FixedSizeBinaryArray.from_buffers(pa.binary(size), count, payload),
-        }
-        columns = [made.get(each.name, pa.nulls(count)).cast(each.type) for each in arrow_schema(INBOX)]
-        return pa.table(columns, schema=arrow_schema(INBOX))
+        topics = self._names.take(pa.array(self._random.integers(0, self._workload.topics, len(deliver_at))))
+        return inbox_table(self._random, topics, published, deliver_at, self._workload.payload_bytes)
 
     @cached_property
     def _names(self) -> pa.Array:
         return pa.array([f"t{number}" for number in range(self._workload.topics)])
+
+
+def inbox_table(
+    random: np.random.Generator, topics: pa.Array, published: int, deliver_at: NDArray[np.int64], payload_bytes: int
+) -> pa.Table:
+    """Rows of the inbox with random payloads; times in microseconds."""
+    count = len(deliver_at)
+    payload = [None, pa.py_buffer(random.bytes(count * payload_bytes))]
+    made = {
+        "topic": topics,
+        "publish_time": pa.array(np.full(count, published)),
+        "deliver_at": pa.array(deliver_at),
+        "payload": pa.FixedSizeBinaryArray.from_buffers(pa.binary(payload_bytes), count, payload),
+    }
+    columns = [made.get(each.name, pa.nulls(count)).cast(each.type) for each in arrow_schema(INBOX)]
+    return pa.table(columns, schema=arrow_schema(INBOX))
 
 
 def produce(workload: Workload, root: str, door: Connection) -> None:

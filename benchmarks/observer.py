@@ -3,6 +3,10 @@
 A thread looks every few milliseconds whether the log has its next version, and notes the wall time at which it is
 there. What the version added is read afterwards, so reading delays no look. Lateness is that time less the row's own:
 it can only be overstated, by the pause between two looks, whose longest is reported.
+
+Another thread looks as often for notes on the shelf: they name files that are written and not visible yet. So it is
+known when a row was prepared, and how long it took from its producer to there. What is due already may never be seen on
+the shelf; it was prepared when it became visible, at the latest.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, Queue
@@ -27,6 +32,8 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 _LOOK_S, _MINUTE_MS, _SECOND_MS = 0.005, 60_000, 1_000
 _COLUMNS = ["due_time", "deliver_at", "publish_time"]
+SHELF = "_prepared"
+"""The folder in the table with a note for each batch that is prepared (`pipeline.prepared.Shelf`)."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class Rows:
         due: `due_time`: the delivery time, rounded up to the tick of the subscription.
         asked: `deliver_at` to the microsecond; `due` where none was asked for.
         published: `publish_time`.
+        prepared: when its file was on the shelf, or visible, whichever was seen first.
     """
 
     version: int
@@ -46,6 +54,7 @@ class Rows:
     due: Numbers
     asked: Numbers
     published: Numbers
+    prepared: Numbers
 
     def __len__(self) -> int:
         """How many."""
@@ -74,18 +83,51 @@ class Watch(Thread):
                 self.ended.wait(_LOOK_S)
 
 
-def read(table: Path, version: int, seen: float) -> Rows:
-    """The rows that a version added. Files that only were rearranged (no data change) are no news."""
+class Shelf(Thread):
+    """Notes when each file that is prepared was first seen to be, ms UTC, by its path in the table."""
+
+    def __init__(self, table: Path) -> None:
+        """Notes that are there already count from now."""
+        super().__init__(daemon=True)
+        self._folder, self._known = table / SHELF, set[Path]()
+        self.ended, self.seen = Event(), dict[str, float]()
+
+    def run(self) -> None:
+        """Look until the end."""
+        while not self.ended.wait(_LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Look once. A note whose parts are all visible is taken away, maybe before it can be read."""
+        if not self._folder.is_dir():
+            return
+        for note in set(self._folder.iterdir()) - self._known:
+            now = time.time() * 1_000
+            if note.suffix == ".json":
+                self._known.add(note)
+                with suppress(FileNotFoundError):
+                    told = json.loads(note.read_text(encoding="utf-8"))
+                    for file in (file for part in told["parts"] for file in part["files"]):
+                        self.seen.setdefault(file["path"], now)
+
+
+def read(table: Path, version: int, seen: float, prepared: Mapping[str, float]) -> Rows:
+    """The rows that a version added. Files that only were rearranged (no data change) are no news.
+
+    `prepared` are the files that were seen on the shelf, and when.
+    """
     entry = table / "_delta_log" / f"{version:020d}.json"
     actions = (json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines() if line)
     adds = [each["add"] for each in actions if "add" in each]
-    files = [table / unquote(add["path"]) for add in adds if add["dataChange"]]
-    parts = [pq.ParquetFile(file).read(columns=_COLUMNS) for file in files]
+    paths = [unquote(add["path"]) for add in adds if add["dataChange"]]
+    parts = [pq.ParquetFile(table / path).read(columns=_COLUMNS) for path in paths]
     if not parts:
         nothing = np.empty(0)
-        return Rows(version, seen, nothing, nothing, nothing)
+        return Rows(version, seen, nothing, nothing, nothing, nothing)
     due, asked, published = (_ms(pa.concat_tables(parts).column(name)) for name in _COLUMNS)
-    return Rows(version, seen, due, np.where(np.isnan(asked), due, asked), published)
+    times = [min(seen, prepared.get(path, seen)) for path in paths]
+    noted = np.repeat(np.array(times), [part.num_rows for part in parts])
+    return Rows(version, seen, due, np.where(np.isnan(asked), due, asked), published, noted)
 
 
 def _ms(column: pa.ChunkedArray) -> Numbers:
@@ -110,35 +152,38 @@ class Until:
 
 def observe(table: Path, first: int, until: Until) -> tuple[list[Rows], float]:
     """Watch a table until the end; give what was seen and the longest pause between two looks, s."""
-    watch, found, count = Watch(table, first), list[Rows](), 0
+    watch, shelf, found, count = Watch(table, first), Shelf(table), list[Rows](), 0
     watch.start()
+    shelf.start()
     while count < until.rows:
         try:
-            found.append(read(table, *watch.seen.get(timeout=_LOOK_S)))
+            found.append(read(table, *watch.seen.get(timeout=_LOOK_S), shelf.seen))
             count += len(found[-1])
         except Empty:
             if until.over():
                 break
-    watch.ended.set()
-    watch.join()
+    for thread in (watch, shelf):
+        thread.ended.set()
+        thread.join()
     return found, watch.longest_pause_s
 
 
-def report(found: list[Rows], measured_from: float) -> dict[str, Any]:
+def report(found: list[Rows], measured_from: float, lookahead_ms: float = 0) -> dict[str, Any]:
     """What was seen, as figures; ms throughout.
 
     Rows that were due when they were published (`deliver_at <= publish_time`) have no lateness: they show how long a
     message takes from its producer to a reader. The others are `cold` when due before `measured_from`, else `warm`.
+    Rows that were published within the lookahead before they were due, or later, had to be prepared at once: they show
+    how long that takes, and so which delays can be on time.
     """
     rows = [each for each in found if len(each)]
     if not rows:
         return {"count": 0, "early": 0, "versions": len(found)}
     seen = np.concatenate([np.full(len(each), each.seen) for each in rows])
-    due, asked, published = (
-        np.concatenate([getattr(each, name) for each in rows]) for name in ("due", "asked", "published")
+    due, asked, published, prepared = (
+        np.concatenate([getattr(each, name) for each in rows]) for name in ("due", "asked", "published", "prepared")
     )
-    at_once = asked <= published
-    phases = {"cold": ~at_once & (due < measured_from), "warm": ~at_once & (due >= measured_from)}
+    at_once, soon = asked <= published, asked - published <= lookahead_ms
     told: dict[str, Any] = {
         "count": len(due),
         "early": int(np.sum((seen < due) | (seen < asked))),
@@ -152,8 +197,10 @@ def report(found: list[Rows], measured_from: float) -> dict[str, Any]:
         "at_once": spread_of((seen - published)[at_once]),
         "by_minute": list(_by_minute(seen[~at_once], (seen - due)[~at_once])),
     }
-    for name, chosen in phases.items():
-        told[name] = {"late": spread_of((seen - due)[chosen]), "after_deliver_at": spread_of((seen - asked)[chosen])}
+    for name, phase in {"cold": due < measured_from, "warm": due >= measured_from}.items():
+        waited = phase & ~at_once
+        told[name] = {"late": spread_of((seen - due)[waited]), "after_deliver_at": spread_of((seen - asked)[waited])}
+        told[name]["to_prepared"] = spread_of((prepared - published)[phase & soon])
     return told
 
 
@@ -184,10 +231,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--stop", type=Path, help="end when this file is there")
     parser.add_argument("--timeout", type=float, default=float("inf"), help="end after so many seconds")
     parser.add_argument("--measured-from", type=float, default=0.0, help="what is due from here on is warm (ms UTC)")
+    parser.add_argument("--lookahead-ms", type=float, default=0.0, help="of the job that is observed")
     told = parser.parse_args(arguments)
     until = Until(told.rows, time.monotonic() + told.timeout, told.stop)
     found, pause = observe(told.table, told.first, until)
-    print(json.dumps(report(found, told.measured_from) | {"longest_pause_ms": round(pause * 1_000, 1)}))
+    figures = report(found, told.measured_from, told.lookahead_ms)
+    print(json.dumps(figures | {"longest_pause_ms": round(pause * 1_000, 1)}))
     return 0
 
 

@@ -1,14 +1,24 @@
-"""Processes of our own: started, ended, and what one and all that it started take of the machine (/proc, Linux)."""
+"""Processes of our own: started, ended, and what one and all that it started take of the machine (/proc, Linux).
+
+A job is a tree of them: the Python driver at its root, the JVM below it, Python workers below that.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
+T = TypeVar("T")
+KINDS = JVM, DRIVER, WORKERS = "JVM", "Python driver", "Python workers"
+"""What a job is made of."""
 _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
@@ -25,6 +35,25 @@ class Usage:
     cpu_s: float
     resident: int
     processes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of the processes of one kind, in bytes; pages that are shared count for each.
+
+    Attributes:
+        resident: in RAM now.
+        peak: the most that each had in RAM so far, summed.
+    """
+
+    resident: int = 0
+    peak: int = 0
+
+
+def apart(function: Callable[P, T], *words: P.args, **named: P.kwargs) -> T:
+    """What a function gives in a process of its own, started for it and ended after it; its memory is nobody else's."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *words, **named).result()
 
 
 @contextmanager
@@ -55,6 +84,17 @@ def usage(root: int, proc: Path = Path("/proc")) -> Usage:
     return Usage(cpu / _TICKS, sum(int(stat[21]) for stat in fields) * _PAGE, len(fields))
 
 
+def memory(root: int, proc: Path = Path("/proc")) -> dict[str, Memory]:
+    """Memory of a job by kind of process, now; `root` is the Python driver."""
+    found = dict.fromkeys(KINDS, Memory())
+    for folder in tree(root, proc):
+        told = _status(folder)
+        kind = JVM if told.get("Name") == "java" else DRIVER if folder.name == str(root) else WORKERS
+        resident, peak = (int(told.get(name, "0").split()[0]) << 10 for name in ("VmRSS", "VmHWM"))
+        found[kind] = Memory(found[kind].resident + resident, found[kind].peak + peak)
+    return found
+
+
 def tree(root: int, proc: Path = Path("/proc")) -> list[Path]:
     """The folders of a process and of its descendants."""
     children: dict[int, list[int]] = {}
@@ -77,3 +117,12 @@ def _stat(folder: Path) -> list[str]:
         return (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(") ")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []
+
+
+def _status(folder: Path) -> dict[str, str]:
+    """The lines `Name: value` of `status`; none when the process is gone."""
+    try:
+        lines = (folder / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

@@ -1,4 +1,4 @@
-"""The stages on Spark beside plain applications on the same tables: intake, release at one instant, fan-out.
+"""The stages on Spark beside plain applications on the same tables: intake, encoding, release at one instant, fan-out.
 
 Every figure is of one run in one session: a warehouse is made and filled, then the clock is moved and the time taken
 until the stages have nothing left to do. Each workload runs twice, on warehouses of its own: the first run is cold (the
@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from benchmarks.baselines import polling, rowwise
 from benchmarks.machine import describe
 from benchmarks.rows import inbox_rows
-from pipeline import run
+from pipeline import clock, run
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
@@ -44,22 +44,28 @@ Start = Callable[[SparkSession, Warehouse, str, Options], Stage]
 
 @dataclass(frozen=True)
 class System:
-    """What is measured: its stages, and how one is started. Intake is measured without the stages in `later`.
+    """What is measured: its stages, and how one is started.
 
-    `compiled`: Spark compiles its plans, as it does by itself. Ours change their literals with each batch, and are
-    faster without; the baselines are faster with it. Each is measured as it is best.
+    Attributes:
+        stages: in the order in which a message passes them; the first one is ingest.
+        start: starts one.
+        later: those that intake is measured without.
+        indexing: those that bring positions from `messages` into the state; none when there is no index.
+        compiled: Spark compiles its plans, as it does by itself. Ours change their literals with each batch, and are
+            faster without; the baselines are faster with it. Each is measured as it is best.
     """
 
     stages: Sequence[str]
     start: Start
     later: Sequence[str]
+    indexing: Sequence[str]
     compiled: bool = True
 
 
 SYSTEMS = {
-    "delayline": System(run.STAGES, run.start, ["dispatch"], compiled=False),
-    "row-wise": System(rowwise.STAGES, rowwise.start, ["dispatch"]),
-    "polling": System(polling.STAGES, polling.start, ["poll"]),
+    "delayline": System(run.STAGES, run.start, ["dispatch"], ["ingest", "schedule"], compiled=False),
+    "row-wise": System(rowwise.STAGES, rowwise.start, ["dispatch"], ["schedule"]),
+    "polling": System(polling.STAGES, polling.start, ["poll"], []),
 }
 
 
@@ -113,35 +119,84 @@ def produced(spark: SparkSession, workload: Workload, count: int) -> DataFrame:
     return inbox_rows(spark, count, workload.files, workload.payload_bytes, **times)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """Stages that have met their first instant, with nothing to do, and an inbox to take in; its methods are measures.
+
+    A measure gives seconds.
+    """
+
+    spark: SparkSession
+    system: System
+    workload: Workload
+    warehouse: Warehouse
+    stages: Sequence[Stage]
+    count: int
+
+    def intake(self) -> float:
+        """From the rows in the inbox to the state of the schedule."""
+        return self._timed([stage for stage in self.stages if stage.name not in self.system.later], T0)
+
+    def encode(self) -> float:
+        """From the rows in `messages` to the state of the schedule: who listens comes when they lie there.
+
+        Raises:
+            SystemExit: nothing is in the state.
+        """
+        ingest, schedule, *_ = self.stages
+        # Held until it is its turn, or it would begin with what ingest writes.
+        clock.hold(self.warehouse.instants(schedule.name))
+        reach([ingest], self.warehouse, T0)
+        listen(self.warehouse, self.workload, "earliest")
+        seconds = self._timed([stage for stage in self.stages if stage.name in self.system.indexing], T0 + 1)
+        if not any(told.numRowsTotal for each in schedule.query.recentProgress for told in each.stateOperators):
+            raise SystemExit("nothing is in the state: the figure would be worth nothing")
+        return seconds
+
+    def release(self) -> float:
+        """From the due instant to the last row in `deliveries`.
+
+        Raises:
+            SystemExit: they do not hold every message for each subscription.
+        """
+        self.intake()
+        reach(self.stages, self.warehouse, T0 + self.workload.delay_ms - 1)
+        seconds = self._timed(self.stages, self.workload.last_due)
+        _check_all_delivered(self.spark, self.warehouse, self.count * self.workload.subscriptions)
+        return seconds
+
+    def _timed(self, stages: Sequence[Stage], instant: int) -> float:
+        begun = time.perf_counter()
+        reach(stages, self.warehouse, instant)
+        return time.perf_counter() - begun
+
+
+def listen(warehouse: Warehouse, workload: Workload, start: str) -> None:
+    """Make the subscriptions of a workload."""
+    for number in range(workload.subscriptions):
+        subscribe(warehouse.root, Subscription("t", f"s{number}", tick_ms=TICK_MS, start=start))
+
+
 def one_run(spark: SparkSession, system: System, workload: Workload, count: int) -> Figure:
     """Make a warehouse, fill the inbox, measure."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
         create_all(spark, warehouse)
-        for number in range(workload.subscriptions):
-            subscribe(warehouse.root, Subscription("t", f"s{number}", tick_ms=TICK_MS))
+        if workload.measure != "encode":
+            listen(warehouse, workload, "latest")
         options = Options(VirtualClock(), Settings())
         stages = [system.start(spark, warehouse, stage, options) for stage in system.stages]
-        taken_in = [stage for stage in stages if stage.name not in system.later]
         try:
-            # Each stage meets its first instant, and who listens, with nothing to do.
             reach(stages, warehouse, T0 - 1)
             rows = produced(spark, workload, count)
             rows.write.format("delta").mode("append").save(warehouse.path(INBOX))
-            seconds = _timed(taken_in, warehouse, T0)
-            if workload.measure == "release":
-                reach(stages, warehouse, T0 + workload.delay_ms - 1)
-                seconds = _timed(stages, warehouse, workload.last_due)
-                _check_all_delivered(spark, warehouse, count * workload.subscriptions)
+            measure: Callable[[], float] = getattr(
+                Trial(spark, system, workload, warehouse, stages, count), workload.measure
+            )
+            seconds = measure()
         finally:
             stop_all(stages)
         return Figure(count, seconds, sum(_commits(warehouse, table) for table in COUNTED))
-
-
-def _timed(stages: Sequence[Stage], warehouse: Warehouse, instant: int) -> float:
-    begun = time.perf_counter()
-    reach(stages, warehouse, instant)
-    return time.perf_counter() - begun
 
 
 def _check_all_delivered(spark: SparkSession, warehouse: Warehouse, expected: int) -> None:
@@ -164,31 +219,36 @@ def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
 
 
 def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str, Any]:
-    """All systems on one workload."""
+    """All systems on one workload that have what it measures."""
     count = workload.full if full else workload.messages
-    sizes = {name: count if name == "delayline" else min(count, workload.baseline) for name in SYSTEMS}
     row: dict[str, Any] = {"workload": workload.name, "measure": workload.measure, "systems": {}}
     for name, system in SYSTEMS.items():
+        if workload.measure == "encode" and not system.indexing:
+            continue
+        size = count if name == "delayline" else min(count, workload.baseline)
         with compiled(spark, when=system.compiled):
-            cold, warm = (one_run(spark, system, workload, sizes[name]) for _ in range(2))
+            cold, warm = (one_run(spark, system, workload, size) for _ in range(2))
         row["systems"][name] = {"messages": warm.messages, "commits": warm.commits} | {
             f"{kind}_s": round(figure.seconds, 2) for kind, figure in (("cold", cold), ("warm", warm))
         }
         row["systems"][name]["per_s"] = round(warm.rate)
-    with compiled(spark):
-        row["copy_s"] = round(min(plain_copy(spark, workload, count).seconds for _ in range(2)), 2)
+    if workload.measure == "intake":
+        with compiled(spark):
+            row["copy_s"] = round(min(plain_copy(spark, workload, count).seconds for _ in range(2)), 2)
     return row
 
 
 def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person, with the ratios to the baselines of the same run."""
-    yield f"\n{row['workload']}  (plain Delta copy of the inbox: {row['copy_s']} s)"
+    yield f"\n{row['workload']}" + (f"  (plain Delta copy of the inbox: {row['copy_s']} s)" if "copy_s" in row else "")
     yield f"  {'':12}{'messages':>11}{'cold s':>9}{'warm s':>9}{'per s':>11}{'commits':>9}{'ours is':>9}"
     ours = row["systems"]["delayline"]["per_s"]
     for name, figures in row["systems"].items():
         ratio = "" if name == "delayline" else f"{ours / figures['per_s']:>8.1f}x"
         values = (figures[key] for key in ("messages", "cold_s", "warm_s", "per_s", "commits"))
         yield f"  {name:12}" + "{:>11}{:>9}{:>9}{:>11}{:>9}".format(*values) + ratio
+    for name in SYSTEMS.keys() - row["systems"].keys():
+        yield f"  {name:12}has no index to bring positions into"
 
 
 def main(arguments: list[str] | None = None) -> int:

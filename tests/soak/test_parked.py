@@ -6,8 +6,9 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from benchmarks.held import Held, held
 from pipeline.settings import DAY_MS
-from tests.support.parked import Arrived, Held, arrived, held, let_time_pass, near, parked, spread, taken_in
+from tests.support.parked import Arrived, arrived, let_time_pass, near, parked, spread, taken_in
 from tests.support.spark import session
 
 COUNT, SPAN_MS, STEP_MS = 1_000_000, 30 * DAY_MS, DAY_MS

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from benchmarks.held import Held, held
 from pipeline.settings import DAY_MS
-from tests.support.parked import Arrived, Held, arrived, held, let_time_pass, near, parked, spread, taken_in
+from tests.support.parked import Arrived, arrived, let_time_pass, near, parked, spread, taken_in
 
 COUNT, SPAN_MS, STEP_MS = 2_000, 30 * DAY_MS, 16 * DAY_MS
 

@@ -21,15 +21,6 @@ LOADED_MS = -(-(T0 + HORIZON_MS) // SEGMENT_MS) * SEGMENT_MS
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the state of the schedule holds: keys, positions, and bytes of their indexes."""
-
-    keys: int
-    positions: int
-    size: int
-
-
-@dataclass(frozen=True)
 class Arrived:
     """What the deliveries come to; `latest_ms` is the longest time from due to released."""
 
@@ -71,15 +62,6 @@ def let_time_pass(
     silence = spark.createDataFrame([], INBOX.schema)
     course = Course(T0, T0 + span_ms + TICK_MS, step_ms)
     replay(spark, warehouse, silence, course, settings=Settings(horizon_ms=HORIZON_MS), on_instant=on_instant)
-
-
-def held(spark: SparkSession, warehouse: Warehouse) -> Held:
-    """What lies in the state stores of the schedule."""
-    rows = spark.read.format("statestore").load(warehouse.checkpoint("schedule"))
-    state = F.col("value.groupState")
-    sums = [F.count("*"), F.coalesce(F.sum(state["count"]), F.lit(0)), F.sum(F.octet_length(state["index"]))]
-    keys, positions, size = rows.agg(*sums).collect()[0]
-    return Held(keys, positions, size or 0)
 
 
 def arrived(spark: SparkSession, warehouse: Warehouse) -> Arrived:

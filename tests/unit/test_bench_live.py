@@ -24,11 +24,14 @@ from deltalake import DeltaTable, write_deltalake
 from benchmarks.live import ROOT, SYSTEMS, Failed, Run, Snapshot, main, profile_text
 from benchmarks.live_report import show
 from benchmarks.load import Producer, Workload, merged, with_profile, workloads
-from benchmarks.observer import Rows, Until, Watch, observe, read, report
+from benchmarks.observer import Rows, Shelf, Until, Watch, observe, read, report, spread_of
 from benchmarks.observer import main as observer
 from benchmarks.processes import usage
+from pipeline import prepared
+from pipeline.appends import DataFile
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
+from pipeline.prepared import Part, Prepared
 from pipeline.profiles import read_profile
 from schemas import INBOX
 
@@ -50,14 +53,14 @@ def commit(table: Path, *late_s: float, asked: bool = True) -> None:
 def seen(at: float, *late: float, delay: float = MINUTE) -> Rows:
     """Rows of one version, so late, ms."""
     due = at - np.array(late)
-    return Rows(1, at, due, due, due - delay)
+    return Rows(1, at, due, due, due - delay, np.full(len(due), at))
 
 
 def test_a_version_is_read_as_what_it_added_against_the_time_at_which_it_was_seen(tmp_path: Path) -> None:
     """The observer takes no time from the writer but the due time of the rows."""
     commit(tmp_path, 1.5, 2.5)
     commit(tmp_path, 0.001)
-    rows = [read(tmp_path, version, NOON_MS) for version in (0, 1)]
+    rows = [read(tmp_path, version, NOON_MS, {}) for version in (0, 1)]
     assert [(NOON_MS - each.due).tolist() for each in rows] == [[1_500, 2_500], [1]]
     assert [(each.due - each.published).tolist() for each in rows] == [[MINUTE, MINUTE], [MINUTE]]
 
@@ -65,7 +68,7 @@ def test_a_version_is_read_as_what_it_added_against_the_time_at_which_it_was_see
 def test_where_no_time_was_asked_for_the_due_time_counts(tmp_path: Path) -> None:
     """`deliver_at` may be NULL."""
     commit(tmp_path, 3, asked=False)
-    rows = read(tmp_path, 0, NOON_MS)
+    rows = read(tmp_path, 0, NOON_MS, {})
     assert rows.asked.tolist() == rows.due.tolist() == [NOON_MS - 3_000]
 
 
@@ -85,7 +88,7 @@ def test_a_path_in_the_log_is_unquoted(tmp_path: Path) -> None:
     (file,) = tmp_path.glob("*.parquet")
     file.rename(tmp_path / "a b.parquet")
     entry.write_text(entry.read_text(encoding="utf-8").replace(file.name, "a%20b.parquet"), encoding="utf-8")
-    assert len(read(tmp_path, 0, NOON_MS)) == 1
+    assert len(read(tmp_path, 0, NOON_MS, {})) == 1
 
 
 def test_a_version_is_noted_when_it_appears_and_not_before(tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_what_was_due_before_the_measured_time_is_cold() -> None:
 
 def test_a_row_that_was_visible_before_its_time_is_early() -> None:
     """By the bucket or by the exact time; it must never be."""
-    early = Rows(1, 1_000.0, np.array([1_000.0, 900.0]), np.array([900.0, 1_000.5]), np.array([0.0, 0.0]))
+    early = Rows(1, 1_000.0, np.array([1_000.0, 900.0]), np.array([900.0, 1_000.5]), np.zeros(2), np.zeros(2))
     assert report([seen(NOON_MS, 0, 5)], 0)["early"] == 0
     assert report([early, seen(NOON_MS, -1)], 0)["early"] == 2
 
@@ -135,6 +138,47 @@ def test_rows_that_were_due_when_published_show_the_way_and_not_lateness() -> No
     told = report([seen(NOON_MS, 4_000, delay=0), seen(NOON_MS, 100)], 0)
     assert (told["at_once"]["count"], told["at_once"]["max"]) == (1, 4_000)
     assert (told["warm"]["late"]["count"], told["warm"]["late"]["max"]) == (1, 100)
+
+
+def test_a_row_is_prepared_when_its_file_is_on_the_shelf_or_visible_at_the_latest(tmp_path: Path) -> None:
+    """A file that nobody saw there was committed at once."""
+    commit(tmp_path, 1)
+    commit(tmp_path, 2, 3)
+    (path,) = pa.table(DeltaTable(tmp_path, 0).get_add_actions()).column("path").to_pylist()
+    noted = {path: NOON_MS - 700}
+    rows = [read(tmp_path, version, NOON_MS, noted) for version in (0, 1)]
+    assert [each.prepared.tolist() for each in rows] == [[NOON_MS - 700], [NOON_MS] * 2]
+    assert read(tmp_path, 0, NOON_MS - 900, noted).prepared.tolist() == [NOON_MS - 900]
+
+
+def test_the_shelf_is_read_as_the_pipeline_writes_it(tmp_path: Path) -> None:
+    """A note is known by its first sight; one that is gone again, and one that is not whole yet, are passed over."""
+    files = tuple(DataFile(f"a/{number}.parquet", 1, 1, 1, "{}") for number in range(2))
+    note = Prepared("me", 1, 1, (1, 1), tuple(Part(number, 1, 1, (file,)) for number, file in enumerate(files)))
+    shelf = Shelf(tmp_path)
+    shelf.look()
+    folder = tmp_path / prepared._FOLDER
+    folder.mkdir()
+    (folder / "1.json.new").write_text("{", encoding="utf-8")
+    (folder / "2.json").symlink_to(folder / "gone")
+    (folder / "3.json").write_text(note.dumps(), encoding="utf-8")
+    before = time.time() * 1_000
+    shelf.look()
+    seen = dict(shelf.seen)
+    assert seen.keys() == {file.path for file in files}
+    assert min(seen.values()) >= before
+    shelf.look()
+    assert shelf.seen == seen
+
+
+def test_the_way_to_the_shelf_counts_for_what_had_to_be_prepared_at_once() -> None:
+    """What is due later than the lookahead waits in the state first, and says nothing of the way."""
+    due = np.array([NOON_MS] * 3)
+    published = due - np.array([0, 5_000, 5_001])
+    rows = Rows(1, NOON_MS + 9, due, due, published, published + 300)
+    assert report([rows], 0, 5_000)["warm"]["to_prepared"]["count"] == 2
+    assert report([rows], 0)["warm"]["to_prepared"] == spread_of(np.array([300.0]))
+    assert report([rows], NOON_MS + 1, 5_000)["cold"]["to_prepared"]["max"] == 300
 
 
 def test_drift_is_lateness_by_minute_of_the_run() -> None:
@@ -147,7 +191,7 @@ def test_drift_is_lateness_by_minute_of_the_run() -> None:
 def test_nothing_seen_is_reported_as_nothing() -> None:
     """A job that delivers nothing is a result too."""
     nothing = np.empty(0)
-    assert report([Rows(1, 1.0, nothing, nothing, nothing)], 0) == {"count": 0, "early": 0, "versions": 1}
+    assert report([Rows(1, 1.0, nothing, nothing, nothing, nothing)], 0) == {"count": 0, "early": 0, "versions": 1}
 
 
 @pytest.mark.parametrize("full", [False, True])

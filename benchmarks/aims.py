@@ -1,0 +1,214 @@
+"""The table of all benchmarks: figures beside aims, and beside the baselines of the same run.
+
+An aim that holds for a size is judged at that size only; smaller runs have a figure and no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks import backlog
+
+Row = Mapping[str, Any]
+Results = Mapping[str, Mapping[str, Any]]
+"""What the benchmarks gave, by name."""
+MILLION = 1_000_000
+FLAT, SAME_SPEED, SAME_SIZE = 1.5, 1.2, 1.2
+"""How much figures may grow: with the messages that wait, and from the begin of a long run to its end."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table; `met` is None where there is only a figure, `beside` is how the baselines did."""
+
+    workload: str
+    measure: str
+    aim: str
+    ours: str
+    met: bool | None
+    beside: str = ""
+
+
+def table(results: Results) -> Iterator[Line]:
+    """The figures beside the aims, as far as the benchmarks were run."""
+    for name, lines in _LINES.items():
+        if name in results:
+            yield from lines(results[name])
+
+
+def _index(result: Row) -> Iterator[Line]:
+    for row in result["rows"]:
+        ours, others = row["ours"], row["baselines"][:2]
+        if row["aim"] is None:
+            continue
+        smaller = _times({each["name"]: each["resident"] / ours["live"] for each in others})
+        size, met = f"{ours['live']:.4f} B a message", ours["live"] <= row["aim"]
+        yield Line(row["workload"], "index, live", f"<= {row['aim']:g} B", size, met, f"smaller: {smaller}")
+        rates, met = f"{ours['add']:.1f} and {ours['drain']:.1f} M/s", ours["add"] >= 5 and ours["drain"] >= 10
+        faster = _times({each["name"]: ours["add"] / each["add"] for each in others})
+        judged = met if ours["messages"] >= 2 * MILLION else None
+        yield Line(row["workload"], "index, adds and drains", ">= 5 and >= 10 M/s", rates, judged, f"adds: {faster}")
+    for row in result["published"]:
+        beside = f"published {row['published_mb']:g} MB"
+        yield Line(row["workload"], "index, 10 million", "< 0.2 MB", f"{row['mb']:.4f} MB", row["mb"] < 0.2, beside)
+
+
+def _stages(result: Row) -> Iterator[Line]:
+    rows = {row["workload"]: row for row in result["rows"]}
+    for name, row in rows.items():
+        ours = row["systems"]["delayline"]
+        ratios = {other: ours["per_s"] / told["per_s"] for other, told in row["systems"].items() if told is not ours}
+        what = f"{ours['messages']:,} in {ours['warm_s']} s (cold {ours['cold_s']} s), {ours['per_s']:,}/s"
+        measure, aim, met = _stage(name, row["measure"], ours, ratios["row-wise"])
+        yield Line(name, measure, aim, what, met, _times(ratios))
+        if name.startswith("intake"):
+            copies = f"{ours['warm_s'] / row['copy_s']:.1f}x"
+            yield Line(name, "against a plain copy of the inbox", "<= 1.7x (ingest alone)", copies, None)
+    one, many = (rows.get(f"fan-out, {name}") for name in ("1 subscription", "50 subscriptions"))
+    if one and many:
+        ratio = many["systems"]["delayline"]["warm_s"] / one["systems"]["delayline"]["warm_s"]
+        yield Line("fan-out", "50 subscriptions against 1", "<= 3x", f"{ratio:.1f}x", ratio <= 3)
+
+
+def _stage(name: str, measure: str, ours: Row, ratio: float) -> tuple[str, str, bool | None]:
+    """What is measured, its aim, and whether it is met; `ratio` is that to row-wise."""
+    count = ours["messages"]
+    if measure == "encode":
+        met = ours["per_s"] >= MILLION and ratio >= 5
+        aim = "10 M at >= 1 M/s, >= 5x row-wise"
+        return "from `messages` into the state", aim, met if count >= 10 * MILLION else None
+    if measure == "release":
+        return "due to last row, lookahead 0", "1 M in <= 5 s", ours["warm_s"] <= 5 if count >= MILLION else None
+    if name.startswith("intake"):
+        return "ingest + schedule", ">= 5x row-wise", ratio >= 5
+    return "ingest + schedule", "", None
+
+
+def _backlog(result: Row) -> Iterator[Line]:
+    """What grows with the messages that wait. The state holds what is due within the horizon, so it is as dense."""
+    for row in result["rows"]:
+        counts = " / ".join(_short(each["messages"]) for each in row["sizes"])
+        for name, ratio in backlog.growth(row).items():
+            workload = "dispatch" if name == backlog.RELEASE else row["workload"]
+            what = " / ".join(f"{each['figures'][name]:,}" for each in row["sizes"]) + f": {ratio:.2f}x"
+            met = None if name == backlog.STATE else ratio <= FLAT
+            yield Line(workload, f"{name}, with {counts}", "" if met is None else f"<= {FLAT}x", what, met)
+
+
+def _day(result: Row) -> Iterator[Line]:
+    for row in result["rows"]:
+        count = len(row["seconds"])
+        for name, (first, last) in row["drift"].items():
+            times = name.endswith(", s")
+            most = SAME_SPEED if times else SAME_SIZE
+            measure = f"{name}, {count} instants, " + ("first quarter and last" if times else "half and end")
+            ratio = last / max(first, 0.001)
+            yield Line(row["workload"], measure, f"<= {most}x", f"{first:,} / {last:,}: {ratio:.2f}x", ratio <= most)
+
+
+def _live(result: Row) -> Iterator[Line]:
+    ours = {row["workload"]: row for row in result["rows"] if row["system"] == "delayline"}
+    for row in result["rows"]:
+        mine = ours[row["workload"]]
+        yield from _LIVE[row["workload"]](row) if row is mine else _beside(mine, row)
+
+
+def _steady(row: Row) -> Iterator[Line]:
+    late, rate = row["warm"]["late"], f"{row['parameters']['rate']:,} a second"
+    yield _lateness(row["workload"], f"lateness, {rate}", late, 500, 1_000)
+    yield Line(row["workload"], "inbox to prepared", "", _spread(row["warm"]["to_prepared"]), None)
+    yield Line(row["workload"], "producer to reader, due at once", "", _spread(row["at_once"]), None)
+    minutes = [each for each in row["by_minute"] if each["count"] >= 1_000]
+    if len(minutes) > 1:
+        drift = ", ".join(f"{each['p99'] / 1_000:.2f}" for each in minutes)
+        yield Line(row["workload"], "p99 of each minute, s", "no drift", drift, None)
+    yield _never_early(row)
+
+
+def _bulk(row: Row) -> Iterator[Line]:
+    after = (row["last_seen_ms"] - row["last_due_ms"]) / 1_000
+    ahead = row["parameters"]["profile"]["clock"]["lookahead_ms"] / 1_000
+    count, aim = row["parameters"]["bulk"], 1 if ahead else 5
+    met = after <= aim if count >= 1_000_000 else None
+    what = f"{count:,} in {after:.2f} s"
+    yield Line(row["workload"], f"due to last row, live, lookahead {ahead:g} s", f"1 M in <= {aim} s", what, met)
+    yield _never_early(row)
+
+
+def _spread_out(row: Row) -> Iterator[Line]:
+    rate = row["parameters"]["bulk"] * 1_000 // row["parameters"]["spread_ms"]
+    yield _lateness(row["workload"], f"lateness, {rate:,} due a second", row["warm"]["late"], None, 2_000)
+    yield _never_early(row)
+
+
+def _idle(row: Row) -> Iterator[Line]:
+    quiet = row["quiet"]
+    commits = quiet["commits_end"] - quiet["commits_start"]
+    what = f"{quiet['cpu_s_per_minute']} CPU s a minute, {commits} commits, {quiet['data_files']} data files"
+    met = quiet["cpu_s_per_minute"] <= 15 and not commits and not quiet["data_files"]
+    yield Line(row["workload"], f"nothing due for {quiet['seconds']} s", "<= 15 CPU s, no commits, no files", what, met)
+
+
+def _many(row: Row) -> Iterator[Line]:
+    told = row["parameters"]
+    what = f"lateness, {told['topics']:,} topics, {told['subscriptions']} subscriptions each"
+    yield Line(row["workload"], what, "", _spread(row["warm"]["late"]), None)
+    yield _never_early(row)
+
+
+_LIVE: dict[str, Callable[[Row], Iterator[Line]]] = {
+    "steady": _steady,
+    "spread": _spread_out,
+    "release": _bulk,
+    "release-plain": _bulk,
+    "idle": _idle,
+    "many": _many,
+}
+
+
+def _beside(ours: Row, other: Row) -> Iterator[Line]:
+    """Lateness of a baseline under the same load."""
+    figures, measure = other["warm"]["late"], f"lateness of {other['system']}"
+    if not figures["count"]:
+        yield Line(ours["workload"], measure, "", "it delivered nothing in time", None)
+        return
+    ratio = figures["p99"] / max(1.0, ours["warm"]["late"]["p99"])
+    what = f"{_spread(figures)}, missing {other['missing']:,}"
+    yield Line(ours["workload"], measure, "", what, None, f"its p99 is {ratio:.1f}x ours")
+
+
+def _lateness(workload: str, measure: str, late: Mapping[str, float], p50: int | None, p99: int) -> Line:
+    aim = f"p99 <= {p99 / 1_000:g} s" if p50 is None else f"p50 <= {p50 / 1_000:g} s, p99 <= {p99 / 1_000:g} s"
+    met = bool(late["count"]) and late["p99"] <= p99 and (p50 is None or late["p50"] <= p50)
+    return Line(workload, measure, aim, _spread(late), met)
+
+
+def _never_early(row: Row) -> Line:
+    told = ", ".join(f"{name} {row[name]}" for name in ("early", "twice", "missing"))
+    return Line(row["workload"], "nothing early, twice or missing", "0", told, not (row["early"] or row["twice"]))
+
+
+def _spread(figures: Mapping[str, float]) -> str:
+    if not figures["count"]:
+        return "no rows"
+    return ", ".join(f"{name} {figures[name] / 1_000:.2f}" for name in ("p50", "p99", "max")) + " s"
+
+
+def _times(ratios: Mapping[str, float]) -> str:
+    return ", ".join(f"{ratio:.1f}x {system}" for system, ratio in ratios.items())
+
+
+def _short(count: int) -> str:
+    return f"{count / MILLION:g} M"
+
+
+_LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
+    "index": _index,
+    "stages": _stages,
+    "backlog": _backlog,
+    "day": _day,
+    "steady": _live,
+    "live": _live,
+}

@@ -1,0 +1,243 @@
+"""What messages that wait cost those that do not: memory, time of a batch, of a load and of a release, by their number.
+
+For each number a warehouse is filled by one process, and measured by another one: memory that only the filling took
+does not count. Both are started for it, so no number inherits anything from the one before. Times are of instants under
+the virtual clock, without the producer's. The first of each kind is cold, the median of the others warm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from benchmarks.clocked import Clocked, clocked
+from benchmarks.held import held
+from benchmarks.machine import describe
+from benchmarks.processes import apart, memory
+from benchmarks.rows import inbox_rows
+from pipeline.client.create import create_all
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.session import compiled, local_session
+from pipeline.settings import MINUTE_MS
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES
+from state import tick_bits, trim_up
+
+WORKLOADS = Path(__file__).parent / "workloads" / "backlog.toml"
+SEGMENT_MS, TICK_MS = 5 * MINUTE_MS, 1_000
+T0 = 1_700_000_100_000
+"""The begin of a segment."""
+PAUSE_MS, ROWS_OF_FILE = 10_000, 500_000
+TIMES = INSTANT, LOAD, RELEASE = "an instant, s", "load of a segment, s", "release of a window, s"
+STATE = "state, bytes"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One entry of the workload file; see its head."""
+
+    name: str
+    payload_bytes: int
+    memory: str
+    short: Sequence[int]
+    full: Sequence[int]
+    spread_ms: int
+    slice: int
+    steady: int
+    steady_ms: int
+    instants: int
+    step_ms: int
+    warm: int
+    loads: int
+    window: int
+    releases: int
+
+    @property
+    def loads_from(self) -> int:
+        """The instant of the first load, ms."""
+        return T0 + SEGMENT_MS
+
+    @property
+    def releases_from(self) -> int:
+        """The instant after the last load, ms."""
+        return self.loads_from + self.loads * SEGMENT_MS
+
+    def due(self, release: int) -> int:
+        """When the messages of a release are due, ms: at a bucket, so that not one comes later."""
+        return trim_up(self.releases_from + (release + 1) * PAUSE_MS, tick_bits(TICK_MS))
+
+
+def load() -> list[Workload]:
+    """The workloads in the order of their file."""
+    told = tomllib.loads(WORKLOADS.read_text(encoding="utf-8"))
+    common = {key: value for key, value in told.items() if key != "workload"}
+    return [Workload(**common, **each) for each in told["workload"]]
+
+
+@contextmanager
+def stages(workload: Workload, root: str) -> Iterator[tuple[SparkSession, Clocked]]:
+    """A session of this process, and all stages in it."""
+    spark = local_session("delayline bench", memory=workload.memory)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        with clocked(spark, Warehouse(root)) as job:
+            yield spark, job
+    finally:
+        spark.stop()
+
+
+def fill(workload: Workload, root: str, count: int) -> dict[str, Any]:
+    """Take in the messages that wait: seconds of the stages, and the most memory."""
+    with stages(workload, root) as (spark, job), compiled(spark):
+        job.reach(T0 - 1)
+        seconds = 0.0
+        for number, first in enumerate(range(0, count, workload.slice)):
+            size, delay = min(workload.slice, count - first), _within(workload.spread_ms, number)
+            seconds += job.reach(T0 + number, _rows(spark, workload, size, T0, delay))
+        return {"seconds": round(seconds, 1), "per_s": round(count / seconds), "peak_mb": _mb("peak")}
+
+
+def measure(workload: Workload, root: str) -> dict[str, Any]:
+    """All figures of a warehouse that was filled: the warm ones, and the cold ones of what has both."""
+    with stages(workload, root) as (spark, job):
+        times = {
+            INSTANT: cold_and_warm(_steadily(spark, job, workload), workload.warm),
+            LOAD: cold_and_warm(_loads(job, workload), workload.loads - 1),
+            RELEASE: cold_and_warm(_releases(spark, job, workload), workload.releases - 1),
+        }
+        resident, state = _mb("resident"), held(spark, job.warehouse)
+    sizes = {f"{kind}, MB": size for kind, size in resident.items()} | {STATE: state.size}
+    return {
+        "figures": {name: warm for name, (_, warm) in times.items()} | sizes,
+        "cold": {name: cold for name, (cold, _) in times.items()},
+        "state": vars(state),
+    }
+
+
+def cold_and_warm(seconds: Iterable[float], warm: int) -> tuple[float, float]:
+    """The first of them, and the median of the last."""
+    found = list(seconds)
+    return round(found[0], 3), round(median(found[-warm:]), 3)
+
+
+def _steadily(spark: SparkSession, job: Clocked, workload: Workload) -> Iterator[float]:
+    """Seconds of instants at which a few messages enter and as many leave, all within a segment."""
+    for number in range(1, workload.instants + 1):
+        now, delay = T0 + number * workload.step_ms, _within(workload.steady_ms, number)
+        yield job.reach(now, _rows(spark, workload, workload.steady, now, delay))
+
+
+def _loads(job: Clocked, workload: Workload) -> Iterator[float]:
+    """Seconds that ingest takes to load a segment, and to note it."""
+    for number in range(workload.loads):
+        job.reach(workload.loads_from + number * SEGMENT_MS)
+        if not job.steps.seconds("ingest.segments"):
+            raise SystemExit("nothing was loaded: the figure would be worth nothing")
+        yield job.steps.seconds("ingest")
+
+
+def _releases(spark: SparkSession, job: Clocked, workload: Workload) -> Iterator[float]:
+    """Seconds from the instant at which a window is due to its last row in `deliveries`."""
+    for number in range(workload.releases):
+        due = workload.due(number)
+        published = due - PAUSE_MS // 2
+        job.reach(published, _rows(spark, workload, workload.window, published, F.lit(due - published)))
+        job.reach(due - 1)
+        yield job.reach(due)
+        wanted = F.col("deliver_at") == F.timestamp_millis(F.lit(due))
+        if job.warehouse.read(spark, DELIVERIES).where(wanted).count() < workload.window:
+            raise SystemExit("not all were delivered: the figure would be worth nothing")
+
+
+def _within(span_ms: int, number: int) -> Column:
+    """Delays from 1 ms to a span, drawn anew for each number."""
+    return F.pmod(F.xxhash64("id", F.lit(number)), F.lit(span_ms)) + 1
+
+
+def _rows(spark: SparkSession, workload: Workload, count: int, published: int, delay: Column) -> DataFrame:
+    """Rows of the inbox; times in ms."""
+    times = {"publish_time": F.lit(published), "deliver_at": F.lit(published) + delay}
+    made = {name: F.timestamp_millis(ms) for name, ms in times.items()}
+    return inbox_rows(spark, count, -(-count // ROWS_OF_FILE), workload.payload_bytes, **made)
+
+
+def _mb(name: str) -> dict[str, int]:
+    """Memory of this process and of those below it, by kind; MB."""
+    return {kind: getattr(found, name) >> 20 for kind, found in memory(os.getpid()).items()}
+
+
+def measured(workload: Workload, *, full: bool) -> dict[str, Any]:
+    """All sizes of a workload."""
+    row: dict[str, Any] = {"workload": workload.name, "parameters": vars(workload), "sizes": []}
+    for count in workload.full if full else workload.short:
+        with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
+            root = f"{folder}/warehouse"
+            create_all(root, segment_ms=SEGMENT_MS)
+            subscribe(root, Subscription("t", "s", tick_ms=TICK_MS))
+            filled = apart(fill, workload, root, count)
+            row["sizes"].append({"messages": count, "filled": filled, **apart(measure, workload, root)})
+    return row
+
+
+def growth(row: Mapping[str, Any]) -> dict[str, float]:
+    """How much the largest of each figure is of that with the fewest messages."""
+    least, *_ = sizes = [each["figures"] for each in row["sizes"]]
+    return {name: round(max(each[name] for each in sizes) / max(least[name], 0.001), 2) for name in least}
+
+
+def show(row: Mapping[str, Any]) -> Iterator[str]:
+    """A workload for a person: a column for each size."""
+    told = {key: value for key, value in row["parameters"].items() if key not in ("name", "short", "full")}
+    yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in told.items())
+    yield _line("messages that wait", [each["messages"] for each in row["sizes"]]) + f"{'growth':>9}"
+    for name, ratio in growth(row).items():
+        yield _line(name, [each["figures"][name] for each in row["sizes"]]) + f"{ratio:>8.2f}x"
+        if name in TIMES:
+            yield _line("  cold", [each["cold"][name] for each in row["sizes"]])
+    for name in ("keys", "positions"):
+        yield _line(f"{name} in the state", [each["state"][name] for each in row["sizes"]])
+    yield _line("taken in, a second", [each["filled"]["per_s"] for each in row["sizes"]])
+
+
+def _line(name: str, values: Iterable[float]) -> str:
+    return f"  {name:26}" + "".join(f"{value:>14,}" for value in values)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.backlog", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="the full sizes")
+    parser.add_argument("--only", default="", help="workloads whose name holds this text")
+    parser.add_argument("--sizes", type=int, nargs="*", help="other sizes than those of the file")
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args(arguments)
+    machine = describe("pyspark", "delta-spark", "pyarrow")
+    if not told.json:
+        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    rows = []
+    for workload in load():
+        if told.only in workload.name:
+            sizes = {"short": told.sizes, "full": told.sizes} if told.sizes else {}
+            rows.append(measured(replace(workload, **sizes), full=told.full))
+            if not told.json:
+                print("\n".join(show(rows[-1])), flush=True)
+    if told.json:
+        print(json.dumps({"machine": machine, "rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

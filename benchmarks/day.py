@@ -1,0 +1,196 @@
+"""Steady load for long under the virtual clock, with maintenance: what grows, and whether it gets slower.
+
+An instant's time is that of all stages, without the producer's and without maintenance. Files are those that belong to
+the tables: Delta's vacuum knows whole hours of the wall clock, so what maintenance takes out of a table within such a
+run stays on the disk, and is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from benchmarks.clocked import Clocked, clocked
+from benchmarks.machine import describe
+from benchmarks.processes import memory
+from benchmarks.rows import inbox_rows
+from pipeline.client.create import create_all
+from pipeline.client.delta import open_table
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.clock import wall_ms
+from pipeline.maintenance import maintain
+from pipeline.session import local_session
+from pipeline.settings import SECOND_MS, Upkeep
+from pipeline.tables import Warehouse
+from schemas import DELIVERIES, TABLES
+
+WORKLOADS = Path(__file__).parent / "workloads" / "day.toml"
+T0, TICK_MS = 1_700_000_000_000, 1_000
+COUNTED = FILES, ENTRIES, LOG_KB = "files", "log entries", "log, KB"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One entry of the workload file in one of its sizes; see its head."""
+
+    name: str
+    payload_bytes: int
+    memory: str
+    step_ms: int
+    delay_ms: int
+    retain_ms: int
+    instants: int
+    messages: int
+    every: int
+    warm: int
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """What maintenance keeps."""
+        return Upkeep(retain_ms=self.retain_ms, retain_deliveries_ms=self.retain_ms, retain_log_ms=0, log_ms=0)
+
+    @property
+    def last(self) -> int:
+        """An instant at which everything is due, ms."""
+        return T0 + self.instants * self.step_ms + self.delay_ms + TICK_MS
+
+
+def load(*, full: bool) -> list[Workload]:
+    """The workloads in the order of their file."""
+    told = tomllib.loads(WORKLOADS.read_text(encoding="utf-8"))
+    common = {key: value for key, value in told.items() if key != "workload"}
+    size, other = ("full", "short") if full else ("short", "full")
+    return [
+        Workload(**common, **each[size], **{key: each[key] for key in each if key not in (size, other)})
+        for each in told["workload"]
+    ]
+
+
+def extent(root: str) -> dict[str, dict[str, int]]:
+    """How many live files each table has, how many entries its log, and how large the log is."""
+    found: dict[str, dict[str, int]] = {name: {} for name in COUNTED}
+    for table in TABLES:
+        log = list(Path(root, table.name, "_delta_log").iterdir())
+        found[FILES][table.name] = len(open_table(root, table).file_uris())
+        found[ENTRIES][table.name] = sum(each.suffix == ".json" for each in log)
+        found[LOG_KB][table.name] = sum(each.stat().st_size for each in log if each.is_file()) >> 10
+    return found
+
+
+def measured(workload: Workload) -> dict[str, Any]:
+    """All figures of a run.
+
+    Raises:
+        SystemExit: not every message was delivered once.
+    """
+    row: dict[str, Any] = {"workload": workload.name, "parameters": vars(workload), "seconds": [], "rounds": []}
+    spark = local_session("delayline bench", memory=workload.memory)
+    spark.sparkContext.setLogLevel("OFF")
+    with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
+        root, deleted = f"{folder}/warehouse", 0
+        create_all(root)
+        subscribe(root, Subscription("t", "s", tick_ms=TICK_MS))
+        with clocked(spark, Warehouse(root)) as job:
+            for number in range(workload.instants):
+                now = T0 + number * workload.step_ms
+                row["seconds"].append(round(job.reach(now, _entering(spark, workload, now)), 3))
+                if (number + 1) % workload.every == 0:
+                    row["rounds"].append({"instant": number + 1} | _round(spark, job, workload))
+                    deleted += row["rounds"][-1]["deleted"].get(DELIVERIES.name, 0)
+            job.reach(workload.last)
+            delivered = deleted + open_table(root, DELIVERIES).count()
+    spark.stop()
+    if delivered != workload.instants * workload.messages:
+        raise SystemExit(f"{delivered} delivered of {workload.instants * workload.messages}")
+    return row | verdict(row, workload.warm)
+
+
+def _entering(spark: SparkSession, workload: Workload, now: int) -> DataFrame:
+    """What enters at an instant, in one file."""
+    due = F.pmod(F.xxhash64("id", F.lit(now)), F.lit(workload.delay_ms)) + now
+    times = {"publish_time": F.timestamp_millis(F.lit(now)), "deliver_at": F.timestamp_millis(due)}
+    return inbox_rows(spark, workload.messages, 1, workload.payload_bytes, **times)
+
+
+def _round(spark: SparkSession, job: Clocked, workload: Workload) -> dict[str, Any]:
+    """One round of maintenance, and what there is after it."""
+    begun = time.perf_counter()
+    # Times of files have whole seconds on some systems.
+    done = list(maintain(spark, job.warehouse, workload.upkeep, wall_ms() + SECOND_MS))
+    taken = {kind: each.resident >> 20 for kind, each in memory(os.getpid()).items()}
+    return {
+        "seconds": round(time.perf_counter() - begun, 2),
+        "deleted": {each.table: each.rows for each in done if each.rows},
+        "extent": extent(job.warehouse.root),
+        "memory_mb": taken,
+    }
+
+
+def verdict(row: Mapping[str, Any], warm: int) -> dict[str, Any]:
+    """The begin beside the end: the median instant of a quarter, what there is at half of the time and at the end."""
+    seconds, rounds = row["seconds"][warm:], row["rounds"]
+    quarter = max(1, len(seconds) // 4)
+    half, end = rounds[(len(rounds) - 1) // 2], rounds[-1]
+    sums = {name: [sum(each["extent"][name].values()) for each in (half, end)] for name in COUNTED}
+    sums["memory, MB"] = [sum(each["memory_mb"].values()) for each in (half, end)]
+    times = [round(median(some), 3) for some in (seconds[:quarter], seconds[-quarter:])]
+    return {"drift": {"an instant, s": times} | sums, "cold_s": row["seconds"][0]}
+
+
+def show(row: Mapping[str, Any]) -> Iterator[str]:
+    """A run for a person: a line for each round of maintenance."""
+    told = {key: value for key, value in row["parameters"].items() if key != "name"}
+    yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in told.items())
+    heads = {"instant": 9, "median s": 10, "round s": 9, "deleted": 10, "MB": 7} | dict.fromkeys(COUNTED, 13)
+    yield "  " + "".join(f"{name:>{width}}" for name, width in heads.items())
+    for each in row["rounds"]:
+        some = row["seconds"][each["instant"] - row["parameters"]["every"] : each["instant"]]
+        sums = (sum(each["extent"][name].values()) for name in COUNTED)
+        yield (
+            f"  {each['instant']:>9}{median(some):>10.3f}{each['seconds']:>9}{sum(each['deleted'].values()):>10,}"
+            f"{sum(each['memory_mb'].values()):>7,}" + "".join(f"{value:>13,}" for value in sums)
+        )
+    for name in COUNTED[:2]:
+        counts = row["rounds"][-1]["extent"][name].items()
+        yield f"  {name} at the end: " + ", ".join(f"{table} {count}" for table, count in counts if count)
+    yield f"  the first instant (cold): {row['cold_s']} s"
+    for name, (first, last) in row["drift"].items():
+        when = "first quarter and last" if name.endswith(", s") else "half of the time and end"
+        yield f"  {name}, {when}: {first:,}, {last:,}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.day", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--full", action="store_true", help="the full sizes")
+    parser.add_argument("--instants", type=int, help="so many, instead of those of the file")
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args(arguments)
+    machine = describe("pyspark", "delta-spark", "pyarrow")
+    if not told.json:
+        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    rows = []
+    for workload in load(full=told.full):
+        rows.append(measured(replace(workload, instants=told.instants or workload.instants)))
+        if not told.json:
+            print("\n".join(show(rows[-1])), flush=True)
+    if told.json:
+        print(json.dumps({"machine": machine, "rows": rows}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
