@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, SparkSession
 
+from benchmarks.usual import usual
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, start_all, stop_all
 from pipeline.settings import VirtualClock
@@ -68,7 +69,7 @@ class Clocked:
 def clocked(spark: SparkSession, warehouse: Warehouse) -> Iterator[Clocked]:
     """All stages of a warehouse, until the block ends."""
     steps = Steps()
-    stages = start_all(spark, warehouse, Options(VirtualClock(), observe=steps.note))
+    stages = start_all(spark, warehouse, Options(VirtualClock(), usual(spark, warehouse), observe=steps.note))
     try:
         yield Clocked(warehouse, stages, steps)
     finally:

@@ -29,12 +29,12 @@ from benchmarks.live_report import show
 from benchmarks.load import Workload, merged, produce, with_profile, workloads
 from benchmarks.machine import describe
 from benchmarks.processes import Usage, started, usage
+from benchmarks.usual import LOCAL
 from pipeline.client.create import create_all
 from pipeline.client.delta import append, open_table, query, rows_of
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS, TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCAL = ROOT / "conf" / "local.toml"
 _LOOK_S, _START_S, _STOP_S, _SETTLE_S = 0.2, 180, 120, 10
 _LEAD_MS = 2_000
 """From the start of the observer to that of the load: it has to be there before the first delivery."""

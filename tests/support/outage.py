@@ -10,13 +10,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.load import inbox_table
+from benchmarks.usual import LOCAL, usual
 from pipeline.client.delta import append, open_table
 from pipeline.lockstep import reach
 from pipeline.profiles import read_profile
@@ -27,7 +27,6 @@ from pipeline.settings import DAY_MS, SECOND_MS, VirtualClock
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX
 
-PROFILE = Path(__file__).resolve().parents[2] / "conf" / "local.toml"
 T0, SLICE, PAYLOAD_BYTES = 1_700_000_000_123, 1_000_000, 20
 REACHED = "reached"
 _POSITION, _ORDER = ("ledger_id", "entry_id"), ("due_time", "deliver_at", "ledger_id", "entry_id")
@@ -76,11 +75,10 @@ def descents(keys: list[NDArray[np.int64]]) -> int:
 
 @contextmanager
 def _job(root: str) -> Iterator[tuple[Warehouse, list[Stage]]]:
-    profile, warehouse = read_profile(PROFILE), Warehouse(root)
-    machine = profile.machine
+    machine, warehouse = read_profile(LOCAL).machine, Warehouse(root)
     spark = local_session("delayline-outage", cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
     spark.sparkContext.setLogLevel("OFF")
-    stages = start_all(spark, warehouse, Options(VirtualClock(), profile.options.settings))
+    stages = start_all(spark, warehouse, Options(VirtualClock(), usual(spark, warehouse)))
     try:
         yield warehouse, stages
     finally:
