@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import backlog
+from benchmarks import backlog, instant
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Mapping[str, Any]]
@@ -86,6 +86,13 @@ def _stage(name: str, measure: str, ours: Row, ratio: float) -> tuple[str, str, 
     if name.startswith("intake"):
         return "ingest + schedule", ">= 5x row-wise", ratio >= 5
     return "ingest + schedule", "", None
+
+
+def _instant(result: Row) -> Iterator[Line]:
+    for row in result["rows"]:
+        parts = ", ".join(f"{stage} {share} %" for stage, share in instant.shares(row["seconds"]).items())
+        what = f"{row['seconds'][instant.ALL]} s: {parts}"
+        yield Line("an instant", f"all stages, {row['parameters']['messages']:,} in and out", "", what, None)
 
 
 def _backlog(result: Row) -> Iterator[Line]:
@@ -209,6 +216,7 @@ def _short(count: int) -> str:
 _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "index": _index,
     "stages": _stages,
+    "instant": _instant,
     "backlog": _backlog,
     "day": _day,
     "steady": _live,

@@ -27,6 +27,7 @@ MODULES = {"steady": "live"}
 SHORT = {
     "index": ["--messages", "500000", "--baseline-messages", "200000"],
     "stages": [],
+    "instant": [],
     "backlog": [],
     "day": [],
     "steady": ["steady", "--beside", "polling"],
@@ -34,6 +35,7 @@ SHORT = {
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
+    "instant": ["--messages", "200000"],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
 }
 """What each benchmark is told. The sizes stand in the files of workloads."""

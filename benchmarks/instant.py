@@ -1,7 +1,7 @@
 """Where the time of one instant goes: the steps of all stages under the virtual clock, warm, in seconds.
 
-Each instant takes in a few thousand messages and releases as many. What a step takes is mostly planning and starting
-jobs, so this is the profile to look at before and after a change of a stage.
+Each instant takes in a few thousand messages (`--messages`: more) and releases as many. With few, what a step takes is
+mostly planning and starting jobs. This is the profile to look at before and after a change of a stage.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -27,17 +27,19 @@ T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
 INSTANTS, WARM = 25, 8
 """So many instants a minute apart; the last of them are counted."""
+FILE_ROWS = 250_000
+ALL, PRODUCER = "instant", "inbox"
 
 
-def produced(spark: SparkSession, number: int) -> DataFrame:
-    """What enters at an instant, in one file; delays are drawn by hash."""
+def produced(spark: SparkSession, number: int, count: int) -> DataFrame:
+    """What enters at an instant; delays are drawn by hash."""
     delay = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(SPREAD_MS))
-    published = F.timestamp_millis(F.lit(T0 + number * MINUTE_MS))
-    return inbox_rows(spark, MESSAGES, 1, PAYLOAD_BYTES, publish_time=published, deliver_after_ms=delay)
+    times = {"publish_time": F.timestamp_millis(F.lit(T0 + number * MINUTE_MS)), "deliver_after_ms": delay}
+    return inbox_rows(spark, count, -(-count // FILE_ROWS), PAYLOAD_BYTES, **times)
 
 
-def profile(spark: SparkSession) -> dict[str, float]:
-    """Seconds of each step, the mean of the warm instants, in the order of the steps."""
+def profile(spark: SparkSession, count: int) -> dict[str, float]:
+    """Seconds of each step, the mean of the warm instants, in the order of the steps; `ALL` is without `PRODUCER`."""
     found = defaultdict[str, list[float]](list)
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
@@ -46,32 +48,45 @@ def profile(spark: SparkSession) -> dict[str, float]:
             subscribe(warehouse.root, Subscription("t", name, tick_ms=tick_ms))
         with clocked(spark, warehouse) as job:
             for number in range(INSTANTS):
-                job.reach(T0 + number * MINUTE_MS, produced(spark, number))
+                job.reach(T0 + number * MINUTE_MS, produced(spark, number, count))
                 if number >= INSTANTS - WARM:
-                    for step, seconds in [*job.steps.spans(), ("instant", job.steps.seconds(""))]:
+                    for step, seconds in job.steps.spans():
                         found[step].append(seconds)
-    return {step: round(sum(seconds) / WARM, 3) for step, seconds in found.items()}
+    steps = {step: sum(seconds) / WARM for step, seconds in found.items()}
+    whole = sum(seconds for step, seconds in steps.items() if step != PRODUCER)
+    return {step: round(seconds, 3) for step, seconds in [*steps.items(), (ALL, whole)]}
+
+
+def shares(seconds: Mapping[str, float]) -> dict[str, int]:
+    """Per cent of an instant that each stage takes; the rest is Spark's, after the last step of the last stage."""
+    stages = {step.partition(".")[0] for step in seconds} - {ALL, PRODUCER, "clock"}
+    sums = {stage: sum(value for step, value in seconds.items() if step.startswith(stage)) for stage in stages}
+    return {stage: round(100 * taken / seconds[ALL]) for stage, taken in sorted(sums.items())}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print machine, parameters and the profile."""
     parser = argparse.ArgumentParser(description="Where the time of one instant goes.")
     parser.add_argument("--compiled", action="store_true", help="let Spark compile plans, as it does by itself")
+    parser.add_argument("--messages", type=int, default=MESSAGES, help="so many enter at each instant")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "pyarrow")
     spark = local_session("delayline bench", extra=COMPILED if told.compiled else {})
     spark.sparkContext.setLogLevel("OFF")
-    figures = profile(spark)
+    figures = profile(spark, told.messages)
     spark.stop()
-    parameters = {"messages": MESSAGES, "spread_ms": SPREAD_MS, "payload_bytes": PAYLOAD_BYTES, "instants": INSTANTS}
+    parameters = {"messages": told.messages, "spread_ms": SPREAD_MS, "instants": INSTANTS}
+    parameters["payload_bytes"] = PAYLOAD_BYTES
     if told.json:
-        print(json.dumps({"machine": machine, "parameters": parameters, "seconds": figures}))
+        rows = [{"parameters": parameters, "seconds": figures}]
+        print(json.dumps({"machine": machine, "rows": rows}))
         return
     print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
     print("parameters:", ", ".join(f"{key} {value}" for key, value in parameters.items()))
     for step, seconds in figures.items():
-        print(f"  {step:24}{seconds:8.3f}")
+        part = "" if step == PRODUCER else f"{100 * seconds / figures[ALL]:6.0f} %"
+        print(f"  {step:24}{seconds:8.3f}{part}")
 
 
 if __name__ == "__main__":
