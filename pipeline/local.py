@@ -27,9 +27,8 @@ IntArray = npt.NDArray[np.int64]
 # Spark's INT96 has nanoseconds, in which the year 9999 has no number.
 _INT96 = {"coerce_int96_timestamp_unit": "us"}
 _PARQUET = ds.ParquetFileFormat(**_INT96)
-_READ_BYTES, _LEAST_ROWS, _MOST_ROWS = 16 << 20, 64, 1 << 16
+_READ_BYTES, _MOST_ROWS = 16 << 20, 1 << 16
 """About so many bytes of a row group are read at a time, and so many rows."""
-_MAY_REPEAT = ("payload", "message_key", "topic")
 
 
 class NotHere(Exception):
@@ -85,40 +84,36 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
 class RowGroup:
     """Some rows of a Parquet file of a table.
 
-    They may be far more than anybody can hold, however small the file is: equal payloads are written once. `most` is
-    how many bytes are read at once, at most.
+    They may be far more than anybody can hold, however small the file is: equal texts are written once.
+
+    Attributes:
+        table: whose file it is.
+        file: the file.
+        number: which row group.
+        step: rows that can be read at once, whatever is in them.
     """
 
     table: Table
     file: pq.ParquetFile
     number: int
-    most: int
-
-    @property
-    def rows(self) -> int:
-        """How many it has."""
-        return int(self.file.metadata.row_group(self.number).num_rows)
+    step: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; of columns that are small."""
         return self._as_told(self.file.read_row_group(self.number, list(columns)))
 
-    def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
-        """Some rows, ascending, a few at a time.
+    def all(self) -> Iterator[pa.Table]:
+        """All rows with all columns, a few at a time."""
+        for batch in self.file.iter_batches(self.step, [self.number], self.table.schema.names):
+            yield self._as_told(pa.Table.from_batches([batch]))
 
-        Raises:
-            NotHere: even a few are too many bytes.
-        """
-        told = self.file.metadata.row_group(self.number)
-        step = max(_LEAST_ROWS, _READ_BYTES * told.num_rows // max(1, told.total_byte_size))
+    def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
+        """Some rows, ascending, a few at a time."""
         start = 0
-        for batch in self.file.iter_batches(min(step, _MOST_ROWS), [self.number], list(columns)):
+        for batch in self.file.iter_batches(self.step, [self.number], list(columns)):
             first, last = np.searchsorted(rows, (start, start + batch.num_rows))
             if last > first:
-                some = last - first < batch.num_rows
-                taken = batch.take(pa.array(rows[first:last] - start)) if some else batch
-                if _decoded(taken) > self.most:
-                    raise NotHere
+                taken = batch.take(pa.array(rows[first:last] - start))
                 yield self._as_told(pa.Table.from_batches([taken]))
             start += batch.num_rows
             if last == len(rows):
@@ -130,8 +125,8 @@ class RowGroup:
         return rows.cast(pa.schema([schema.field(name) for name in rows.column_names]))
 
 
-def message_groups(log: MessageLog, bounds: Bounds, most: int) -> Iterator[RowGroup]:
-    """The row groups in which messages within bounds may be; `most` as in `RowGroup`.
+def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
+    """The row groups in which messages within bounds may be.
 
     Raises:
         NotHere: they are not on this machine, or have other columns than they should.
@@ -139,17 +134,43 @@ def message_groups(log: MessageLog, bounds: Bounds, most: int) -> Iterator[RowGr
     paths = log.local_paths([bounds])
     if paths is None:
         raise NotHere
-    yield from _row_groups(MESSAGES, paths, most)
+    yield from _row_groups(MESSAGES, paths)
 
 
-def _row_groups(table: Table, paths: Sequence[str], most: int) -> Iterator[RowGroup]:
+def _row_groups(table: Table, paths: Sequence[str]) -> Iterator[RowGroup]:
     for path in paths:
         told = pq.read_metadata(path)
-        with pq.ParquetFile(path, metadata=told, read_dictionary=_repeated(told), **_INT96) as file:
+        with pq.ParquetFile(path, metadata=told, **_INT96) as file:
             if not set(table.schema.names) <= set(file.schema_arrow.names):
                 raise NotHere
             for number in range(file.num_row_groups):
-                yield RowGroup(table, file, number, most)
+                yield RowGroup(table, file, number, _step(path, told, number))
+
+
+def _step(path: str, told: pq.FileMetaData, number: int) -> int:
+    """Rows of a row group that can be read at once.
+
+    A row is as long as the others, or has the longest texts of all dictionaries. Those are in the row group, which is
+    small in most cases; else the dictionaries are looked at, which Arrow reads with the first row.
+    """
+    group = told.row_group(number)
+    columns = [group.column(each) for each in range(told.num_columns)]
+    coded = [each for each in columns if each.has_dictionary_page and each.physical_type == "BYTE_ARRAY"]
+    most: int = sum(each.total_uncompressed_size for each in coded)
+    if most * min(group.num_rows, _MOST_ROWS) > _READ_BYTES:
+        names = [each.path_in_schema for each in coded]
+        with pq.ParquetFile(path, metadata=told, read_dictionary=names) as file:
+            first = next(file.iter_batches(1, [number], sorted({name.partition(".")[0] for name in names})))
+            most = sum(_longest(each) for each in first.columns)
+    row = most + int(group.total_byte_size) // max(1, int(group.num_rows))
+    return min(_MOST_ROWS, max(1, _READ_BYTES // max(1, row)))
+
+
+def _longest(column: pa.Array) -> int:
+    """Bytes of the longest text in the dictionaries of a column."""
+    if pa.types.is_map(column.type):
+        return _longest(column.keys) + _longest(column.items)
+    return int(_lengths(column.dictionary).max(initial=0)) if pa.types.is_dictionary(column.type) else 0
 
 
 def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
@@ -158,14 +179,13 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
     Raises:
         NotHere: there are more, or the files are not what the table says.
     """
-    held, size, names = [arrow_schema(table.schema).empty_table()], 0, table.schema.names
+    held, size = [arrow_schema(table.schema).empty_table()], 0
     try:
-        for group in _row_groups(table, paths, most):
-            for rows in group.take(names, np.arange(group.rows)):
-                held.append(rows)
-                size += rows.nbytes
-                if size > most:
-                    raise NotHere
+        for rows in (rows for group in _row_groups(table, paths) for rows in group.all()):
+            held.append(rows)
+            size += rows.nbytes
+            if size > most:
+                raise NotHere
     except pa.ArrowException as error:
         raise NotHere from error
     return pa.concat_tables(held).combine_chunks()
@@ -187,20 +207,6 @@ def sizes(rows: pa.Table) -> IntArray:
 def _lengths(texts: pa.Array | pa.ChunkedArray) -> IntArray:
     lengths: IntArray = pc.fill_null(pc.binary_length(texts), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return lengths
-
-
-def _repeated(told: pq.FileMetaData) -> list[str]:
-    """The columns of long values of which some row group has a dictionary."""
-    groups = (told.row_group(number) for number in range(told.num_row_groups))
-    columns = (group.column(number) for group in groups for number in range(told.num_columns))
-    coded = {column.path_in_schema for column in columns if column.has_dictionary_page}
-    return [name for name in _MAY_REPEAT if name in coded]
-
-
-def _decoded(rows: pa.RecordBatch) -> int:
-    """Bytes of the columns that have dictionaries, without them."""
-    coded = (column for column in rows.columns if pa.types.is_dictionary(column.type))
-    return sum(int(_lengths(column.dictionary.take(column.indices)).sum()) for column in coded)
 
 
 def longs(rows: pa.Table | pa.RecordBatch, column: str) -> IntArray:

@@ -171,7 +171,7 @@ def _messages(
         NotHere: they are not on this machine, or more bytes than `most`.
     """
     held, keys, size = [], [np.empty(0, np.int64)], 0
-    for group in message_groups(log, bounds, most):
+    for group in message_groups(log, bounds):
         places = group.read(("ledger_id", "entry_id", "due_time"))
         ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
         place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)

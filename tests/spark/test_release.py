@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.appends import Appender
 from pipeline.arrow import arrow_schema
 from pipeline.files import Files
-from pipeline.local import NotHere, message_groups
+from pipeline.local import NotHere, message_groups, whole
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.progress import Position
 from pipeline.release import Release
@@ -180,19 +179,22 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, repeated: bool
 ) -> None:
     """A small file may hold more than the machine: a dictionary has each of them once. Rows come a few at a time."""
-    monkeypatch.setattr("pipeline.local._READ_BYTES", 1)
+    monkeypatch.setattr("pipeline.local._READ_BYTES", 5_000)
     count = 300
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count))).toArrow()
     log = Log(tmp_path / "file.parquet", rows, repeated=repeated)
-    groups = message_groups(cast("MessageLog", log), Bounds(), 1 << 20)
+    groups = message_groups(cast("MessageLog", log), Bounds())
     group = next(groups)
+    assert group.step == 4
     wanted = np.arange(1, count, 2)
-    taken = pa.concat_tables(group.take(("entry_id", "payload"), wanted))
+    pieces = list(group.take(("entry_id", "payload"), wanted))
+    assert max(piece.num_rows for piece in pieces) <= group.step
+    taken = pa.concat_tables(pieces)
     assert taken.column("entry_id").to_pylist() == wanted.tolist()
     assert set(taken.column("payload").to_pylist()) == {b"x" * 1_000}
-    if repeated:
-        with pytest.raises(NotHere):
-            list(replace(group, most=10_000).take(("entry_id", "payload"), wanted))
+    with pytest.raises(NotHere):
+        whole(MESSAGES, log.local_paths(None), 10_000)
+    assert whole(MESSAGES, log.local_paths(None), 1 << 20).num_rows == count
 
 
 @pytest.mark.parametrize(
