@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from benchmarks.held import held
 from benchmarks.machine import describe
 from benchmarks.processes import apart, memory
 from benchmarks.rows import inbox_rows
+from benchmarks.sizes import entries
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.session import compiled, local_session
@@ -47,13 +47,12 @@ STATE = "state, bytes"
 
 @dataclass(frozen=True)
 class Workload:
-    """One entry of the workload file; see its head."""
+    """One entry of the workload file in one of its sizes; see its head."""
 
     name: str
     payload_bytes: int
     memory: str
-    short: Sequence[int]
-    full: Sequence[int]
+    sizes: Sequence[int]
     spread_ms: int
     slice: int
     steady: int
@@ -80,11 +79,9 @@ class Workload:
         return trim_up(self.releases_from + (release + 1) * PAUSE_MS, tick_bits(TICK_MS))
 
 
-def load() -> list[Workload]:
+def load(*, full: bool) -> list[Workload]:
     """The workloads in the order of their file."""
-    told = tomllib.loads(WORKLOADS.read_text(encoding="utf-8"))
-    common = {key: value for key, value in told.items() if key != "workload"}
-    return [Workload(**common, **each) for each in told["workload"]]
+    return [Workload(**told) for told in entries(WORKLOADS, full=full)]
 
 
 @contextmanager
@@ -179,10 +176,10 @@ def _mb(name: str) -> dict[str, int]:
     return {kind: getattr(found, name) >> 20 for kind, found in memory(os.getpid()).items()}
 
 
-def measured(workload: Workload, *, full: bool) -> dict[str, Any]:
+def measured(workload: Workload) -> dict[str, Any]:
     """All sizes of a workload."""
     row: dict[str, Any] = {"workload": workload.name, "parameters": vars(workload), "sizes": []}
-    for count in workload.full if full else workload.short:
+    for count in workload.sizes:
         with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
             root = f"{folder}/warehouse"
             create_all(root, segment_ms=SEGMENT_MS)
@@ -200,7 +197,7 @@ def growth(row: Mapping[str, Any]) -> dict[str, float]:
 
 def show(row: Mapping[str, Any]) -> Iterator[str]:
     """A workload for a person: a column for each size."""
-    told = {key: value for key, value in row["parameters"].items() if key not in ("name", "short", "full")}
+    told = {key: value for key, value in row["parameters"].items() if key not in ("name", "sizes")}
     yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in told.items())
     yield _line("messages that wait", [each["messages"] for each in row["sizes"]]) + f"{'growth':>9}"
     for name, ratio in growth(row).items():
@@ -228,10 +225,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not told.json:
         print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
     rows = []
-    for workload in load():
+    for workload in load(full=told.full):
         if told.only in workload.name:
-            sizes = {"short": told.sizes, "full": told.sizes} if told.sizes else {}
-            rows.append(measured(replace(workload, **sizes), full=told.full))
+            rows.append(measured(replace(workload, sizes=told.sizes or workload.sizes)))
             if not told.json:
                 print("\n".join(show(rows[-1])), flush=True)
     if told.json:

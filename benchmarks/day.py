@@ -13,7 +13,6 @@ import os
 import sys
 import tempfile
 import time
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from benchmarks.clocked import Clocked, clocked
 from benchmarks.machine import describe
 from benchmarks.processes import memory
 from benchmarks.rows import inbox_rows
+from benchmarks.sizes import entries
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
 from pipeline.client.registry import Subscription, subscribe
@@ -70,13 +70,7 @@ class Workload:
 
 def load(*, full: bool) -> list[Workload]:
     """The workloads in the order of their file."""
-    told = tomllib.loads(WORKLOADS.read_text(encoding="utf-8"))
-    common = {key: value for key, value in told.items() if key != "workload"}
-    size, other = ("full", "short") if full else ("short", "full")
-    return [
-        Workload(**common, **each[size], **{key: each[key] for key in each if key not in (size, other)})
-        for each in told["workload"]
-    ]
+    return [Workload(**told) for told in entries(WORKLOADS, full=full)]
 
 
 def extent(root: str) -> dict[str, dict[str, int]]:

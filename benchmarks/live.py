@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.live_report import show
-from benchmarks.load import Workload, merged, produce, with_profile, workloads
+from benchmarks.load import Workload, produce, with_profile, workloads
 from benchmarks.machine import describe
 from benchmarks.processes import Usage, started, usage
+from benchmarks.sizes import merged
 from benchmarks.usual import LOCAL
 from pipeline.client.create import create_all
 from pipeline.client.delta import append, open_table, query, rows_of

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks.sizes import entries, merged
 from pipeline.client.delta import append, arrow_schema
 from pipeline.client.registry import Subscription
 from schemas import INBOX
@@ -85,25 +86,7 @@ class Workload:
 
 def workloads(*, full: bool) -> dict[str, Workload]:
     """The workloads by name, in the order of their file."""
-    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    common = {key: value for key, value in told.items() if key != "workload"}
-    found = (_workload(common | each, "full" if full else "short", common["profile"]) for each in told["workload"])
-    return {workload.name: workload for workload in found}
-
-
-def _workload(told: dict[str, Any], size: str, profile: Mapping[str, Mapping[str, Any]]) -> Workload:
-    chosen = told[size]
-    plain = {key: value for key, value in told.items() if key not in ("short", "full")}
-    return Workload(**plain | chosen | {"profile": merged(profile, told["profile"])})
-
-
-def merged(*profiles: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Profiles, the later ones winning key by key."""
-    sections = {section for profile in profiles for section in profile}
-    return {
-        section: {key: value for profile in profiles for key, value in profile.get(section, {}).items()}
-        for section in sorted(sections)
-    }
+    return {told["name"]: Workload(**told) for told in entries(FILE, full=full)}
 
 
 def with_profile(workload: Workload, told: list[str]) -> Workload:

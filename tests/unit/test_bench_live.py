@@ -23,10 +23,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.live import ROOT, SYSTEMS, Failed, Run, Snapshot, main, profile_text
 from benchmarks.live_report import show
-from benchmarks.load import Producer, Workload, merged, with_profile, workloads
+from benchmarks.load import Producer, Workload, with_profile, workloads
 from benchmarks.observer import Rows, Shelf, Until, Watch, observe, read, report, spread_of
 from benchmarks.observer import main as observer
 from benchmarks.processes import usage
+from benchmarks.sizes import merged
 from pipeline import prepared
 from pipeline.appends import DataFile
 from pipeline.client.create import create_all
