@@ -2,7 +2,8 @@
 
 An instant's time is that of all stages, without the producer's and without maintenance. Files are those that belong to
 the tables: Delta's vacuum knows whole hours of the wall clock, so what maintenance takes out of a table within such a
-run stays on the disk, and is not counted.
+run stays on the disk, and is not counted. A log is cut back to a checkpoint, and there is one every 50 commits: its
+length goes up and down, so the most in one half of the run is compared with the most in the other one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from schemas import DELIVERIES, TABLES
 
 WORKLOADS = Path(__file__).parent / "workloads" / "day.toml"
 T0, TICK_MS = 1_700_000_000_000, 1_000
+INSTANT, WHEN = "an instant, s", ("most in first half and second", "median of first quarter and last")
 COUNTED = FILES, ENTRIES, LOG_KB = "files", "log entries", "log, KB"
 
 
@@ -134,14 +136,14 @@ def _round(spark: SparkSession, job: Clocked, workload: Workload) -> dict[str, A
 
 
 def verdict(row: Mapping[str, Any], warm: int) -> dict[str, Any]:
-    """The begin beside the end: the median instant of a quarter, what there is at half of the time and at the end."""
+    """The begin beside the end: the median instant of the first quarter and the last, the most in each half."""
     seconds, rounds = row["seconds"][warm:], row["rounds"]
-    quarter = max(1, len(seconds) // 4)
-    half, end = rounds[(len(rounds) - 1) // 2], rounds[-1]
-    sums = {name: [sum(each["extent"][name].values()) for each in (half, end)] for name in COUNTED}
-    sums["memory, MB"] = [sum(each["memory_mb"].values()) for each in (half, end)]
+    quarter, half = max(1, len(seconds) // 4), (len(rounds) + 1) // 2
     times = [round(median(some), 3) for some in (seconds[:quarter], seconds[-quarter:])]
-    return {"drift": {"an instant, s": times} | sums, "cold_s": row["seconds"][0]}
+    kinds = {name: [sum(each["extent"][name].values()) for each in rounds] for name in COUNTED}
+    kinds |= {"memory, MB": [sum(each["memory_mb"].values()) for each in rounds]}
+    most = {name: [max(counts[:half], default=0), max(counts[-half:], default=0)] for name, counts in kinds.items()}
+    return {"drift": {INSTANT: times} | most, "cold_s": row["seconds"][0]}
 
 
 def show(row: Mapping[str, Any]) -> Iterator[str]:
@@ -162,8 +164,7 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {name} at the end: " + ", ".join(f"{table} {count}" for table, count in counts if count)
     yield f"  the first instant (cold): {row['cold_s']} s"
     for name, (first, last) in row["drift"].items():
-        when = "first quarter and last" if name.endswith(", s") else "half of the time and end"
-        yield f"  {name}, {when}: {first:,}, {last:,}"
+        yield f"  {name}, {WHEN[name == INSTANT]}: {first:,}, {last:,}"
 
 
 def main(arguments: list[str] | None = None) -> int:

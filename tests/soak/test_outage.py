@@ -1,6 +1,6 @@
 """The job was away for a day: everything that became due meanwhile is delivered in order, within the stated memory.
 
-`DELAYLINE_OUTAGE_COUNT` is another number of messages.
+`DELAYLINE_OUTAGE_COUNT` is another number of messages, `DELAYLINE_OUTAGE_STEP_MS` another step of the clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.killing import Victim
 from tests.support.outage import REACHED, arrived, faults, slices
 
 COUNT = int(os.environ.get("DELAYLINE_OUTAGE_COUNT", "10_000_000"))
-STEP_MS = 15 * MINUTE_MS
+STEP_MS = int(os.environ.get("DELAYLINE_OUTAGE_STEP_MS", str(15 * MINUTE_MS)))
 """`LiveClock.max_step_ms` of such a job: a day is 96 steps."""
 MOST_BYTES = 6 << 30
 """A heap of 2 GB, what a JVM has beside it, and as much for Python: all processes together, each at its highest."""
