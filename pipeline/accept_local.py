@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from pathlib import PurePath
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from pipeline.accept import Counts, Limits, Target
 from pipeline.arrow import arrow_schema
+from pipeline.deltalog import spelled
 from pipeline.files import Files
 from pipeline.local import files_between, longs, ordered, ranks, whole
 from pipeline.progress import Position
@@ -32,12 +32,8 @@ def local_inbox(files: Files, warehouse: Warehouse, begin: Position, end: Positi
     """
     found = files_between(files, warehouse, INBOX, begin, end, settings.driver_rows)
     by_commit = groupby(found, key=itemgetter(0))
-    paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=_name)]
+    paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=spelled)]
     return whole(INBOX, paths, settings.driver_bytes)
-
-
-def _name(path: str) -> str:
-    return PurePath(path).name
 
 
 @dataclass(frozen=True)

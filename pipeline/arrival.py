@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.deltalog import added
+from pipeline.deltalog import added, spelled
 from pipeline.files import Files
 from pipeline.progress import Position
 
@@ -41,6 +41,5 @@ def file_commits(spark: SparkSession, path: str, start: Position, end: Position)
     found: dict[str, int] = {}
     for version in range(start.version, end.version + (end.index >= 0)):
         if end.version - start.version > 0:
-            names = (name.rpartition("/")[2] for name in added(files, path, version))
-            found |= dict.fromkeys(names, version)
+            found |= dict.fromkeys(map(spelled, added(files, path, version)), version)
     return found

@@ -1,11 +1,14 @@
 """Single commits of a Delta table: which files each one added, in the order in which a stream takes them."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from pipeline.files import Files
+
+_ESCAPED = re.compile(r"[^A-Za-z0-9_\-!.~'()*,;:$&+=@\u0080-\U0010ffff]")
 
 
 def newest(files: Files, path: str, known: int = -1) -> int:
@@ -34,6 +37,11 @@ def added(files: Files, path: str, version: int) -> list[str]:
     None for a version that is not there (yet), and for one that took rows out: streams pass over both.
     """
     return [unquote(each["path"]) for each in _added(files, path, version) or ()]
+
+
+def spelled(path: str) -> str:
+    """The name of a file as Spark tells it (`input_file_name`), which is as `java.net.URI` writes one."""
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", path.rpartition("/")[2])
 
 
 def _added(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:

@@ -111,10 +111,11 @@ class Dispatch:
         try:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             runs = local_runs(self._files, self._warehouse, *ends, self._settings)
-            self.watch.took(STAGE, runs.num_rows)
-            return LocalRelease.of(runs, lives, self._log, self._settings)
+            release = LocalRelease.of(runs, lives, self._log, self._settings)
         except NotHere:
             return SparkRelease.of(redelivery, lives, self._log)
+        self.watch.took(STAGE, runs.num_rows)
+        return release
 
     def _note(self, registry: int, lives: int, batch_id: int) -> Note:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)

@@ -17,6 +17,7 @@ from pipeline.accept import Batch, Counts, Limits, Target, ledgers
 from pipeline.accept_local import INBOX_ROWS, LocalBatch, local_inbox
 from pipeline.accept_spark import SparkBatch
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.deltajvm import TableLog
 from pipeline.deltalog import between, rows_of
 from pipeline.files import Files
 from pipeline.local import NotHere
@@ -92,6 +93,7 @@ class Ingest:
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch: Watch = Unwatched()
+        self._plain = TableLog(spark, warehouse.path(INBOX)).head().protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
@@ -115,16 +117,25 @@ class Ingest:
             # A tick alone: there may be something to load.
             yield LocalBatch.of(INBOX_ROWS.empty_table(), *how)
             return
-        try:
-            inbox = local_inbox(self._files, self._warehouse, start, end, self._settings)
-        except NotHere:
-            with compiled(rows.sparkSession, when=self._is_large(start, end)):
-                inbox = rows.where("instant IS NULL").drop("instant")
-                with SparkBatch.of(self._ordered(inbox, start, end), *how) as batch:
-                    yield batch
+        inbox = self._inbox_here(start, end)
+        if inbox is not None:
+            self.watch.took(STAGE, inbox.num_rows)
+            yield LocalBatch.of(inbox, *how)
             return
-        self.watch.took(STAGE, inbox.num_rows)
-        yield LocalBatch.of(inbox, *how)
+        with compiled(rows.sparkSession, when=self._is_large(start, end)):
+            ordered = self._ordered(rows.where("instant IS NULL").drop("instant"), start, end)
+            with SparkBatch.of(ordered, *how) as batch:
+                yield batch
+
+    def _inbox_here(self, start: Position, end: Position) -> pa.Table | None:
+        """The rows of a batch, when they can be taken in this process."""
+        if not self._plain:
+            # Its files may have rows that do not count, or columns of other names.
+            return None
+        try:
+            return local_inbox(self._files, self._warehouse, start, end, self._settings)
+        except NotHere:
+            return None
 
     def _is_large(self, start: Position, end: Position) -> bool:
         """By the log. When that does not say, it is an old one, or somebody else's."""

@@ -29,6 +29,8 @@ _INT96 = {"coerce_int96_timestamp_unit": "us"}
 _PARQUET = ds.ParquetFileFormat(**_INT96)
 _READ_BYTES, _MOST_ROWS = 16 << 20, 1 << 16
 """About so many bytes of a row group are read at a time, and so many rows."""
+_MAP_BYTES = 256 << 20
+"""What the maps of a row group may come to, whatever is in them: one row may have all entries."""
 
 
 class NotHere(Exception):
@@ -152,18 +154,36 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
 
     A row is as long as the others, or has the longest texts of all dictionaries. Those are in the row group, which is
     small in most cases; else the dictionaries are looked at, which Arrow reads with the first row.
+
+    Raises:
+        NotHere: a row may be longer than that: its texts repeat parts of those before, or a map repeats its entries.
     """
     group = told.row_group(number)
     columns = [group.column(each) for each in range(told.num_columns)]
-    coded = [each for each in columns if each.has_dictionary_page and each.physical_type == "BYTE_ARRAY"]
-    most: int = sum(each.total_uncompressed_size for each in coded)
+    texts = [each for each in columns if each.physical_type == "BYTE_ARRAY"]
+    coded = [each for each in texts if each.has_dictionary_page or "DELTA_BYTE_ARRAY" in each.encodings]
+    most: int = sum(each.total_uncompressed_size * (each.num_values if _nested(each) else 1) for each in coded)
     if most * min(group.num_rows, _MOST_ROWS) > _READ_BYTES:
+        if not all(each.has_dictionary_page for each in coded):
+            raise NotHere
         names = [each.path_in_schema for each in coded]
         with pq.ParquetFile(path, metadata=told, read_dictionary=names) as file:
-            first = next(file.iter_batches(1, [number], sorted({name.partition(".")[0] for name in names})))
-            most = sum(_longest(each) for each in first.columns)
+            first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))))
+            longest = {name: _longest(first.column(name)) for name in first.schema.names}
+        if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):
+            raise NotHere
+        entries = max([-(-each.num_values // group.num_rows) for each in coded if _nested(each)], default=1)
+        most = sum(longest.values()) * entries
     row = most + int(group.total_byte_size) // max(1, int(group.num_rows))
     return min(_MOST_ROWS, max(1, _READ_BYTES // max(1, row)))
+
+
+def _top(column: Any) -> str:  # noqa: ANN401 - Arrow's, without a type
+    return str(column.path_in_schema).partition(".")[0]
+
+
+def _nested(column: Any) -> bool:  # noqa: ANN401 - as above
+    return "." in column.path_in_schema
 
 
 def _longest(column: pa.Array) -> int:
@@ -180,6 +200,9 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
         NotHere: there are more, or the files are not what the table says.
     """
     held, size = [arrow_schema(table.schema).empty_table()], 0
+    groups = (told.row_group(number) for told in map(pq.read_metadata, paths) for number in range(told.num_row_groups))
+    if sum(group.total_byte_size for group in groups) > most:
+        raise NotHere
     try:
         for rows in (rows for group in _row_groups(table, paths) for rows in group.all()):
             held.append(rows)

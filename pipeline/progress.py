@@ -105,8 +105,14 @@ class Checkpoint:
         return self._owner
 
     def position(self, batch_id: int) -> Position:
-        """The logged end of a batch. Raises what the file system raises when the batch was never logged."""
-        return parse(self._files.text(f"{self.path}/offsets/{batch_id}"))
+        """The logged end of a batch. Raises what the file system raises when the batch was never logged.
+
+        Never before where the checkpoint begins: a stream of Delta begins with a version, and counts those of its
+        files that others have taken (`Warehouse.follow`) as if it took them.
+        """
+        logged, origin = parse(self._files.text(f"{self.path}/offsets/{batch_id}")), self.origin
+        version, index = max((logged.version, logged.index), (origin.version, origin.index))
+        return Position(logged.instant, version, index)
 
     def start(self, batch_id: int) -> Position:
         """The logged start of a batch: the end of the one before, or where the checkpoint begins."""

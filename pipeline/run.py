@@ -155,7 +155,9 @@ def _parts(
         take = Ingest(spark, warehouse, checkpoint, options.settings, time, options.observe)
         return inbox_and_clock(spark, warehouse, options, origin), take
     if stage == schedule.STAGE:
-        segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, settings.max_bytes)
+        # An instant of the virtual clock is one release, so what came with it is one batch.
+        most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
+        segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
         instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)

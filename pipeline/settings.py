@@ -62,8 +62,11 @@ class Settings:
 
     @property
     def driver_bytes(self) -> int:
-        """Rows that the driver holds at once, in bytes; they are copied once or twice on their way."""
-        return self.driver_rows * _ROW_BYTES
+        """Rows that the driver holds at once, in bytes; they are copied once or twice on their way.
+
+        A column of Arrow has no more than 2 GiB.
+        """
+        return min(self.driver_rows * _ROW_BYTES, 1 << 30)
 
     def tasks(self, rows: int) -> int:
         """How many tasks share the sort of so many rows."""

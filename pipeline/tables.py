@@ -7,7 +7,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.deltalog import added
+from pipeline.deltalog import added, spelled
 from pipeline.errors import BadSetting
 from pipeline.files import Files
 from pipeline.progress import EVERYTHING_BEFORE, Position
@@ -80,7 +80,7 @@ class Warehouse:
         if not taken:
             return rows
         name = F.element_at(F.split(F.input_file_name(), "/"), -1)
-        return rows.where(~name.isin([each.rpartition("/")[2] for each in taken]))
+        return rows.where(~name.isin([spelled(each) for each in taken]))
 
 
 def create_all(

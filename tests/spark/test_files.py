@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.deltalog import spelled
 from pipeline.files import Files
 
 FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"
@@ -84,3 +86,14 @@ def test_other_file_systems_are_not_here(spark: SparkSession, path: str) -> None
 def test_a_path_without_a_beginning_is_where_spark_looks_for_it(spark: SparkSession) -> None:
     """A warehouse may be named as it is typed."""
     assert Files(spark).local("some/warehouse") == Path.cwd() / "some/warehouse"
+
+
+def test_spark_gives_a_file_the_name_that_we_expect(spark: SparkSession, tmp_path: Path) -> None:
+    """By it rows are told apart that others have taken, and put into the order of their commits."""
+    odd = "a b%20c!~'()*,;$&+=@-é[x]{y}^`|\"<>.parquet"
+    spark.range(1).coalesce(1).write.parquet(str(tmp_path / "made"))
+    (written,) = (tmp_path / "made").glob("part-*.parquet")
+    (tmp_path / "odd").mkdir()
+    written.rename(tmp_path / "odd" / odd)
+    told = spark.read.parquet(str(tmp_path / "odd")).select(F.input_file_name()).collect()[0][0]
+    assert told.rpartition("/")[2] == spelled(odd)

@@ -1,0 +1,109 @@
+"""Files that hold far more than their size are told before they are read."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.accept_local import INBOX_ROWS
+from pipeline.deltalog import spelled
+from pipeline.local import NotHere, whole
+from pipeline.progress import Checkpoint, Position
+from schemas import INBOX
+
+MB = 1 << 20
+MOST = 64 * MB
+
+
+def inbox(**columns: list[Any]) -> pa.Table:
+    """Rows of the inbox."""
+    count = len(next(iter(columns.values())))
+    made = [pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type) for f in INBOX_ROWS]
+    return pa.Table.from_arrays(made, schema=INBOX_ROWS)
+
+
+EQUAL = {"payload": [b"x" * 20_000] * 60_000}
+ENTRIES = {"properties": [[(f"k{n}", "v" * 60_000) for n in range(500)]] * 40}
+UNEVEN = {"payload": [b"x"] * 60_000 + [b"y" * 300_000] * 2_000}
+
+
+@pytest.mark.parametrize(
+    ("columns", "how"),
+    [
+        (EQUAL, {}),
+        (EQUAL, {"use_dictionary": False, "column_encoding": {"payload": "DELTA_BYTE_ARRAY"}}),
+        (ENTRIES, {}),
+        (UNEVEN, {"use_dictionary": False, "compression": "zstd"}),
+    ],
+    ids=["dictionary", "prefixes", "entries of maps", "a few long ones"],
+)
+def test_a_small_file_of_gigabytes_is_left_to_spark(
+    tmp_path: Path, columns: dict[str, list[Any]], how: dict[str, Any]
+) -> None:
+    """Whatever the file is like, no more is held than may be."""
+    path = str(tmp_path / "file.parquet")
+    pq.write_table(inbox(**columns), path, **how)
+    assert Path(path).stat().st_size < MB
+    pool = pa.default_memory_pool()
+    pool.release_unused()
+    before = pool.bytes_allocated()
+    tracemalloc.start()
+    with pytest.raises(NotHere):
+        whole(INBOX, [path], MOST)
+    tracemalloc.stop()
+    assert pool.bytes_allocated() <= before + MB
+
+
+def test_what_is_usual_is_read_as_it_is(tmp_path: Path) -> None:
+    """Equal topics, keys and properties are what dictionaries are for."""
+    rows = inbox(
+        topic=["t"] * 100_000,
+        message_key=[f"k{n % 10}" for n in range(100_000)],
+        properties=[[("a", "b"), ("c", None)]] * 100_000,
+        payload=[b"%100d" % n for n in range(100_000)],
+    )
+    path = str(tmp_path / "file.parquet")
+    pq.write_table(rows, path)
+    assert whole(INBOX, [path, path], MOST) == pa.concat_tables([rows, rows]).combine_chunks()
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("a/b c%.parquet", "b%20c%25.parquet"), ("part-0_1~(2)+é.parquet", "part-0_1~(2)+é.parquet"), ("[x]", "%5Bx%5D")],
+)
+def test_a_file_has_the_name_that_spark_gives_it(path: str, name: str) -> None:
+    """As `java.net.URI` writes it: `tests/spark/test_files.py` asks Spark."""
+    assert spelled(path) == name
+
+
+class Folder:
+    """A checkpoint in memory."""
+
+    def __init__(self, texts: dict[str, str]) -> None:
+        """What each file holds."""
+        self._texts = texts
+
+    def exists(self, path: str) -> bool:
+        """As `Files.exists`."""
+        return path in self._texts
+
+    def text(self, path: str) -> str:
+        """As `Files.text`."""
+        return self._texts[path]
+
+
+def test_a_checkpoint_never_begins_before_its_origin() -> None:
+    """Delta's stream begins with a version, and may end its first batch within what others have taken of it."""
+    logged = [(1, 0), (2, -1), (3, -1)]
+    offset = 'v1\n{{}}\n{{"reservoirVersion":{},"index":{}}}\n{{"instant":{}}}'
+    texts = {f"c/offsets/{n}": offset.format(*end, 7 + n) for n, end in enumerate(logged)}
+    texts["c/origin.json"] = '{"version": 2, "index": -1, "instant": 5, "rebuilt": null, "after": []}'
+    checkpoint = Checkpoint(Folder(texts), "c")  # type: ignore[arg-type] # no session is needed for it
+    ends = [checkpoint.position(number) for number in range(3)]
+    assert ends == [Position(7, 2, -1), Position(8, 2, -1), Position(9, 3, -1)]
+    assert [checkpoint.start(number) for number in range(3)] == [Position(5, 2, -1), *ends[:2]]
