@@ -197,8 +197,9 @@ def _lateness(workload: str, measure: str, late: Mapping[str, float], p50: int |
 
 
 def _never_early(row: Row) -> Line:
-    told = ", ".join(f"{name} {row[name]}" for name in ("early", "twice", "missing"))
-    return Line(row["workload"], "nothing early, twice or missing", "0", told, not (row["early"] or row["twice"]))
+    counts = {name: row[name] for name in ("early", "twice", "missing")}
+    told = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return Line(row["workload"], "nothing early, twice or missing", "0", told, not any(counts.values()))
 
 
 def _spread(figures: Mapping[str, float]) -> str:

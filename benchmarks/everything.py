@@ -65,10 +65,14 @@ def run(name: str, words: list[str], out: Path) -> dict[str, Any]:
 
 def show(lines: list[Line]) -> Iterator[str]:
     """The table for a terminal."""
+    widths = [
+        max((len(getattr(line, name)) for line in lines), default=0) + 2 for name in ("workload", "measure", "aim")
+    ]
     for line in lines:
         mark = {True: "met", False: "NOT MET", None: ""}[line.met]
+        told = zip((line.workload, line.measure, line.aim), widths, strict=True)
         beside = f"  [{line.beside}]" if line.beside else ""
-        yield f"{line.workload:28}{line.measure:44}{line.aim:34}{mark:9}{line.ours}{beside}"
+        yield "".join(f"{text:{width}}" for text, width in told) + f"{mark:9}{line.ours}{beside}"
 
 
 def page(lines: list[Line], results: Results, machine: Mapping[str, Any], plots: list[str]) -> str:
