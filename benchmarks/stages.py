@@ -95,12 +95,14 @@ class Workload:
 class Figure:
     """What one run gave: seconds for so many messages, and the commits that the tables have after it.
 
-    `ingest` is the part of the first stage in them, where that has one.
+    `ingest` is the part of the first stage in them, where that has one; `parked` messages wait in the log, the others
+    were brought into the state.
     """
 
     messages: int
     seconds: float
     commits: int
+    parked: int
     ingest: float = 0.0
 
     @property
@@ -205,7 +207,8 @@ def one_run(spark: SparkSession, system: System, workload: Workload, count: int)
             seconds: float = getattr(trial, workload.measure)()
         finally:
             stop_all(stages)
-        return Figure(count, seconds, sum(_commits(warehouse, table) for table in COUNTED), trial.ingest)
+        parked = warehouse.read(spark, MESSAGES).where("parked").count()
+        return Figure(count, seconds, sum(_commits(warehouse, table) for table in COUNTED), parked, trial.ingest)
 
 
 def _check_all_delivered(spark: SparkSession, warehouse: Warehouse, expected: int) -> None:
@@ -224,7 +227,7 @@ def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
         produced(spark, workload, count).write.format("delta").save(f"{folder}/inbox")
         begun = time.perf_counter()
         spark.read.format("delta").load(f"{folder}/inbox").write.format("delta").save(f"{folder}/copy")
-        return Figure(count, time.perf_counter() - begun, 1)
+        return Figure(count, time.perf_counter() - begun, 1, 0)
 
 
 def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str, Any]:
@@ -237,7 +240,7 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
         size = count if name == "delayline" else min(count, workload.baseline)
         with compiled(spark, when=system.compiled):
             cold, warm = (one_run(spark, system, workload, size) for _ in range(2))
-        row["systems"][name] = {"messages": warm.messages, "commits": warm.commits} | {
+        row["systems"][name] = {"messages": warm.messages, "parked": warm.parked, "commits": warm.commits} | {
             f"{kind}_s": round(figure.seconds, 2) for kind, figure in (("cold", cold), ("warm", warm))
         }
         row["systems"][name] |= {"per_s": round(warm.rate), "ingest_s": round(warm.ingest, 2)}
@@ -250,12 +253,12 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
 def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person, with the ratios to the baselines of the same run."""
     yield f"\n{row['workload']}" + (f"  (plain Delta copy of the inbox: {row['copy_s']} s)" if "copy_s" in row else "")
-    yield f"  {'':12}{'messages':>11}{'cold s':>9}{'warm s':>9}{'per s':>11}{'commits':>9}{'ours is':>9}"
+    heads = ("messages", "parked", "cold_s", "warm_s", "ingest_s", "per_s", "commits")
+    yield f"  {'':12}" + "".join(f"{name:>12}" for name in (*heads, "ours is"))
     ours = row["systems"]["delayline"]["per_s"]
     for name, figures in row["systems"].items():
-        ratio = "" if name == "delayline" else f"{ours / figures['per_s']:>8.1f}x"
-        values = (figures[key] for key in ("messages", "cold_s", "warm_s", "per_s", "commits"))
-        yield f"  {name:12}" + "{:>11}{:>9}{:>9}{:>11}{:>9}".format(*values) + ratio
+        ratio = "" if name == "delayline" else f"{ours / figures['per_s']:>11.1f}x"
+        yield f"  {name:12}" + "".join(f"{figures[head]:>12}" for head in heads) + ratio
     for name in SYSTEMS.keys() - row["systems"].keys():
         yield f"  {name:12}has no index to bring positions into"
 

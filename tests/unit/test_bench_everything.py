@@ -39,7 +39,7 @@ def stages(seconds: float, encoded_s: float = 9.0) -> dict[str, Any]:
 
     def system(count: int, took: float) -> dict[str, Any]:
         times = {"warm_s": took, "cold_s": took, "ingest_s": took, "per_s": round(count / took)}
-        return {"messages": count, "commits": 1} | times
+        return {"messages": count, "parked": 3, "commits": 1} | times
 
     names = {"delayline": 1.0, "row-wise": 10.0, "polling": 10.0}
     rows = []

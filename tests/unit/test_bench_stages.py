@@ -32,7 +32,7 @@ def test_what_is_encoded_is_near_and_not_due() -> None:
 
 def test_ratios_are_ours_to_each_baseline_of_the_same_run() -> None:
     """Rates are compared, as baselines are given fewer messages."""
-    figures = {"messages": 10, "commits": 3, "cold_s": 2.0, "warm_s": 1.0}
+    figures = {"messages": 10, "parked": 0, "ingest_s": 0.5, "commits": 3, "cold_s": 2.0, "warm_s": 1.0}
     rates = dict(zip(SYSTEMS, (1_000, 100, 250), strict=True))
     row = {"workload": "w", "copy_s": 0.5, "systems": {name: figures | {"per_s": rates[name]} for name in SYSTEMS}}
     text = "\n".join(show(row))
@@ -43,7 +43,7 @@ def test_ratios_are_ours_to_each_baseline_of_the_same_run() -> None:
 
 def test_who_does_not_have_what_is_measured_is_said_to_be_left_out() -> None:
     """Polling has no index."""
-    figures = {"messages": 10, "commits": 3, "cold_s": 2.0, "warm_s": 1.0, "per_s": 10}
+    figures = {"messages": 10, "parked": 0, "ingest_s": 0.5, "commits": 3, "cold_s": 2.0, "warm_s": 1.0, "per_s": 10}
     text = "\n".join(show({"workload": "w", "systems": dict.fromkeys(("delayline", "row-wise"), figures)}))
     assert "polling     has no index" in text
     assert "copy" not in text
