@@ -93,7 +93,7 @@ class Run:
         """Make the warehouse, with its subscriptions and a profile beside it."""
         self._workload, self._folder, self._root = workload, folder, str(folder / "warehouse")
         self._command, self._stages = SYSTEMS[system]
-        create_all(self._root, rate=max(1, workload.rate))
+        create_all(self._root, rate=max(1, workload.rate // workload.topics))
         named = {"type": "shared", "start": "latest", "active": True}
         listeners = [
             {"topic": each.topic, "subscription": each.name, "tick_ms": each.tick_ms} | named
