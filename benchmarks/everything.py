@@ -25,18 +25,19 @@ OUT = ROOT / "benchmarks" / "out"
 MODULES = {"steady": "live"}
 """Which module runs a benchmark, where it is not of the same name."""
 SHORT = {
-    "index": ["--messages", "500000", "--baseline-messages", "200000"],
+    "index": ["--messages", "300000", "--baseline-messages", "100000"],
     "stages": [],
     "instant": [],
     "backlog": [],
     "day": [],
     "steady": ["steady", "--beside", "polling"],
-    "live": ["spread", "release", "release-plain", "idle", "many"],
+    "live": ["spread", "release", "idle", "many"],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
     "instant": ["--messages", "200000"],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
+    "live": [*SHORT["live"], "release-plain", "--full"],
 }
 """What each benchmark is told. The sizes stand in the files of workloads."""
 

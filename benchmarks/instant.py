@@ -25,7 +25,7 @@ from pipeline.tables import Warehouse, create_all
 
 T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
-INSTANTS, WARM = 25, 8
+INSTANTS, WARM = 18, 8
 """So many instants a minute apart; the last of them are counted."""
 FILE_ROWS = 250_000
 ALL, PRODUCER = "instant", "inbox"

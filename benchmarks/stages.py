@@ -79,6 +79,7 @@ class Workload:
     messages: int
     full: int
     baseline: int
+    beside: bool
     delay_ms: int
     spread_ms: int
     subscriptions: int
@@ -237,6 +238,8 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
     for name, system in SYSTEMS.items():
         if workload.measure == "encode" and not system.indexing:
             continue
+        if name != "delayline" and not (full or workload.beside):
+            continue
         size = count if name == "delayline" else min(count, workload.baseline)
         with compiled(spark, when=system.compiled):
             cold, warm = (one_run(spark, system, workload, size) for _ in range(2))
@@ -260,7 +263,7 @@ def show(row: dict[str, Any]) -> Iterator[str]:
         ratio = "" if name == "delayline" else f"{ours / figures['per_s']:>11.1f}x"
         yield f"  {name:12}" + "".join(f"{figures[head]:>12}" for head in heads) + ratio
     for name in SYSTEMS.keys() - row["systems"].keys():
-        yield f"  {name:12}has no index to bring positions into"
+        yield f"  {name:12}" + ("has no index" if row["measure"] == "encode" else "takes part with --full")
 
 
 def main(arguments: list[str] | None = None) -> int:

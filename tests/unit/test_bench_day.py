@@ -69,6 +69,6 @@ def test_a_run_is_told_round_by_round_with_its_parameters() -> None:
         "of first quarter and last",
     ):
         assert words in text
-    assert next(line for line in text.splitlines() if line.split()[:1] == ["12"]).split()[1:6] == [
+    assert next(line for line in text.splitlines() if line.split()[:1] == [str(2 * workload.every)]).split()[1:6] == [
         "1.000", "2.5", "7", "900", "10",
     ]  # fmt: skip

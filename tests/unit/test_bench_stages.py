@@ -44,6 +44,8 @@ def test_ratios_are_ours_to_each_baseline_of_the_same_run() -> None:
 def test_who_does_not_have_what_is_measured_is_said_to_be_left_out() -> None:
     """Polling has no index."""
     figures = {"messages": 10, "parked": 0, "ingest_s": 0.5, "commits": 3, "cold_s": 2.0, "warm_s": 1.0, "per_s": 10}
-    text = "\n".join(show({"workload": "w", "systems": dict.fromkeys(("delayline", "row-wise"), figures)}))
+    text = "\n".join(
+        show({"workload": "w", "measure": "encode", "systems": dict.fromkeys(("delayline", "row-wise"), figures)})
+    )
     assert "polling     has no index" in text
     assert "copy" not in text
