@@ -15,9 +15,21 @@ from pyspark.sql import SparkSession
 from pipeline.errors import ForeignOwner
 from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, start
-from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support.spark import session
-from tests.support.stream import Killed, Step, World, advance, append, kill_after, message, play, restart, subscribe
+from tests.support.stream import (
+    Killed,
+    Step,
+    World,
+    advance,
+    append,
+    kill_after,
+    message,
+    payloads,
+    play,
+    restart,
+    subscribe,
+)
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -127,3 +139,40 @@ def test_a_torn_batch_is_finished_before_a_new_checkpoint_goes_on(spark: SparkSe
 def test_all_stages_at_once_go_on_from_the_tables(spark: SparkSession, folder: str, order: tuple[str, ...]) -> None:
     """All checkpoints are gone, in the middle of a batch; the rebuilds are killed half-way, in whatever order."""
     same(play(spark, folder, script(lose(*order, killed=True), torn="ingest.messages")))
+
+
+@pytest.mark.parametrize("driver_rows", [0, 1_000_000], ids=["by Spark", "in the driver"])
+def test_files_of_a_commit_that_was_taken_are_not_taken_again(
+    spark: SparkSession, folder: str, driver_rows: int
+) -> None:
+    """The stream of a new checkpoint begins with the last version of the old one, and comes through it file by file."""
+    world = play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            advance(T0),
+            in_files("a b", "c", "d"),
+            advance(T0 + 1),
+            lose("ingest"),
+            restart(driver_rows=driver_rows, max_bytes=1),
+            in_files("e", "f"),
+            advance(T0 + 2),
+            restart(driver_rows=1_000_000 - driver_rows),
+            advance(T0 + 3),
+        ],
+    )
+    assert sorted(payloads(world)) == ["a b", "c", "d", "e", "f"]
+    assert len(world.rows(MESSAGES)) == 5
+
+
+def in_files(*payloads_of_files: str) -> Step:
+    """Append messages that are due at once, in one commit, a file for each."""
+
+    def step(world: World) -> None:
+        rows = [message(payload, after=0) for payload in payloads_of_files]
+        frame = world.spark.createDataFrame([[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema)
+        apart = frame.repartitionByRange(len(rows), "payload")
+        apart.write.format("delta").mode("append").save(world.warehouse.path(INBOX))
+
+    return step
