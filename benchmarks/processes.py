@@ -39,11 +39,12 @@ class Usage:
 
 @dataclass(frozen=True)
 class Memory:
-    """Of the processes of one kind, in bytes; pages that are shared count for each.
+    """Of the processes of one kind, in bytes.
 
     Attributes:
-        resident: in RAM now.
-        peak: the most that each had in RAM so far, summed.
+        resident: in RAM now; a page that several processes share counts once. Python workers are forked from one
+            another, and share most of what they have.
+        peak: the most that each had in RAM so far, summed; shared pages count for each.
     """
 
     resident: int = 0
@@ -88,9 +89,9 @@ def memory(root: int, proc: Path = Path("/proc")) -> dict[str, Memory]:
     """Memory of a job by kind of process, now; `root` is the Python driver."""
     found = dict.fromkeys(KINDS, Memory())
     for folder in tree(root, proc):
-        told = _status(folder)
+        told, parts = _told(folder / "status"), _told(folder / "smaps_rollup")
         kind = JVM if told.get("Name") == "java" else DRIVER if folder.name == str(root) else WORKERS
-        resident, peak = (int(told.get(name, "0").split()[0]) << 10 for name in ("VmRSS", "VmHWM"))
+        resident, peak = (int(kb.split()[0]) << 10 for kb in (parts.get("Pss", "0"), told.get("VmHWM", "0")))
         found[kind] = Memory(found[kind].resident + resident, found[kind].peak + peak)
     return found
 
@@ -119,10 +120,10 @@ def _stat(folder: Path) -> list[str]:
         return []
 
 
-def _status(folder: Path) -> dict[str, str]:
-    """The lines `Name: value` of `status`; none when the process is gone."""
+def _told(file: Path) -> dict[str, str]:
+    """The lines `Name: value` of a file; none when the process is gone."""
     try:
-        lines = (folder / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     except (FileNotFoundError, ProcessLookupError):
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

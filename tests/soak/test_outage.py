@@ -54,7 +54,7 @@ def run(root: str, *words: str) -> dict[str, int]:
     most = dict.fromkeys(KINDS, 0)
     while victim.alive:
         now = memory(victim.process.pid)
-        most = {kind: max(peak, now[kind].peak) for kind, peak in most.items()}
+        most = {kind: max(known, now[kind].resident) for kind, known in most.items()}
         assert time.monotonic() < begun + PATIENCE_S, said(root, words[0])
         try:
             victim.process.wait(LOOK_S)

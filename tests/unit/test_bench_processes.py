@@ -14,15 +14,18 @@ def test_memory_is_told_by_kind_of_process(tmp_path: Path) -> None:
     for pid, parent, name, resident, peak in processes:
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S {parent}\n")
-        told = f"Name:\t{name}\nVmHWM:\t   {peak} kB\nVmRSS:\t   {resident} kB\n"
-        (tmp_path / str(pid) / "status").write_text(told)
+        (tmp_path / str(pid) / "status").write_text(f"Name:\t{name}\nVmHWM:\t   {peak} kB\nVmRSS:\t   999 kB\n")
+        (tmp_path / str(pid) / "smaps_rollup").write_text(
+            f"0-f ---p 0 0 0 [rollup]\nRss: 999 kB\nPss:   {resident} kB\n"
+        )
     found = memory(10, tmp_path)
     assert found == {
         DRIVER: Memory(5 << 10, 9 << 10),
         JVM: Memory(70 << 10, 80 << 10),
         WORKERS: Memory(5 << 10, 10 << 10),
     }
-    (tmp_path / "13" / "status").unlink()
+    for name in ("status", "smaps_rollup"):
+        (tmp_path / "13" / name).unlink()
     assert memory(10, tmp_path)[WORKERS] == Memory(3 << 10, 4 << 10)
 
 
