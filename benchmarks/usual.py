@@ -6,14 +6,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.sizes import sized
-from pipeline.profiles import read_profile
+from pipeline.profiles import fitted, read_profile
 from pipeline.settings import Settings
-from pipeline.tables import Warehouse
+from pipeline.tables import Warehouse, place
 
 LOCAL = Path(__file__).resolve().parents[1] / "conf" / "local.toml"
 
 
 def usual(spark: SparkSession, warehouse: Warehouse) -> Settings:
     """What is measured is what a user gets."""
-    return sized(spark, warehouse, read_profile(LOCAL), lambda _: None).options.settings
+    return fitted(read_profile(LOCAL), place(spark, warehouse))[0].options.settings

@@ -12,7 +12,7 @@ from pipeline.errors import BadSetting
 from pipeline.files import Files
 from pipeline.progress import EVERYTHING_BEFORE, Position
 from pipeline.settings import DAY_MS, SECOND_MS, check
-from pipeline.sizing import DEFAULT_RATE, MOST_RATE, segment_for
+from pipeline.sizing import DEFAULT_RATE, MOST_RATE, Place, memory_here, segment_for
 from schemas import (
     DELIVERIES,
     PUBLICATIONS,
@@ -150,6 +150,16 @@ def rate(spark: SparkSession, warehouse: Warehouse) -> int:
         BadSetting: somebody wrote something else there since.
     """
     return rate_of(_properties(spark, warehouse))
+
+
+def place(spark: SparkSession, warehouse: Warehouse) -> Place:
+    """What the sizes of a warehouse follow from, in a session.
+
+    Raises:
+        BadSetting: the warehouse states a rate that is none, or no span of its segments.
+    """
+    cores = spark.sparkContext.defaultParallelism
+    return Place(rate(spark, warehouse), segment_ms(spark, warehouse), cores, memory_here())
 
 
 def rate_of(properties: Mapping[str, str]) -> int:

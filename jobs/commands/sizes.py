@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 from jobs.commands.values import spell
 from pipeline.profiles import Profile, fitted
 from pipeline.session import PARTITIONS
-from pipeline.sizing import Choice, Place, memory_here
-from pipeline.tables import Warehouse, rate, segment_ms
+from pipeline.sizing import Choice, Place
+from pipeline.tables import Warehouse, place
 
 
 def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
@@ -17,21 +17,20 @@ def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Cal
     Raises:
         BadSetting: the warehouse states a rate that is none.
     """
-    cores = spark.sparkContext.defaultParallelism
-    place = Place(rate(spark, warehouse), segment_ms(spark, warehouse), cores, memory_here())
-    whole, choices = fitted(profile, place)
+    here = place(spark, warehouse)
+    whole, choices = fitted(profile, here)
     spark.conf.set(PARTITIONS, str(whole.machine.partitions))
-    for line in lines(place, choices):
+    for line in lines(here, choices):
         echo(line)
     return whole
 
 
-def lines(place: Place, choices: Sequence[Choice]) -> Iterator[str]:
+def lines(here: Place, choices: Sequence[Choice]) -> Iterator[str]:
     """For people: what sizes were chosen for, then each as a profile would state it, with its reason."""
     if not choices:
         return
-    machine = f"{place.cores} cores, {place.memory / 1e9:.1f} GB"
-    yield f"Chosen for {place.rate:,} messages a second, segments of {spell(place.segment_ms)}, {machine}:"
+    machine = f"{here.cores} cores, {here.memory / 1e9:.1f} GB"
+    yield f"Chosen for {here.rate:,} messages a second, segments of {spell(here.segment_ms)}, {machine}:"
     for each in choices:
         span = f" ({spell(each.value)})" if each.name.endswith("_ms") else ""
         yield f"  {each.name} = {each.value:_}{span}: {each.why}"
