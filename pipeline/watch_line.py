@@ -72,15 +72,11 @@ class Board:
 
     def progressed(self, batch: Progress) -> None:
         """A batch ended."""
-        self.took(batch.stage, batch.rows)
         with self._lock:
+            if batch.stage == "ingest":
+                self._taken += batch.rows
             if batch.instant_ms is not None:
                 self._instants[batch.stage] = batch.instant_ms
-
-    def took(self, stage: str, rows: int) -> None:
-        """A stage read rows of its source."""
-        with self._lock:
-            self._taken += rows if stage == "ingest" else 0
 
     def published(self, part: Publication, committed_ms: int) -> None:
         """A commit made deliveries visible at a time, ms UTC."""

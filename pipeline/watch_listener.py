@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any, Protocol
 
 from pyspark import SparkContext
@@ -24,6 +25,10 @@ class Followed(Protocol):
 
     def started(self, stage: str) -> None:
         """A stage runs."""
+        ...
+
+    def taken(self, stage: str) -> int:
+        """How many rows a stage read by itself since the last call: Spark has not counted them."""
         ...
 
     def progressed(self, batch: Progress) -> None:
@@ -57,6 +62,7 @@ class Listener(StreamingQueryListener):
         batch = parse(json.loads(text))
         if batch is None:
             return
+        batch = replace(batch, rows=batch.rows + self._follower.taken(batch.stage))
         LOG.info(batch.dumps())
         if batch.dropped:
             LOG.error("stage %s lost %d rows behind its watermark in batch %d", batch.stage, batch.dropped, batch.batch)

@@ -77,7 +77,7 @@ class Metrics:
         """A batch ended."""
         stage = batch.stage
         self._batches.labels(stage).inc()
-        self.took(stage, batch.rows)
+        self._rows.labels(stage).inc(batch.rows)
         self._dropped.labels(stage).inc(batch.dropped)
         for phase, ms in batch.duration_ms.items():
             self._batch_seconds.labels(stage, phase).inc(ms / 1_000)
@@ -93,10 +93,6 @@ class Metrics:
         ):
             if value is not None:
                 gauge.labels(stage).set(value)
-
-    def took(self, stage: str, rows: int) -> None:
-        """A stage read rows of its source."""
-        self._rows.labels(stage).inc(rows)
 
     def published(self, part: Publication) -> None:
         """A commit made deliveries visible."""

@@ -18,7 +18,7 @@ class Progress:
         stage: which.
         batch: its number.
         ended_ms: when it ended, ms UTC.
-        rows: rows that it read from its table, each as often as it read it; the clock's are not counted.
+        rows: rows that it read from its table, each as often as Spark read it; the clock's are not counted.
         duration_ms: where its time went, by Spark's names; `triggerExecution` is all of it.
         instant_ms: the instant that it stands for, ms UTC.
         watermark_ms: the event time that it began with, ms UTC.

@@ -1,10 +1,11 @@
 """Watching a process: the listener, the metrics on a port, the log of progress, and a line now and then."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 from deltalake.exceptions import DeltaError
 from prometheus_client import start_http_server
@@ -33,6 +34,7 @@ class Watcher:
     def __init__(self) -> None:
         """Nothing was told yet."""
         self.metrics, self.board = Metrics(), Board(wall_ms())
+        self._lock, self._taken = Lock(), Counter[str]()
 
     def started(self, stage: str) -> None:
         """A stage runs."""
@@ -49,8 +51,13 @@ class Watcher:
 
     def took(self, stage: str, rows: int) -> None:
         """A stage read rows of its source by itself."""
-        self.metrics.took(stage, rows)
-        self.board.took(stage, rows)
+        with self._lock:
+            self._taken[stage] += rows
+
+    def taken(self, stage: str) -> int:
+        """How many a stage read by itself since the last call."""
+        with self._lock:
+            return self._taken.pop(stage, 0)
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible."""

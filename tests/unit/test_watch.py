@@ -141,6 +141,20 @@ def test_lost_rows_are_an_error_in_the_log_and_a_count(caplog: pytest.LogCapture
     assert served(watcher.metrics)['delayline_rows_dropped_by_watermark_total{stage="schedule"}'] == 4
 
 
+def test_rows_that_a_stage_read_by_itself_count_with_its_next_batch(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark says of such a batch that it had none; whoever watches wants to know what was taken in."""
+    watcher = Watcher()
+    watcher.took("ingest", 70)
+    watcher.took("ingest", 7)
+    with caplog.at_level(logging.INFO, LOG.name):
+        for _ in range(2):
+            Listener(watcher).take(json.dumps(RECORDED["ingest"]))
+    known = parse(RECORDED["ingest"])
+    assert known is not None
+    assert [json.loads(record.message)["rows"] for record in caplog.records] == [known.rows + 77, known.rows]
+    assert served(watcher.metrics)['delayline_rows_in_total{stage="ingest"}'] == 2 * known.rows + 77
+
+
 def test_a_stage_is_up_from_its_start_to_its_end() -> None:
     """Whoever is called knows the end of a query by its run alone."""
     watcher = Watcher()
