@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.live_report import show
-from benchmarks.load import Workload, produce, with_profile, workloads
+from benchmarks.load import Workload, changed, produce, workloads
 from benchmarks.machine import describe
 from benchmarks.processes import Usage, started, usage
 from benchmarks.sizes import merged
@@ -246,7 +246,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", default=list(known), help=", ".join(known))
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--beside", action="append", default=[], choices=[*SYSTEMS][1:], help="run a baseline as well")
-    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the profile")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="change SECTION.KEY of the profile, or a size"
+    )
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
     if unknown := [name for name in told.workload if name not in known]:
@@ -256,7 +258,10 @@ def main(arguments: list[str] | None = None) -> int:
         print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
     rows = []
     for name in told.workload:
-        workload = with_profile(workloads(full=told.full)[name], told.set)
+        try:
+            workload = changed(workloads(full=told.full)[name], told.set)
+        except ValueError as error:
+            parser.error(str(error))
         for system in ("delayline", *told.beside):
             rows.append(measured(workload, system))
             if not told.json:

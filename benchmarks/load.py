@@ -89,9 +89,20 @@ def workloads(*, full: bool) -> dict[str, Workload]:
     return {told["name"]: Workload(**told) for told in entries(FILE, full=full)}
 
 
-def with_profile(workload: Workload, told: list[str]) -> Workload:
-    """A workload whose profile has what the command line says: `section.key=value`, the value as in TOML."""
-    return replace(workload, profile=merged(workload.profile, *(tomllib.loads(each) for each in told)))
+def changed(workload: Workload, told: list[str]) -> Workload:
+    """A workload with what the command line says, values as in TOML: `section.key=value` for its profile, or a size.
+
+    Raises:
+        ValueError: there is no such size, or it is no whole number.
+    """
+    lines = [tomllib.loads(each) for each in told]
+    profile = [{key: value for key, value in line.items() if isinstance(value, dict)} for line in lines]
+    sizes = {key: value for line in lines for key, value in line.items() if not isinstance(value, dict)}
+    for name, value in sizes.items():
+        if not isinstance(getattr(workload, name, None), int) or not isinstance(value, int):
+            message = f"{name}={value}: not a whole number for a size of {workload.name}"
+            raise ValueError(message)  # noqa: TRY004 - of what somebody typed
+    return replace(workload, profile=merged(workload.profile, *profile), **sizes)
 
 
 class Producer:

@@ -23,7 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.live import ROOT, SYSTEMS, Failed, Run, Snapshot, main, profile_text
 from benchmarks.live_report import show
-from benchmarks.load import Producer, Workload, with_profile, workloads
+from benchmarks.load import Producer, Workload, changed, workloads
 from benchmarks.observer import Rows, Shelf, Until, Watch, observe, read, report, spread_of
 from benchmarks.observer import main as observer
 from benchmarks.processes import usage
@@ -209,8 +209,13 @@ def test_the_workloads_can_be_read_and_have_profiles_that_the_job_takes(tmp_path
 
 def test_the_command_line_has_the_last_word_on_the_profile() -> None:
     """Figures with another setting need no other file."""
-    changed = with_profile(workloads(full=False)["release-plain"], ["clock.lookahead_ms=7", "run.trigger='1 second'"])
-    assert changed.profile == {"clock": {"lookahead_ms": 7}, "run": {"trigger": "1 second"}}
+    plain = workloads(full=False)["release-plain"]
+    other = changed(plain, ["clock.lookahead_ms=7", "run.trigger='1 second'", "seconds=9"])
+    assert other.profile == {"clock": {"lookahead_ms": 7}, "run": {"trigger": "1 second"}}
+    assert (other.seconds, other.rate) == (9, plain.rate)
+    for wrong in ("secs=9", "seconds='9'", "name=9", "sent=9.5"):
+        with pytest.raises(ValueError, match=r"not a whole number for a size of release-plain"):
+            changed(plain, [wrong])
     assert merged({"a": {"x": 1, "y": 1}}, {"a": {"y": 2}, "b": {"z": 3}}) == {"a": {"x": 1, "y": 2}, "b": {"z": 3}}
 
 
