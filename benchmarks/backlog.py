@@ -8,7 +8,6 @@ the virtual clock, without the producer's. The first of each kind is cold, the m
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -26,11 +25,12 @@ from benchmarks.clocked import Clocked, clocked
 from benchmarks.held import held
 from benchmarks.machine import describe
 from benchmarks.processes import apart, memory
+from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.sizes import entries
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.session import compiled, local_session
+from pipeline.session import Machine, compiled, local_session
 from pipeline.settings import MINUTE_MS
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES
@@ -87,7 +87,7 @@ def load(*, full: bool) -> list[Workload]:
 @contextmanager
 def stages(workload: Workload, root: str) -> Iterator[tuple[SparkSession, Clocked]]:
     """A session of this process, and all stages in it."""
-    spark = local_session("delayline bench", memory=workload.memory)
+    spark = local_session("delayline bench", Machine(memory=workload.memory))
     spark.sparkContext.setLogLevel("OFF")
     try:
         with clocked(spark, Warehouse(root)) as job:
@@ -221,17 +221,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", type=int, nargs="*", help="other sizes than those of the file")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    machine = describe("pyspark", "delta-spark", "pyarrow")
-    if not told.json:
-        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
-    rows = []
-    for workload in load(full=told.full):
-        if told.only in workload.name:
-            rows.append(measured(replace(workload, sizes=told.sizes or workload.sizes)))
-            if not told.json:
-                print("\n".join(show(rows[-1])), flush=True)
-    if told.json:
-        print(json.dumps({"machine": machine, "rows": rows}))
+    chosen = (workload for workload in load(full=told.full) if told.only in workload.name)
+    rows = (measured(replace(workload, sizes=told.sizes or workload.sizes)) for workload in chosen)
+    tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=told.json)
     return 0
 
 

@@ -9,7 +9,6 @@ length goes up and down, so the most in one half of the run is compared with the
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from benchmarks.clocked import Clocked, clocked
 from benchmarks.machine import describe
 from benchmarks.processes import memory
+from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.sizes import entries
 from pipeline.client.create import create_all
@@ -33,7 +33,7 @@ from pipeline.client.delta import open_table
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.clock import wall_ms
 from pipeline.maintenance import maintain
-from pipeline.session import local_session
+from pipeline.session import Machine, local_session
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, TABLES
@@ -93,7 +93,7 @@ def measured(workload: Workload) -> dict[str, Any]:
         SystemExit: not every message was delivered once.
     """
     row: dict[str, Any] = {"workload": workload.name, "parameters": vars(workload), "seconds": [], "rounds": []}
-    spark = local_session("delayline bench", memory=workload.memory)
+    spark = local_session("delayline bench", Machine(memory=workload.memory))
     spark.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         root, deleted = f"{folder}/warehouse", 0
@@ -174,16 +174,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--instants", type=int, help="so many, instead of those of the file")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    machine = describe("pyspark", "delta-spark", "pyarrow")
-    if not told.json:
-        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
-    rows = []
-    for workload in load(full=told.full):
-        rows.append(measured(replace(workload, instants=told.instants or workload.instants)))
-        if not told.json:
-            print("\n".join(show(rows[-1])), flush=True)
-    if told.json:
-        print(json.dumps({"machine": machine, "rows": rows}))
+    chosen = (replace(workload, instants=told.instants or workload.instants) for workload in load(full=told.full))
+    tell(describe("pyspark", "delta-spark", "pyarrow"), map(measured, chosen), show, as_json=told.json)
     return 0
 
 

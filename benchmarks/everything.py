@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.aims import Line, Results, table
 from benchmarks.machine import describe
 from benchmarks.plots import draw
+from benchmarks.report import machine_line
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "out"
@@ -124,7 +125,7 @@ def main(arguments: list[str] | None = None) -> int:
     if told.json:
         print(json.dumps({"machine": machine, "lines": [vars(line) for line in lines], "results": results}))
     else:
-        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+        print(machine_line(machine))
         print("\n".join(show(lines)))
         print(f"report: {told.out / 'report.html'}")
     return int(any(each["exit"] for each in results.values()))

@@ -26,6 +26,7 @@ import numpy as np
 
 from benchmarks.contenders import BASELINES, Contender, Index, NestedBitmaps
 from benchmarks.machine import describe, resident_bytes
+from benchmarks.report import machine_line
 from state.buckets import IntArray
 
 WORKLOADS = Path(__file__).parent / "workloads" / "index.toml"
@@ -203,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
     machine = describe("numpy", "pyarrow", "pyroaring")
     report: dict[str, Any] = {"machine": machine, "messages": number, "rows": [], "published": [], "pops": []}
     if not options.json:
-        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+        print(machine_line(machine))
         print(f"workloads: {WORKLOADS.name}, {number} messages, added in batches of 1 000 000, drained in {POPS} pops")
     for row in rows(number, options.baseline_messages, options.only):
         report["rows"].append(row)

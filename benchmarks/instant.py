@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.clocked import clocked
 from benchmarks.machine import describe
+from benchmarks.report import machine_line
 from benchmarks.rows import inbox_rows
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.session import COMPILED, local_session
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [{"parameters": parameters, "seconds": figures}]
         print(json.dumps({"machine": machine, "rows": rows}))
         return
-    print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
+    print(machine_line(machine))
     print("parameters:", ", ".join(f"{key} {value}" for key, value in parameters.items()))
     for step, seconds in figures.items():
         part = "" if step == PRODUCER else f"{100 * seconds / figures[ALL]:6.0f} %"

@@ -29,6 +29,7 @@ from benchmarks.live_report import show
 from benchmarks.load import Workload, changed, produce, workloads
 from benchmarks.machine import describe
 from benchmarks.processes import Usage, started, usage
+from benchmarks.report import tell
 from benchmarks.sizes import merged
 from benchmarks.usual import LOCAL
 from pipeline.client.create import create_all
@@ -256,21 +257,13 @@ def main(arguments: list[str] | None = None) -> int:
     told = parser.parse_args(arguments)
     if unknown := [name for name in told.workload if name not in known]:
         parser.error(f"no workload {unknown[0]!r}; there are {', '.join(known)}")
+    try:
+        chosen = [changed(workloads(full=told.full)[name], told.set) for name in told.workload]
+    except ValueError as error:
+        parser.error(str(error))
+    runs = (measured(workload, system) for workload in chosen for system in ("delayline", *told.beside))
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    if not told.json:
-        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
-    rows = []
-    for name in told.workload:
-        try:
-            workload = changed(workloads(full=told.full)[name], told.set)
-        except ValueError as error:
-            parser.error(str(error))
-        for system in ("delayline", *told.beside):
-            rows.append(measured(workload, system))
-            if not told.json:
-                print("\n".join(show(rows[-1])), flush=True)
-    if told.json:
-        print(json.dumps({"machine": machine, "rows": rows}))
+    rows = tell(machine, runs, show, as_json=told.json)
     ours = [row for row in rows if row["system"] == "delayline"]
     return int(any(row[wrong] for row in ours for wrong in ("early", "twice", "missing", "job_exit")))
 

@@ -8,7 +8,6 @@ JVM has not compiled the plans yet), the second warm.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -23,13 +22,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.baselines import polling, rowwise
 from benchmarks.machine import describe
+from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.usual import usual
 from pipeline import clock, run
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
-from pipeline.session import compiled, local_session
+from pipeline.session import Machine, compiled, local_session
 from pipeline.settings import VirtualClock
 from pipeline.tables import Warehouse, create_all
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table
@@ -273,21 +273,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="workloads whose name holds this text")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    machine = describe("pyspark", "delta-spark", "pyarrow")
-    if not told.json:
-        print("machine:", ", ".join(f"{key} {value}" for key, value in machine.items()))
-    spark = local_session("delayline bench", memory="6g")
-    rows = []
+    spark = local_session("delayline bench", Machine(memory="6g"))
     try:
-        for workload in load():
-            if told.only in workload.name:
-                rows.append(measured(spark, workload, full=told.full))
-                if not told.json:
-                    print("\n".join(show(rows[-1])), flush=True)
+        rows = (measured(spark, each, full=told.full) for each in load() if told.only in each.name)
+        tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=told.json)
     finally:
         spark.stop()
-    if told.json:
-        print(json.dumps({"machine": machine, "rows": rows}))
     return 0
 
 

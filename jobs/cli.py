@@ -20,6 +20,7 @@ from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
 from jobs.commands.values import UNITS_MS, pairs
+from pipeline.sizing import DEFAULT_RATE
 
 DEBUG = "DELAYLINE_DEBUG"
 
@@ -76,7 +77,7 @@ def init(
     warehouse: Warehouse,
     rate: Annotated[
         int, typer.Option("--rate", metavar="N", help="Messages a second that the busiest topic is expected to get.")
-    ] = 1_000,
+    ] = DEFAULT_RATE,
     segment: Annotated[
         int | None,
         options.duration("--segment", "Span of due time that one state value covers; fixed for ever", "by the rate"),

@@ -18,10 +18,10 @@ from jobs.commands.failures import one_line
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from pipeline.errors import PipelineError
-from pipeline.profiles import Machine, Profile, read_profile
+from pipeline.profiles import Profile, read_profile
 from pipeline.run import Stage, start, stop_all
 from pipeline.service import StopFile, serve, stop_signals, upkeep
-from pipeline.session import PARTITIONS, builder, local_session
+from pipeline.session import PARTITIONS, Machine, builder, local_session
 from pipeline.tables import Warehouse, create_all
 from pipeline.watch_service import watched
 
@@ -85,7 +85,7 @@ def _session(app: str, machine: Machine) -> SparkSession:
     """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
     if not submitted():
         need_java()
-        return local_session(app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+        return local_session(app, machine)
     spark = builder(app).getOrCreate()
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
     spark.sparkContext.environment["PYTHONPATH"] = str(Path(pipeline.__file__).parents[1])

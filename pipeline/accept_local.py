@@ -57,7 +57,7 @@ class LocalBatch:
     def messages(self, target: Target, settings: Settings) -> Sequence[pa.Table]:
         """Rows of `messages`, in pieces that shall be files."""
         rows = message_rows(self.accepted, target, settings.entries_per_ledger)
-        size = max(1, -(-rows.num_rows // settings.tasks(rows.num_rows)))
+        size = settings.share(rows.num_rows)
         return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
 
     def rejected(self, now: int, batch_id: int, more: pa.Table) -> Sequence[pa.Table]:

@@ -4,7 +4,7 @@ Planning and starting a job costs a tenth of a second or two, whatever is in it.
 here does without (`Settings.driver_rows`); whatever else there is, Spark does, with the same rows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,12 +136,12 @@ def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     paths = log.local_paths([bounds])
     if paths is None:
         raise NotHere
-    yield from _row_groups(MESSAGES, paths)
+    yield from _row_groups(MESSAGES, ((path, pq.read_metadata(path)) for path in paths))
 
 
-def _row_groups(table: Table, paths: Sequence[str]) -> Iterator[RowGroup]:
-    for path in paths:
-        told = pq.read_metadata(path)
+def _row_groups(table: Table, files: Iterable[tuple[str, pq.FileMetaData]]) -> Iterator[RowGroup]:
+    """The row groups of files, whose paths come with their metadata."""
+    for path, told in files:
         with pq.ParquetFile(path, metadata=told, **_INT96) as file:
             if not set(table.schema.names) <= set(file.schema_arrow.names):
                 raise NotHere
@@ -200,11 +200,12 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
         NotHere: there are more, or the files are not what the table says.
     """
     held, size = [arrow_schema(table.schema).empty_table()], 0
-    groups = (told.row_group(number) for told in map(pq.read_metadata, paths) for number in range(told.num_row_groups))
-    if sum(group.total_byte_size for group in groups) > most:
-        raise NotHere
     try:
-        for rows in (rows for group in _row_groups(table, paths) for rows in group.all()):
+        files = [(path, pq.read_metadata(path)) for path in paths]
+        groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > most:
+            raise NotHere
+        for rows in (rows for group in _row_groups(table, files) for rows in group.all()):
             held.append(rows)
             size += rows.nbytes
             if size > most:

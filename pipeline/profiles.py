@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from pipeline.errors import BadSetting
 from pipeline.run import Options
+from pipeline.session import Machine
 from pipeline.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
-from pipeline.sizing import Choice, Place, choose, cores_here
+from pipeline.sizing import Choice, Place, choose
 from pipeline.watch import Watching
 
 _UPKEEP = {
@@ -22,21 +23,7 @@ _UPKEEP = {
     "retain_log_ms": "retain_log_ms",
 }
 """Keys of `run`, and what they are called in `Upkeep`."""
-T = TypeVar("T", Settings, LiveClock, "Machine")
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A local session: cores, heap of the JVM as Spark writes it, shuffle partitions. A cluster has its own."""
-
-    cores: int = field(default_factory=cores_here)
-    memory: str = "2g"
-    partitions: int = 2
-
-    def __post_init__(self) -> None:
-        """Refuse values that could not work."""
-        check("cores", self.cores, 1, 100_000)
-        check("partitions", self.partitions, 1, 100_000)
+T = TypeVar("T", Settings, LiveClock, Machine)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class LocalRelease:
         cuts = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
         places, parts = [], []
         for number, (first, last) in enumerate(pairwise(cuts)):
-            size = max(1, -(-(last - first) // settings.tasks(last - first)))
+            size = settings.share(last - first)
             for start in range(first, last, size):
                 places.append((start, min(start + size, last)))
                 parts.append(number)

@@ -4,12 +4,19 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
+from pipeline.settings import check
+from pipeline.sizing import cores_here
+
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 PARTITIONS = "spark.sql.shuffle.partitions"
 """May change while a session runs; a stateful query keeps what it found at its first start."""
@@ -50,14 +57,18 @@ COST = {
     # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     # Without Hadoop's native library a process is started (`chmod`) for every file that is written, and for the sums
-    # beside it. Spark keeps sums of its own for what lies in a checkpoint.
+    # beside it. Spark keeps sums of its own for what lies in a checkpoint, and Parquet for its pages.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # A rename by that class starts four more (`readlink`); Delta's other store for this machine renames by the first,
+    # and excludes other threads as this one does.
+    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
     # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
     "spark.python.authenticate.socketTimeout": "120s",
     # stop() in the middle of a deep plan may overflow the default stack.
-    "spark.driver.extraJavaOptions": "-Xss16m",
+    _JAVA_OPTIONS: "-Xss16m",
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.debug.maxToStringFields": "200",
@@ -65,6 +76,28 @@ COST = {
 
 
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a local session takes of this machine; a cluster has its own.
+
+    Attributes:
+        cores: tasks that run at once.
+        memory: heap of the JVM, as Spark writes it.
+        partitions: shuffle partitions, to begin with.
+        java_options: of the JVM, beside ours.
+    """
+
+    cores: int = field(default_factory=cores_here)
+    memory: str = "2g"
+    partitions: int = 2
+    java_options: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("cores", self.cores, 1, 100_000)
+        check("partitions", self.partitions, 1, 100_000)
 
 
 @contextmanager
@@ -88,25 +121,25 @@ def builder(app: str) -> SparkSession.Builder:
     return plain
 
 
-def local_session(
-    app: str, *, cores: int = 2, memory: str = "2g", partitions: int = 2, extra: Mapping[str, str] | None = None
-) -> SparkSession:
+def local_session(app: str, machine: Machine | None = None, *, extra: Mapping[str, str] | None = None) -> SparkSession:
     """A session in this process: local Spark, local Delta.
 
     Args:
         app: the application's name.
-        cores: tasks that run at once.
-        memory: heap of the JVM.
-        partitions: shuffle partitions, to begin with.
+        machine: what it takes of this one; the defaults without it.
         extra: further settings, which win over ours.
     """
+    machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     here = str(Path(__file__).resolve().parents[1])
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
-    plain = builder(app).master(f"local[{cores}]").config("spark.driver.memory", memory)
-    plain = plain.config(PARTITIONS, str(partitions)).config("spark.ui.enabled", "false")
+    plain = builder(app).master(f"local[{machine.cores}]").config("spark.driver.memory", machine.memory)
+    plain = plain.config(_JAVA_OPTIONS, f"{COST[_JAVA_OPTIONS]} {machine.java_options}")
+    plain = plain.config(PARTITIONS, str(machine.partitions)).config("spark.ui.enabled", "false")
+    # Renames as tables do (above). Elsewhere Spark chooses by the file system.
+    plain = plain.config("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (extra or {}).items():
         plain = plain.config(key, value)

@@ -72,6 +72,10 @@ class Settings:
         """How many tasks share the sort of so many rows."""
         return max(1, min(self.partitions, -(-rows // self.rows_per_task)))
 
+    def share(self, rows: int) -> int:
+        """How many of so many rows each of them gets, at least one."""
+        return max(1, -(-rows // self.tasks(rows)))
+
 
 @dataclass(frozen=True)
 class Upkeep:

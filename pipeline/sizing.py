@@ -24,8 +24,9 @@ _STEP_MESSAGES = 1_000_000
 _LEAST_STEP_MS = 10_000
 # While both come back from an outage, ingest may be so many steps behind the schedule before a load comes too late.
 _STEPS_AHEAD = 4
-# Half of what a store was seen to carry (docs/performance.md, steady), because their number stays.
-_STORE_RATE = 500
+# A twentieth of what a store takes in (docs/performance.md, encode), because their number stays. A batch costs more
+# with each of them, whatever is in it.
+_STORE_RATE = 10_000
 # A small message takes about a kilobyte in the driver: an eighth of the memory.
 _BYTES_A_DRIVER_ROW = 8 * 1_000
 _MOST_DRIVER_ROWS = 4_000_000
@@ -102,7 +103,7 @@ def memory_here() -> int:
 
 def _stores(place: Place) -> Choice:
     wanted = -(-place.rate // _STORE_RATE)
-    why = f"one state store for {_STORE_RATE} messages a second, at most one a core; stays as at the first start"
+    why = f"one state store for {_STORE_RATE:,} messages a second, at most one a core; stays as at the first start"
     return Choice("session.partitions", min(wanted, place.cores), why)
 
 

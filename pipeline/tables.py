@@ -158,8 +158,8 @@ def place(spark: SparkSession, warehouse: Warehouse) -> Place:
     Raises:
         BadSetting: the warehouse states a rate that is none, or no span of its segments.
     """
-    cores = spark.sparkContext.defaultParallelism
-    return Place(rate(spark, warehouse), segment_ms(spark, warehouse), cores, memory_here())
+    told, cores = _properties(spark, warehouse), spark.sparkContext.defaultParallelism
+    return Place(rate_of(told), segment_ms_of(told), cores, memory_here())
 
 
 def rate_of(properties: Mapping[str, str]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.baselines import polling, rowwise
@@ -23,8 +24,8 @@ def main() -> int:
     parser.add_argument("--warehouse", required=True)
     told = parser.parse_args()
     profile, warehouse, chosen = read_profile(told.profile), Warehouse(told.warehouse), BASELINES[told.name]
-    machine = profile.machine
-    spark = local_session(told.name, cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+    # Their batches are Spark's own, whose code is faster compiled well: only ours asks for less.
+    spark = local_session(told.name, replace(profile.machine, java_options=""))
     with stop_signals() as asked:
         running = [chosen.start(spark, warehouse, stage, profile.options) for stage in chosen.STAGES]
         reason = serve(running, asked, StopFile(warehouse))

@@ -9,7 +9,7 @@ from pathlib import Path
 from jobs.commands.spark import session
 from jobs.demo import chart, flights, live, year
 from pipeline.errors import PipelineError
-from pipeline.profiles import Machine
+from pipeline.session import Machine
 
 
 class CheckFailed(PipelineError):

@@ -5,18 +5,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from jobs.commands.java import need_java
 from pipeline.errors import PipelineError
-from pipeline.profiles import Machine
-from pipeline.session import COST, local_session
+from pipeline.session import Machine, local_session
 
 LOG4J = Path(__file__).resolve().parents[2] / "conf" / "log4j2.properties"
 """Errors only, from the JVM's first line on; a level that is set later leaves what was written until then."""
-_JAVA = "spark.driver.extraJavaOptions"
 
 
 class NoSession(PipelineError):
@@ -38,12 +37,10 @@ def session(app: str, machine: Machine) -> Iterator[SparkSession]:
     """
     need_java()
     log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
-    quiet = {_JAVA: f"{COST[_JAVA]} -Dlog4j2.configurationFile={LOG4J.as_uri()}"}
+    options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
         with _stderr_to(log):
-            spark = local_session(
-                app, cores=machine.cores, memory=machine.memory, partitions=machine.partitions, extra=quiet
-            )
+            spark = local_session(app, replace(machine, java_options=options))
     except Exception as error:
         raise NoSession(log, error) from error
     try:

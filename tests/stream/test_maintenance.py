@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -50,8 +49,7 @@ def go_on(name: str) -> Step:
 
 def lose_the_schedule(world: World) -> None:
     """Its checkpoint is gone, and it goes on from the tables."""
-    world.end()
-    rmtree(world.warehouse.checkpoint("schedule"))
+    world.lose("schedule")
     rebuild(world.spark, world.warehouse, "schedule", world.options)
     world.begin()
 

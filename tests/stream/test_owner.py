@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -27,8 +26,8 @@ def test_a_second_process_and_a_new_checkpoint_are_refused(spark: SparkSession, 
             assert raised.value.stage == stage
 
     def new_checkpoint(world: World) -> None:
+        world.lose(*STAGES)
         for stage in STAGES:
-            rmtree(world.warehouse.checkpoint(stage))
             with pytest.raises(ForeignOwner) as raised:
                 start(spark, world.warehouse, stage, world.options)
             assert raised.value.ours is None

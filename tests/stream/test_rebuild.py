@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from shutil import rmtree
 from tempfile import mkdtemp
 
 import pytest
@@ -50,9 +49,8 @@ def lose(*stages: str, killed: bool = False) -> Step:
     """
 
     def step(world: World) -> None:
-        world.end()
+        world.lose(*stages)
         for stage in stages:
-            rmtree(world.warehouse.checkpoint(stage))
             refused(world, stage)
         for stage in stages:
             for each in HALF_WAY[stage] if killed else ():

@@ -23,7 +23,7 @@ from pipeline.client.delta import arrow_schema
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, start_all, stop_all
-from pipeline.session import local_session
+from pipeline.session import Machine, local_session
 from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock
 from pipeline.tables import Warehouse
 from schemas import INBOX
@@ -96,7 +96,7 @@ def main(root: str, source: str, changes: str, path: str, *more: str) -> None:
     """Go over the course, from where an earlier process was killed."""
     steps, warehouse = Steps(path), Warehouse(root)
     steps("started", 0)
-    spark = local_session("delayline-killed", memory="1g")
+    spark = local_session("delayline-killed", Machine(memory="1g"))
     spark.sparkContext.setLogLevel("OFF")
     course = replay.Course(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
     producer = replay.Producer(spark, warehouse, replay.entering(spark.read.parquet(source), course), course)

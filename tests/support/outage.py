@@ -76,7 +76,7 @@ def descents(keys: list[NDArray[np.int64]]) -> int:
 @contextmanager
 def _job(root: str) -> Iterator[tuple[Warehouse, list[Stage]]]:
     machine, warehouse = read_profile(LOCAL).machine, Warehouse(root)
-    spark = local_session("delayline-outage", cores=machine.cores, memory=machine.memory, partitions=machine.partitions)
+    spark = local_session("delayline-outage", machine)
     spark.sparkContext.setLogLevel("OFF")
     stages = start_all(spark, warehouse, Options(VirtualClock(), usual(spark, warehouse)))
     try:

@@ -4,16 +4,15 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
-from pipeline.session import COST, local_session
+from pipeline.session import Machine, local_session
 
-_OPTIONS = "spark.driver.extraJavaOptions"
 # Tests run each plan once or twice: compiling it well takes longer than running it.
-_QUICK = {_OPTIONS: f"{COST[_OPTIONS]} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @cache
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
-    spark = local_session("delayline-tests", cores=2, memory="2g", partitions=2, extra=_QUICK)
+    spark = local_session("delayline-tests", Machine(cores=2, java_options=_QUICK))
     spark.sparkContext.setLogLevel("OFF")
     return spark

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
-from shutil import copytree
+from shutil import copytree, rmtree
 from tempfile import mkdtemp
 from typing import Any
 
@@ -78,6 +78,17 @@ class World:
             self.progress += stage.query.recentProgress
         running, self.running = self.running, []
         stop_all(running)
+
+    def lose(self, *stages: str) -> None:
+        """Stop all stages, and lose the checkpoints of some.
+
+        Spark goes on to look after the state of a query that has ended, and would write into a folder that is gone.
+        """
+        self.end()
+        state: Any = self.spark.sparkContext._jvm.org.apache.spark.sql.execution.streaming.state
+        getattr(getattr(state, "StateStore$"), "MODULE$").stop()
+        for stage in stages:
+            rmtree(self.warehouse.checkpoint(stage))
 
     def drain(self) -> None:
         """Bring every stage to the current instant, one after the other; a killed one takes all down."""

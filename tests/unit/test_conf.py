@@ -15,9 +15,9 @@ from jobs.commands import run
 from jobs.commands.sizes import lines
 from jobs.commands.spark import LOG4J
 from pipeline.errors import BadSetting
-from pipeline.profiles import Machine, Profile, fitted, read_profile
+from pipeline.profiles import Profile, fitted, read_profile
 from pipeline.run import Options
-from pipeline.session import CORRECTNESS, COST
+from pipeline.session import CORRECTNESS, COST, Machine
 from pipeline.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
 from pipeline.sizing import Place, cores_here, segment_for
 from pipeline.watch import Watching
@@ -26,7 +26,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 PROFILES = sorted(CONF.glob("*.toml"))
 PLACE = Place(rate=4_000, segment_ms=MINUTE_MS, cores=6, memory=4_000_000_000)
 CHOSEN = {
-    "session.partitions": 6,
+    "session.partitions": 1,
     "settings.horizon_ms": HOUR_MS,
     "settings.partitions": 6,
     "settings.driver_rows": 500_000,
@@ -49,11 +49,12 @@ def test_a_profile_can_be_read(path: Path) -> None:
 
 
 def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
-    """Whoever copies it and leaves out a line gets the same; what is in `run` is the only addition."""
+    """Whoever copies it and leaves out a line gets the same; what is in `run`, and how Java compiles, is added."""
     assert run.PROFILE == CONF / "local.toml"
     options = Options(LiveClock(), trigger="500 milliseconds", upkeep=Upkeep(retain_log_ms=HOUR_MS))
     found = read_profile(run.PROFILE)
-    assert replace(found, stated=frozenset()) == Profile(Machine(), options)
+    assert replace(found, stated=frozenset()) == Profile(Machine(java_options=found.machine.java_options), options)
+    assert "TieredStopAtLevel=1" in found.machine.java_options
     assert found.machine.cores == cores_here()
 
 
@@ -62,7 +63,7 @@ def test_the_profile_of_the_command_leaves_open_what_a_start_chooses() -> None:
     told = read_profile(run.PROFILE)
     found, choices = fitted(told, PLACE)
     assert {each.name: each.value for each in choices} == CHOSEN
-    assert found.machine == replace(told.machine, partitions=6)
+    assert found.machine == replace(told.machine, partitions=1)
     sizes = {"horizon_ms": HOUR_MS, "partitions": 6, "driver_rows": 500_000, "max_bytes": 16_000_000}
     options = replace(told.options, settings=replace(told.options.settings, **sizes))
     assert isinstance(options.clock, LiveClock)

@@ -72,6 +72,15 @@ def test_what_is_usual_is_read_as_it_is(tmp_path: Path) -> None:
     assert whole(INBOX, [path, path], MOST) == pa.concat_tables([rows, rows]).combine_chunks()
 
 
+def test_a_file_that_is_cut_off_is_left_to_spark(tmp_path: Path) -> None:
+    """Who says what is wrong with it is whoever reads it in the end."""
+    path = tmp_path / "file.parquet"
+    pq.write_table(inbox(topic=["t"]), path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(NotHere):
+        whole(INBOX, [str(path)], MOST)
+
+
 @pytest.mark.parametrize(
     ("path", "name"),
     [("a/b c%.parquet", "b%20c%25.parquet"), ("part-0_1~(2)+é.parquet", "part-0_1~(2)+é.parquet"), ("[x]", "%5Bx%5D")],

@@ -115,7 +115,7 @@ def test_a_step_is_never_shorter_than_the_grid_of_the_clock() -> None:
     assert chosen(place(MOST_RATE), clock=LiveClock(resolution_ms=MINUTE_MS))["clock.max_step_ms"] == MINUTE_MS
 
 
-@pytest.mark.parametrize(("rate", "stores"), [(1, 1), (500, 1), (501, 2), (DEFAULT_RATE, 2), (4_000, 8), (4_001, 8)])
+@pytest.mark.parametrize(("rate", "stores"), [(DEFAULT_RATE, 1), (10_000, 1), (10_001, 2), (80_000, 8), (80_001, 8)])
 def test_state_stores_go_with_the_rate_up_to_the_cores(rate: int, stores: int) -> None:
     """A store that has little to do costs each batch as much as one that has; sorts may use all cores."""
     found = chosen(place(rate))
