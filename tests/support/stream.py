@@ -85,7 +85,8 @@ class World:
         Spark goes on to look after the state of a query that has ended, and would write into a folder that is gone.
         """
         self.end()
-        state: Any = self.spark.sparkContext._jvm.org.apache.spark.sql.execution.streaming.state
+        jvm: Any = self.spark.sparkContext._jvm
+        state = jvm.org.apache.spark.sql.execution.streaming.state
         getattr(getattr(state, "StateStore$"), "MODULE$").stop()
         for stage in stages:
             rmtree(self.warehouse.checkpoint(stage))
