@@ -28,9 +28,10 @@ from benchmarks.processes import apart, memory
 from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.sizes import entries
+from benchmarks.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.session import Machine, compiled, local_session
+from pipeline.session import compiled, local_session
 from pipeline.settings import MINUTE_MS
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES
@@ -87,7 +88,7 @@ def load(*, full: bool) -> list[Workload]:
 @contextmanager
 def stages(workload: Workload, root: str) -> Iterator[tuple[SparkSession, Clocked]]:
     """A session of this process, and all stages in it."""
-    spark = local_session("delayline bench", Machine(memory=workload.memory))
+    spark = local_session("delayline bench", usual_machine(workload.memory))
     spark.sparkContext.setLogLevel("OFF")
     try:
         with clocked(spark, Warehouse(root)) as job:

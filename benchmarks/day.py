@@ -28,12 +28,13 @@ from benchmarks.processes import memory
 from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.sizes import entries
+from benchmarks.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.clock import wall_ms
 from pipeline.maintenance import maintain
-from pipeline.session import Machine, local_session
+from pipeline.session import local_session
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, TABLES
@@ -93,7 +94,7 @@ def measured(workload: Workload) -> dict[str, Any]:
         SystemExit: not every message was delivered once.
     """
     row: dict[str, Any] = {"workload": workload.name, "parameters": vars(workload), "seconds": [], "rounds": []}
-    spark = local_session("delayline bench", Machine(memory=workload.memory))
+    spark = local_session("delayline bench", usual_machine(workload.memory))
     spark.sparkContext.setLogLevel("OFF")
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         root, deleted = f"{folder}/warehouse", 0

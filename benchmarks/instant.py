@@ -19,6 +19,7 @@ from benchmarks.clocked import clocked
 from benchmarks.machine import describe
 from benchmarks.report import machine_line
 from benchmarks.rows import inbox_rows
+from benchmarks.usual import usual_machine
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.session import COMPILED, local_session
 from pipeline.settings import MINUTE_MS
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "pyarrow")
-    spark = local_session("delayline bench", extra=COMPILED if told.compiled else {})
+    spark = local_session("delayline bench", usual_machine("2g"), extra=COMPILED if told.compiled else {})
     spark.sparkContext.setLogLevel("OFF")
     figures = profile(spark, told.messages)
     spark.stop()

@@ -1,18 +1,27 @@
-"""The settings that a start of the job chooses by itself, here, for a warehouse."""
+"""The session and the settings that a start of the job has by itself, here, for a warehouse."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from pipeline.profiles import fitted, read_profile
+from pipeline.session import PARTITIONS, Machine
 from pipeline.settings import Settings
 from pipeline.tables import Warehouse, place
 
 LOCAL = Path(__file__).resolve().parents[1] / "conf" / "local.toml"
 
 
+def usual_machine(memory: str) -> Machine:
+    """What the job takes of this machine, with so much memory."""
+    return replace(read_profile(LOCAL).machine, memory=memory)
+
+
 def usual(spark: SparkSession, warehouse: Warehouse) -> Settings:
-    """What is measured is what a user gets."""
-    return fitted(read_profile(LOCAL), place(spark, warehouse))[0].options.settings
+    """What is measured is what a user gets; the session gets its shuffle partitions."""
+    profile, _ = fitted(read_profile(LOCAL), place(spark, warehouse))
+    spark.conf.set(PARTITIONS, str(profile.machine.partitions))
+    return profile.options.settings

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.deltajvm import TableLog
 from pipeline.deltalog import spelled
 from pipeline.files import Files
 
@@ -20,7 +21,7 @@ FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"
 def files(spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     """Files of the session; Hadoop's are those of a machine that thinks that nothing lies on it.
 
-    Hadoop has two ways to a local file, of which our sessions let one do without sums: here both keep them.
+    Hadoop has two ways to a local file, and our sessions do without sums in both: here one keeps them, as elsewhere.
     """
     settings: Any = spark.sparkContext._jsc.hadoopConfiguration()
     ours = settings.get(FILE_CONTEXT)
@@ -97,3 +98,26 @@ def test_spark_gives_a_file_the_name_that_we_expect(spark: SparkSession, tmp_pat
     written.rename(tmp_path / "odd" / odd)
     told = spark.read.parquet(str(tmp_path / "odd")).select(F.input_file_name()).collect()[0][0]
     assert told.rpartition("/")[2] == spelled(odd)
+
+
+def test_a_file_that_is_renamed_into_place_starts_one_process_at_most(spark: SparkSession, tmp_path: Path) -> None:
+    """Without its native library Hadoop asks a program for each thing that it wants to know; a batch has ten files."""
+    context: Any = spark.sparkContext
+    jvm, conf = context._jvm, context._jsc.hadoopConfiguration()
+    spark.range(1).write.format("delta").save(str(tmp_path / "table"))
+    log = TableLog(spark, str(tmp_path / "table"))
+    path = jvm.org.apache.hadoop.fs.Path(str(tmp_path / "offsets" / "0"))
+    manager = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager.create(path, conf)
+    manager.mkdirs(path.getParent())
+    recording = jvm.jdk.jfr.Recording()
+    recording.enable("jdk.ProcessStart").withoutThreshold()
+    recording.start()
+    assert log.add(log.head().version + 1, ['{"commitInfo": {}}'])
+    manager.createAtomic(path, False).close()  # noqa: FBT003 - Spark has no name for "overwrite"
+    recording.stop()
+    file = jvm.java.nio.file.Path.of(str(tmp_path / "recording.jfr"), context._gateway.new_array(jvm.String, 0))
+    recording.dump(file)
+    started = [each.getString("command") for each in jvm.jdk.jfr.consumer.RecordingFile.readAllEvents(file)]
+    recording.close()
+    assert len([each for each in started if str(tmp_path) in each]) <= 2, started
+    assert (tmp_path / "offsets" / "0").exists()
