@@ -247,7 +247,7 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
             f"{kind}_s": round(figure.seconds, 2) for kind, figure in (("cold", cold), ("warm", warm))
         }
         row["systems"][name] |= {"per_s": round(warm.rate), "ingest_s": round(warm.ingest, 2)}
-    if workload.measure == "intake":
+    if workload.measure == "intake" and workload.beside:
         with compiled(spark):
             row["copy_s"] = round(min(plain_copy(spark, workload, count).seconds for _ in range(2)), 2)
     return row

@@ -1,17 +1,27 @@
 """Delta's own objects for a table's log: what its files tell only at a cost, and its way to add a version.
 
 Like `pipeline.files` it reaches into the JVM. The log store is the one that Delta itself uses on
-the file system of the table, so a version is added by one writer only, wherever the table lies.
+the file system of the table, so a version is added by one writer only, wherever the table lies. On this machine's own
+file system that store looks whether a version is there and then renames, and what came in between is replaced: there a
+version is added by a link, which replaces nothing, while no transaction of Delta's in this process adds one.
 """
 
+import errno
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.files import Files
+
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What a file system says that has no links."""
 _EXISTS = "java.nio.file.FileAlreadyExistsException"
 
 
@@ -32,7 +42,7 @@ class TableLog:
         context: Any = spark.sparkContext
         self._spark, self._path = spark, path
         self._jvm, self._conf = context._jvm, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `files`
-        self._log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, path)  # noqa: SLF001
+        self._folder = Files(spark).local(f"{path}/_delta_log")
 
     def head(self) -> Head:
         """The newest version."""
@@ -48,6 +58,38 @@ class TableLog:
 
     def add(self, version: int, lines: Sequence[str]) -> bool:
         """Add a version with these actions, whole or not at all; False when somebody else has added it."""
+        try:
+            return self._stored(version, lines) if self._folder is None else self._linked(self._folder, version, lines)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return self._stored(version, lines)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the newest version, and let go of log entries past their retention. A job."""
+        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
+
+    @property
+    def _log(self) -> Any:  # noqa: ANN401 - a Java object
+        """Asked for each time: Delta forgets it when it is not used for long, and then others would get another one."""
+        return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
+
+    def _linked(self, folder: Path, version: int, lines: Sequence[str]) -> bool:
+        fresh = folder / f".{version:020d}.json.{uuid4()}.tmp"
+        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        # Delta's transactions hold it while they look for a version and rename theirs into its place.
+        lock = self._log.snapshotLock()
+        lock.lock()
+        try:
+            os.link(fresh, folder / f"{version:020d}.json")
+        except FileExistsError:
+            return False
+        finally:
+            lock.unlock()
+            fresh.unlink()
+        return True
+
+    def _stored(self, version: int, lines: Sequence[str]) -> bool:
         path = self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/_delta_log/{version:020d}.json")
         actions = self._jvm.java.util.ArrayList()
         for line in lines:
@@ -60,10 +102,6 @@ class TableLog:
                 raise
             return False
         return True
-
-    def checkpoint(self) -> None:
-        """Write a checkpoint of the newest version, and let go of log entries past their retention. A job."""
-        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
 
     def _snapshot(self) -> Any:  # noqa: ANN401 - a Java object
         nothing = self._jvm.scala.Option.empty()

@@ -162,6 +162,16 @@ class Files:
         return self._path(path).getFileSystem(self._conf)
 
 
+def without_sums(spark: SparkSession) -> None:
+    """Let Hadoop write no sums beside files of this machine: without its native library a process is started for each.
+
+    It removes those that are there with their files, and a file that had one is still checked against it.
+    """
+    context: Any = spark.sparkContext
+    here = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())  # noqa: SLF001
+    here.setWriteChecksum(False)
+
+
 def _sum_of(file: Path) -> Path:
     """Where Hadoop keeps the sum of a file."""
     return file.with_name(f".{file.name}.crc")

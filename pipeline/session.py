@@ -10,6 +10,7 @@ from pathlib import Path
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
+from pipeline.files import without_sums
 from pipeline.settings import check
 from pipeline.sizing import cores_here
 
@@ -57,12 +58,8 @@ COST = {
     # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     # Without Hadoop's native library a process is started (`chmod`) for every file that is written, and for the sums
-    # beside it. Spark keeps sums of its own for what lies in a checkpoint, and Parquet for its pages.
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    # beside it. Spark keeps sums of its own for what lies in a checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # A rename by that class starts four more (`readlink`); Delta's other store for this machine renames by the first,
-    # and excludes other threads as this one does.
-    "spark.delta.logStore.file.impl": "io.delta.storage.LocalLogStore",
     # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
@@ -138,9 +135,11 @@ def local_session(app: str, machine: Machine | None = None, *, extra: Mapping[st
     plain = builder(app).master(f"local[{machine.cores}]").config("spark.driver.memory", machine.memory)
     plain = plain.config(_JAVA_OPTIONS, f"{COST[_JAVA_OPTIONS]} {machine.java_options}")
     plain = plain.config(PARTITIONS, str(machine.partitions)).config("spark.ui.enabled", "false")
-    # Renames as tables do (above). Elsewhere Spark chooses by the file system.
+    # The one that Spark chooses for this machine starts four processes (`readlink`) for each file that it renames.
     plain = plain.config("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (extra or {}).items():
         plain = plain.config(key, value)
-    return configure_spark_with_delta_pip(plain).getOrCreate()
+    spark = configure_spark_with_delta_pip(plain).getOrCreate()
+    without_sums(spark)
+    return spark

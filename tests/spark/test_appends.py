@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -166,3 +168,24 @@ def test_the_log_of_messages_follows_appends_and_rewrites(spark: SparkSession, t
     DeltaTable.forPath(spark, path).delete(F.col("due_time") == F.lit(at(T0 + 3_000)))
     assert entries(later) == [2]
     assert MessageLog(spark, warehouse).read([later]).where(later.inside).count() == 1
+
+
+def test_a_version_waits_for_a_transaction_of_deltas(spark: SparkSession, tmp_path: Path) -> None:
+    """Delta looks for a version and renames its own into the place; what came in between would be gone."""
+    path = str(tmp_path / "table")
+    spark.range(1).write.format("delta").save(path)
+    jvm, session = cast("Any", spark)._jvm, cast("Any", spark)._jsparkSession
+    lock = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(session, path).snapshotLock()
+    added: list[bool] = []
+    ours = Thread(target=lambda: added.append(TableLog(spark, path).add(1, ['{"commitInfo": {}}'])))
+    lock.lock()
+    try:
+        ours.start()
+        ours.join(timeout=1)
+        assert (ours.is_alive(), added) == (True, [])
+    finally:
+        lock.unlock()
+    ours.join(timeout=30)
+    assert added == [True]
+    assert TableLog(spark, path).add(1, ['{"commitInfo": {}}']) is False
+    assert [each.name for each in (tmp_path / "table" / "_delta_log").iterdir() if "tmp" in each.name] == []
