@@ -5,11 +5,11 @@ An aim that holds for a size is judged at that size only; smaller runs have a fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import backlog, day, instant
+from benchmarks import backlog, day
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Mapping[str, Any]]
@@ -93,13 +93,6 @@ def _stage(name: str, measure: str, ours: Row, ratio: float) -> tuple[str, str, 
     return "ingest + schedule", "", None
 
 
-def _instant(result: Row) -> Iterator[Line]:
-    for row in result["rows"]:
-        parts = ", ".join(f"{stage} {share} %" for stage, share in instant.shares(row["seconds"]).items())
-        what = f"{row['seconds'][instant.ALL]} s: {parts}"
-        yield Line("an instant", f"all stages, {row['parameters']['messages']:,} in and out", "", what, None)
-
-
 def _backlog(result: Row) -> Iterator[Line]:
     """What grows with the messages that wait. The state holds what is due within the horizon, so it is as dense."""
     for row in result["rows"]:
@@ -123,10 +116,16 @@ def _day(result: Row) -> Iterator[Line]:
 
 
 def _live(result: Row) -> Iterator[Line]:
-    ours = {row["workload"]: row for row in result["rows"] if row["system"] == "delayline"}
-    for row in result["rows"]:
+    rows = result["rows"]
+    ours = {row["workload"]: row for row in rows if row["system"] == "delayline"}
+    for row in rows:
         mine = ours[row["workload"]]
-        yield from _LIVE[row["workload"]](row) if row is mine else _beside(mine, row)
+        if row is not mine:
+            yield from _beside(mine, row)
+            continue
+        yield from _LIVE[row["workload"]](row)
+        if "quiet" in row:
+            yield _idle(row, [each for each in rows if each is not row and each["workload"] == row["workload"]])
 
 
 def _steady(row: Row) -> Iterator[Line]:
@@ -157,12 +156,14 @@ def _spread_out(row: Row) -> Iterator[Line]:
     yield _never_early(row)
 
 
-def _idle(row: Row) -> Iterator[Line]:
-    quiet = row["quiet"]
+def _idle(row: Row, others: Sequence[Row]) -> Line:
+    """What a job takes while nothing is due, after the stream of its run; `others` are baselines of that run."""
+    quiet, cost = row["quiet"], "cpu_s_per_minute"
     commits = quiet["commits_end"] - quiet["commits_start"]
-    what = f"{quiet['cpu_s_per_minute']} CPU s a minute, {commits} commits, {quiet['data_files']} data files"
-    met = quiet["cpu_s_per_minute"] <= 15 and not commits and not quiet["data_files"]
-    yield Line(row["workload"], f"nothing due for {quiet['seconds']} s", "<= 15 CPU s, no commits, no files", what, met)
+    what = f"{quiet[cost]} CPU s a minute, {commits} commits, {quiet['data_files']} data files"
+    met = quiet[cost] <= 15 and not commits and not quiet["data_files"]
+    beside = ", ".join(f"{each['system']} {each['quiet'][cost]} CPU s" for each in others)
+    return Line("idle", f"nothing due for {quiet['seconds']} s", "<= 15 CPU s, no commits, no files", what, met, beside)
 
 
 def _many(row: Row) -> Iterator[Line]:
@@ -177,7 +178,6 @@ _LIVE: dict[str, Callable[[Row], Iterator[Line]]] = {
     "spread": _spread_out,
     "release": _bulk,
     "release-plain": _bulk,
-    "idle": _idle,
     "many": _many,
 }
 
@@ -222,7 +222,6 @@ def _short(count: int) -> str:
 _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "index": _index,
     "stages": _stages,
-    "instant": _instant,
     "backlog": _backlog,
     "day": _day,
     "steady": _live,

@@ -28,15 +28,13 @@ MODULES = {"steady": "live"}
 SHORT = {
     "index": ["--messages", "300000", "--baseline-messages", "100000"],
     "stages": [],
-    "instant": [],
     "backlog": [],
     "day": [],
     "steady": ["steady", "--beside", "polling"],
-    "live": ["spread", "release", "idle", "many"],
+    "live": ["spread", "release", "many"],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
-    "instant": ["--messages", "200000"],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
     "live": [*SHORT["live"], "release-plain", "--full"],
 }

@@ -10,7 +10,7 @@ import argparse
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -57,13 +57,6 @@ def profile(spark: SparkSession, count: int) -> dict[str, float]:
     steps = {step: sum(seconds) / WARM for step, seconds in found.items()}
     whole = sum(seconds for step, seconds in steps.items() if step != PRODUCER)
     return {step: round(seconds, 3) for step, seconds in [*steps.items(), (ALL, whole)]}
-
-
-def shares(seconds: Mapping[str, float]) -> dict[str, int]:
-    """Per cent of an instant that each stage takes; the rest is Spark's, after the last step of the last stage."""
-    stages = {step.partition(".")[0] for step in seconds} - {ALL, PRODUCER, "clock"}
-    sums = {stage: sum(value for step, value in seconds.items() if step.startswith(stage)) for stage in stages}
-    return {stage: round(100 * taken / seconds[ALL]) for stage, taken in sorted(sums.items())}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

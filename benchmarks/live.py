@@ -18,7 +18,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -138,7 +138,7 @@ class Run:
         if observer.returncode:
             raise Failed(f"observer {observer.returncode}: {self._said()}")
         told: dict[str, Any] = json.loads(written)
-        if self._workload.bulk and not self._workload.quiet_s and accepted_at is not None:
+        if self._workload.awaited_bulk and accepted_at is not None:
             told["intake_done_before_due_s"] = round(self._workload.bulk_due(begin) / 1_000 - accepted_at, 1)
         return told
 
@@ -237,7 +237,7 @@ def measured(workload: Workload, system: str) -> dict[str, Any]:
     """The figures of one run, with what was run."""
     if system != "delayline":
         # It cannot hold back what it has written: ahead of the wall clock it would deliver early.
-        workload = changed(workload, ["clock.lookahead_ms=0"])
+        workload = replace(changed(workload, ["clock.lookahead_ms=0"]), **workload.baseline)
     with tempfile.TemporaryDirectory(prefix="delayline-live-") as folder:
         figures = Run(workload, system, Path(folder)).measure()
     return {"workload": workload.name, "system": system, "parameters": vars(workload), **figures}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -47,6 +47,7 @@ class Workload:
     due_s: int = 0
     spread_ms: int = 0
     quiet_s: int = 0
+    baseline: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def listeners(self) -> list[Subscription]:
@@ -67,7 +68,12 @@ class Workload:
     @property
     def awaited(self) -> int:
         """Rows of `deliveries` when the run is over."""
-        return (self.sent - (self.bulk if self.quiet_s else 0)) * self.subscriptions
+        return (self.sent - self.bulk + self.awaited_bulk) * self.subscriptions
+
+    @property
+    def awaited_bulk(self) -> int:
+        """Messages of the bulk that are waited for: none when it only lies there while the job idles."""
+        return 0 if self.quiet_s else self.bulk
 
     def bulk_due(self, begin: int) -> int:
         """When the first of the bulk is due, in a stream that begins at `begin`; ms UTC."""
@@ -75,11 +81,11 @@ class Workload:
 
     def measured_from(self, begin: int) -> int:
         """What is due from here on is warm; ms UTC."""
-        return self.bulk_due(begin) if self.bulk else begin + self.warm_s * 1_000
+        return self.bulk_due(begin) if self.awaited_bulk else begin + self.warm_s * 1_000
 
     def last_due(self, begin: int) -> int:
         """When the last one that is waited for is due, about; ms UTC."""
-        if self.bulk and not self.quiet_s:
+        if self.awaited_bulk:
             return self.bulk_due(begin) + self.spread_ms
         return begin + self.seconds * 1_000 + self.high_ms
 
@@ -102,7 +108,8 @@ def changed(workload: Workload, told: list[str]) -> Workload:
         if not isinstance(getattr(workload, name, None), int) or not isinstance(value, int):
             message = f"{name}={value}: not a whole number for a size of {workload.name}"
             raise ValueError(message)  # noqa: TRY004 - of what somebody typed
-    return replace(workload, profile=merged(workload.profile, *profile), **sizes)
+    kept = {name: value for name, value in workload.baseline.items() if name not in sizes}
+    return replace(workload, profile=merged(workload.profile, *profile), baseline=kept, **sizes)
 
 
 class Producer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import time
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,19 @@ class Job:
 
 
 def main() -> int:
-    """Run until SIGTERM."""
+    """Run until SIGTERM, and end between two steps: an exception amid Delta's calls aborts or hangs the process."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--late-ms", type=int, required=True)
     parser.add_argument("--profile", required=True)
     parser.add_argument("--warehouse", required=True)
     told = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = Job(told.warehouse, timedelta(milliseconds=told.late_ms))
     Path(told.warehouse, "_checkpoints", "plain", "offsets").mkdir(parents=True)
-    while True:
+    while not stop.wait(0.02):
         job.step(datetime.now(UTC))
-        time.sleep(0.02)
+    return 0
 
 
 if __name__ == "__main__":

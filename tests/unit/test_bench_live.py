@@ -199,7 +199,7 @@ def test_nothing_seen_is_reported_as_nothing() -> None:
 def test_the_workloads_can_be_read_and_have_profiles_that_the_job_takes(tmp_path: Path, full: bool) -> None:  # noqa: FBT001 - a parameter of the test
     """A misspelt key would end a long run at its start."""
     found = workloads(full=full)
-    assert {"steady", "spread", "release", "idle", "many"} <= set(found)
+    assert {"steady", "spread", "release", "many"} <= set(found)
     for workload in found.values():
         assert len(workload.listeners) == workload.topics * workload.subscriptions
         (tmp_path / "profile.toml").write_text(profile_text(workload.profile), encoding="utf-8")
@@ -216,6 +216,9 @@ def test_the_command_line_has_the_last_word_on_the_profile() -> None:
     for wrong in ("secs=9", "seconds='9'", "name=9", "sent=9.5"):
         with pytest.raises(ValueError, match=r"not a whole number for a size of release-plain"):
             changed(plain, [wrong])
+    both = changed(workloads(full=False)["steady"], ["seconds=9"])
+    assert "seconds" not in both.baseline
+    assert "high_ms" in both.baseline
     assert merged({"a": {"x": 1, "y": 1}}, {"a": {"y": 2}, "b": {"z": 3}}) == {"a": {"x": 1, "y": 2}, "b": {"z": 3}}
 
 
@@ -245,7 +248,7 @@ def test_the_producer_sends_what_the_workload_says(tmp_path: Path, small: Worklo
 
 
 def test_what_is_not_due_in_time_is_not_awaited(small: Workload) -> None:
-    """In the idle workload a backlog waits for another day."""
+    """While the job idles, a bulk waits for another day."""
     assert small.awaited == 130
     assert replace(small, quiet_s=60).awaited == 100
     assert replace(small, subscriptions=2).awaited == 260
