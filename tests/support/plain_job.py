@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.client.delta import append, open_table, rows_of
+from pipeline.client.delta import append, open_table, query, rows_of
 from schemas import DELIVERIES, INBOX, MESSAGES, Table
 
 Row = dict[str, Any]
@@ -26,7 +26,8 @@ class Job:
 
     def step(self, now: datetime) -> None:
         """Take, and hand over what has waited long enough."""
-        inbox: list[Row] = open_table(self._root, INBOX).to_pyarrow_table().to_pylist()
+        # Not by `to_pyarrow_table`: its threads ask Python for files, and abort a process that ends meanwhile.
+        inbox = query("SELECT * FROM inbox", inbox=open_table(self._root, INBOX))
         fresh = [row for row in inbox if row["payload"] not in self._known]
         if fresh:
             self._known |= {row["payload"] for row in fresh}
@@ -48,7 +49,7 @@ class Job:
 
 
 def main() -> int:
-    """Run until SIGTERM, and end between two steps: an exception amid Delta's calls aborts or hangs the process."""
+    """Run until SIGTERM, and end between two steps."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--late-ms", type=int, required=True)
     parser.add_argument("--profile", required=True)
