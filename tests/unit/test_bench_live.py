@@ -292,7 +292,7 @@ def test_a_job_is_found_as_late_as_it_is(small: Workload, monkeypatch: pytest.Mo
     """The whole benchmark, on a job that needs no Spark: what comes 0.3 s late is told so."""
     words = [str(ROOT / "tests/support/plain_job.py"), "--late-ms", "300"]
     monkeypatch.setitem(SYSTEMS, "delayline", (words, 1))
-    told = replace(small, topics=1, due_s=3, low_ms=500, high_ms=1_500, spread_ms=100)
+    told = replace(small, topics=1, due_s=6, low_ms=500, high_ms=1_500, spread_ms=100)
     figures = Run(told, "delayline", tmp_path).measure()
     assert (figures["count"], figures["missing"], figures["twice"], figures["job_exit"]) == (130, 0, 0, 0)
     assert (figures["cold"]["late"]["count"], figures["warm"]["late"]["count"]) == (98, 30)
