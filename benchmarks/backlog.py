@@ -18,7 +18,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.clocked import Clocked, clocked
@@ -41,7 +43,7 @@ WORKLOADS = Path(__file__).parent / "workloads" / "backlog.toml"
 SEGMENT_MS, TICK_MS = 5 * MINUTE_MS, 1_000
 T0 = 1_700_000_100_000
 """The begin of a segment."""
-PAUSE_MS, ROWS_OF_FILE = 10_000, 500_000
+PAUSE_MS = 10_000
 TIMES = INSTANT, LOAD, RELEASE = "an instant, s", "load of a segment, s", "release of a window, s"
 STATE = "state, bytes"
 
@@ -51,6 +53,7 @@ class Workload:
     """One entry of the workload file in one of its sizes; see its head."""
 
     name: str
+    seed: int
     payload_bytes: int
     memory: str
     sizes: Sequence[int]
@@ -85,6 +88,18 @@ def load(*, full: bool) -> list[Workload]:
     return [Workload(**told) for told in entries(WORKLOADS, full=full)]
 
 
+class Entering:
+    """What enters in a run of a workload."""
+
+    def __init__(self, workload: Workload) -> None:
+        """Draw nothing yet."""
+        self.workload, self._random = workload, np.random.default_rng(workload.seed)
+
+    def rows(self, count: int, published: int, delays: tuple[int, int]) -> pa.Table:
+        """Rows of the inbox with delays from one to another; times in ms."""
+        return inbox_rows(self._random, count, published, delays, self.workload.payload_bytes)
+
+
 @contextmanager
 def stages(workload: Workload, root: str) -> Iterator[tuple[SparkSession, Clocked]]:
     """A session of this process, and all stages in it."""
@@ -99,22 +114,24 @@ def stages(workload: Workload, root: str) -> Iterator[tuple[SparkSession, Clocke
 
 def fill(workload: Workload, root: str, count: int) -> dict[str, Any]:
     """Take in the messages that wait: seconds of the stages, and the most memory."""
+    entering = Entering(workload)
     with stages(workload, root) as (spark, job), compiled(spark):
         job.reach(T0 - 1)
         seconds = 0.0
         for number, first in enumerate(range(0, count, workload.slice)):
-            size, delay = min(workload.slice, count - first), _within(workload.spread_ms, number)
-            seconds += job.reach(T0 + number, _rows(spark, workload, size, T0, delay))
+            rows = entering.rows(min(workload.slice, count - first), T0, (1, workload.spread_ms))
+            seconds += job.reach(T0 + number, rows)
         return {"seconds": round(seconds, 1), "per_s": round(count / seconds), "peak_mb": _mb("peak")}
 
 
 def measure(workload: Workload, root: str) -> dict[str, Any]:
     """All figures of a warehouse that was filled: the warm ones, and the cold ones of what has both."""
+    entering = Entering(workload)
     with stages(workload, root) as (spark, job):
         times = {
-            INSTANT: cold_and_warm(_steadily(spark, job, workload), workload.warm),
+            INSTANT: cold_and_warm(_steadily(job, entering), workload.warm),
             LOAD: cold_and_warm(_loads(job, workload), workload.loads - 1),
-            RELEASE: cold_and_warm(_releases(spark, job, workload), workload.releases - 1),
+            RELEASE: cold_and_warm(_releases(spark, job, entering), workload.releases - 1),
         }
         resident, state = _mb("resident"), held(spark, job.warehouse)
     sizes = {f"{kind}, MB": size for kind, size in resident.items()} | {STATE: state.size}
@@ -131,11 +148,12 @@ def cold_and_warm(seconds: Iterable[float], warm: int) -> tuple[float, float]:
     return round(found[0], 3), round(median(found[-warm:]), 3)
 
 
-def _steadily(spark: SparkSession, job: Clocked, workload: Workload) -> Iterator[float]:
+def _steadily(job: Clocked, entering: Entering) -> Iterator[float]:
     """Seconds of instants at which a few messages enter and as many leave, all within a segment."""
+    workload = entering.workload
     for number in range(1, workload.instants + 1):
-        now, delay = T0 + number * workload.step_ms, _within(workload.steady_ms, number)
-        yield job.reach(now, _rows(spark, workload, workload.steady, now, delay))
+        now = T0 + number * workload.step_ms
+        yield job.reach(now, entering.rows(workload.steady, now, (1, workload.steady_ms)))
 
 
 def _loads(job: Clocked, workload: Workload) -> Iterator[float]:
@@ -147,29 +165,18 @@ def _loads(job: Clocked, workload: Workload) -> Iterator[float]:
         yield job.steps.seconds("ingest")
 
 
-def _releases(spark: SparkSession, job: Clocked, workload: Workload) -> Iterator[float]:
+def _releases(spark: SparkSession, job: Clocked, entering: Entering) -> Iterator[float]:
     """Seconds from the instant at which a window is due to its last row in `deliveries`."""
+    workload = entering.workload
     for number in range(workload.releases):
         due = workload.due(number)
         published = due - PAUSE_MS // 2
-        job.reach(published, _rows(spark, workload, workload.window, published, F.lit(due - published)))
+        job.reach(published, entering.rows(workload.window, published, (due - published, due - published)))
         job.reach(due - 1)
         yield job.reach(due)
         wanted = F.col("deliver_at") == F.timestamp_millis(F.lit(due))
         if job.warehouse.read(spark, DELIVERIES).where(wanted).count() < workload.window:
             raise SystemExit("not all were delivered: the figure would be worth nothing")
-
-
-def _within(span_ms: int, number: int) -> Column:
-    """Delays from 1 ms to a span, drawn anew for each number."""
-    return F.pmod(F.xxhash64("id", F.lit(number)), F.lit(span_ms)) + 1
-
-
-def _rows(spark: SparkSession, workload: Workload, count: int, published: int, delay: Column) -> DataFrame:
-    """Rows of the inbox; times in ms."""
-    times = {"publish_time": F.lit(published), "deliver_at": F.lit(published) + delay}
-    made = {name: F.timestamp_millis(ms) for name, ms in times.items()}
-    return inbox_rows(spark, count, -(-count // ROWS_OF_FILE), workload.payload_bytes, **made)
 
 
 def _mb(name: str) -> dict[str, int]:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from benchmarks.usual import usual
+from pipeline.client.delta import append
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, start_all, stop_all
 from pipeline.settings import VirtualClock
@@ -50,13 +52,13 @@ class Clocked:
     stages: list[Stage]
     steps: Steps
 
-    def reach(self, instant: int, rows: DataFrame | None = None) -> float:
+    def reach(self, instant: int, rows: pa.Table | None = None) -> float:
         """Bring all stages to an instant (ms UTC), with which rows enter; seconds, less those of the producer."""
 
         def produce() -> None:
             self.steps.note("clock")
             if rows is not None:
-                rows.write.format("delta").mode("append").save(self.warehouse.path(INBOX))
+                append(self.warehouse.root, INBOX, rows)
             self.steps.note("inbox")
 
         self.steps.begin()

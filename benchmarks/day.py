@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+import numpy as np
+from pyspark.sql import SparkSession
 
 from benchmarks.clocked import Clocked, clocked
 from benchmarks.machine import describe
@@ -50,6 +50,7 @@ class Workload:
     """One entry of the workload file in one of its sizes; see its head."""
 
     name: str
+    seed: int
     payload_bytes: int
     memory: str
     step_ms: int
@@ -96,6 +97,7 @@ def measured(workload: Workload) -> dict[str, Any]:
     row: dict[str, Any] = {"workload": workload.name, "parameters": vars(workload), "seconds": [], "rounds": []}
     spark = local_session("delayline bench", usual_machine(workload.memory))
     spark.sparkContext.setLogLevel("OFF")
+    random = np.random.default_rng(workload.seed)
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         root, deleted = f"{folder}/warehouse", 0
         create_all(root)
@@ -103,7 +105,8 @@ def measured(workload: Workload) -> dict[str, Any]:
         with clocked(spark, Warehouse(root)) as job:
             for number in range(workload.instants):
                 now = T0 + number * workload.step_ms
-                row["seconds"].append(round(job.reach(now, _entering(spark, workload, now)), 3))
+                rows = inbox_rows(random, workload.messages, now, (0, workload.delay_ms - 1), workload.payload_bytes)
+                row["seconds"].append(round(job.reach(now, rows), 3))
                 if (number + 1) % workload.every == 0:
                     row["rounds"].append({"instant": number + 1} | _round(spark, job, workload))
                     deleted += row["rounds"][-1]["deleted"].get(DELIVERIES.name, 0)
@@ -113,13 +116,6 @@ def measured(workload: Workload) -> dict[str, Any]:
     if delivered != workload.instants * workload.messages:
         raise SystemExit(f"{delivered} delivered of {workload.instants * workload.messages}")
     return row | verdict(row, workload.warm)
-
-
-def _entering(spark: SparkSession, workload: Workload, now: int) -> DataFrame:
-    """What enters at an instant, in one file."""
-    due = F.pmod(F.xxhash64("id", F.lit(now)), F.lit(workload.delay_ms)) + now
-    times = {"publish_time": F.timestamp_millis(F.lit(now)), "deliver_at": F.timestamp_millis(due)}
-    return inbox_rows(spark, workload.messages, 1, workload.payload_bytes, **times)
 
 
 def _round(spark: SparkSession, job: Clocked, workload: Workload) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+import numpy as np
+from pyspark.sql import SparkSession
 
 from benchmarks.clocked import clocked
 from benchmarks.machine import describe
@@ -29,20 +29,13 @@ T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
 INSTANTS, WARM = 18, 8
 """So many instants a minute apart; the last of them are counted."""
-FILE_ROWS = 250_000
+SEED = 20_130_101
 ALL, PRODUCER = "instant", "inbox"
-
-
-def produced(spark: SparkSession, number: int, count: int) -> DataFrame:
-    """What enters at an instant; delays are drawn by hash."""
-    delay = F.pmod(F.xxhash64("id", F.lit(number)), F.lit(SPREAD_MS))
-    times = {"publish_time": F.timestamp_millis(F.lit(T0 + number * MINUTE_MS)), "deliver_after_ms": delay}
-    return inbox_rows(spark, count, -(-count // FILE_ROWS), PAYLOAD_BYTES, **times)
 
 
 def profile(spark: SparkSession, count: int) -> dict[str, float]:
     """Seconds of each step, the mean of the warm instants, in the order of the steps; `ALL` is without `PRODUCER`."""
-    found = defaultdict[str, list[float]](list)
+    found, random = defaultdict[str, list[float]](list), np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
         create_all(spark, warehouse)
@@ -50,7 +43,8 @@ def profile(spark: SparkSession, count: int) -> dict[str, float]:
             subscribe(warehouse.root, Subscription("t", name, tick_ms=tick_ms))
         with clocked(spark, warehouse) as job:
             for number in range(INSTANTS):
-                job.reach(T0 + number * MINUTE_MS, produced(spark, number, count))
+                now = T0 + number * MINUTE_MS
+                job.reach(now, inbox_rows(random, count, now, (0, SPREAD_MS - 1), PAYLOAD_BYTES))
                 if number >= INSTANTS - WARM:
                     for step, seconds in job.steps.spans():
                         found[step].append(seconds)

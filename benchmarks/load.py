@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks.rows import inbox_table
 from benchmarks.sizes import entries, merged
-from pipeline.client.delta import append, arrow_schema
+from pipeline.client.delta import append
 from pipeline.client.registry import Subscription
 from schemas import INBOX
 
@@ -147,22 +148,6 @@ class Producer:
     @cached_property
     def _names(self) -> pa.Array:
         return pa.array([f"t{number}" for number in range(self._workload.topics)])
-
-
-def inbox_table(
-    random: np.random.Generator, topics: pa.Array, published: int, deliver_at: NDArray[np.int64], payload_bytes: int
-) -> pa.Table:
-    """Rows of the inbox with random payloads; times in microseconds."""
-    count = len(deliver_at)
-    payload = [None, pa.py_buffer(random.bytes(count * payload_bytes))]
-    made = {
-        "topic": topics,
-        "publish_time": pa.array(np.full(count, published)),
-        "deliver_at": pa.array(deliver_at),
-        "payload": pa.FixedSizeBinaryArray.from_buffers(pa.binary(payload_bytes), count, payload),
-    }
-    columns = [made.get(each.name, pa.nulls(count)).cast(each.type) for each in arrow_schema(INBOX)]
-    return pa.table(columns, schema=arrow_schema(INBOX))
 
 
 def produce(workload: Workload, root: str, door: Connection) -> None:

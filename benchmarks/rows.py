@@ -1,21 +1,34 @@
-"""Rows of the inbox, as the benchmarks under the virtual clock make them."""
+"""Rows of the inbox, as producers with Arrow make them: random payloads, which do not compress."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
+from pipeline.client.delta import arrow_schema
 from schemas import INBOX
 
 
-def inbox_rows(spark: SparkSession, count: int, files: int, payload_bytes: int, **made: Column) -> DataFrame:
-    """So many rows of topic `t`, in so many files, `id` from 0 on; `made` are columns of the inbox."""
-    told = {"topic": F.lit("t"), "payload": _random_bytes(payload_bytes), **made}
-    columns = (told.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in INBOX.schema.fields)
-    return spark.range(0, count, 1, files).select(*columns)
+def inbox_rows(
+    random: np.random.Generator, count: int, published: int, delays: tuple[int, int], payload_bytes: int
+) -> pa.Table:
+    """So many rows of topic `t`, published at `published` (ms UTC), delays uniform from one to another (ms)."""
+    due = (published + random.integers(*delays, count, endpoint=True)) * 1_000
+    return inbox_table(random, pa.repeat("t", count), published * 1_000, due, payload_bytes)
 
 
-def _random_bytes(count: int) -> Column:
-    """Bytes that do not compress: hashes of the row's number, cut to length."""
-    hashes = (F.sha2(F.concat_ws("-", "id", F.lit(part)), 256) for part in range(-(-count // 32)))
-    return F.substring(F.unhex(F.concat(*hashes)), 1, count)
+def inbox_table(
+    random: np.random.Generator, topics: pa.Array, published: int, deliver_at: NDArray[np.int64], payload_bytes: int
+) -> pa.Table:
+    """A row for each topic and due time; times in microseconds UTC."""
+    count = len(deliver_at)
+    payload = [None, pa.py_buffer(random.bytes(count * payload_bytes))]
+    made = {
+        "topic": topics,
+        "publish_time": pa.array(np.full(count, published)),
+        "deliver_at": pa.array(deliver_at),
+        "payload": pa.FixedSizeBinaryArray.from_buffers(pa.binary(payload_bytes), count, payload),
+    }
+    columns = [made.get(each.name, pa.nulls(count)).cast(each.type) for each in arrow_schema(INBOX)]
+    return pa.table(columns, schema=arrow_schema(INBOX))

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+import numpy as np
+from pyspark.sql import SparkSession
 
 from benchmarks.baselines import polling, rowwise
 from benchmarks.machine import describe
@@ -26,6 +26,7 @@ from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.usual import usual
 from pipeline import clock, run
+from pipeline.client.delta import append
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
@@ -83,6 +84,7 @@ class Workload:
     delay_ms: int
     spread_ms: int
     subscriptions: int
+    seed: int
     payload_bytes: int
     files: int
 
@@ -119,12 +121,11 @@ def load() -> list[Workload]:
     return [Workload(**common, **each) for each in told["workload"]]
 
 
-def produced(spark: SparkSession, workload: Workload, count: int) -> DataFrame:
-    """Rows of the inbox, published at `T0`."""
-    drawn = F.xxhash64("id", F.lit(workload.name))
-    due = F.lit(T0 + workload.delay_ms) + F.pmod(drawn, F.lit(workload.spread_ms + 1))
-    times = {"publish_time": F.timestamp_millis(F.lit(T0)), "deliver_at": F.timestamp_millis(due)}
-    return inbox_rows(spark, count, workload.files, workload.payload_bytes, **times)
+def produce(warehouse: Warehouse, workload: Workload, count: int) -> None:
+    """Fill the inbox, published at `T0`: an append for each file."""
+    random, delays = np.random.default_rng(workload.seed), (workload.delay_ms, workload.delay_ms + workload.spread_ms)
+    for size in (count // workload.files,) * workload.files:
+        append(warehouse.root, INBOX, inbox_rows(random, size, T0, delays, workload.payload_bytes))
 
 
 @dataclass
@@ -202,8 +203,7 @@ def one_run(spark: SparkSession, system: System, workload: Workload, count: int)
         stages = [system.start(spark, warehouse, stage, options) for stage in system.stages]
         try:
             reach(stages, warehouse, T0 - 1)
-            rows = produced(spark, workload, count)
-            rows.write.format("delta").mode("append").save(warehouse.path(INBOX))
+            produce(warehouse, workload, count)
             trial = Trial(spark, system, workload, warehouse, stages, count)
             seconds: float = getattr(trial, workload.measure)()
         finally:
@@ -225,9 +225,11 @@ def _commits(warehouse: Warehouse, table: Table) -> int:
 def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
     """Copy an inbox of so many rows to another Delta table: what Spark and Delta cost without us."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
-        produced(spark, workload, count).write.format("delta").save(f"{folder}/inbox")
+        warehouse = Warehouse(f"{folder}/warehouse")
+        create_all(spark, warehouse)
+        produce(warehouse, workload, count)
         begun = time.perf_counter()
-        spark.read.format("delta").load(f"{folder}/inbox").write.format("delta").save(f"{folder}/copy")
+        warehouse.read(spark, INBOX).write.format("delta").save(f"{folder}/copy")
         return Figure(count, time.perf_counter() - begun, 1, 0)
 
 

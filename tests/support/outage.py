@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.load import inbox_table
+from benchmarks.rows import inbox_table
 from benchmarks.usual import LOCAL, usual
 from pipeline.client.delta import append, open_table
 from pipeline.lockstep import reach
