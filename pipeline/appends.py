@@ -44,7 +44,8 @@ _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
-_GROUP_ROWS = 100_000
+_GROUP_ROWS = 50_000
+"""Rows of a row group. Who looks for a few rows reads all of one, and the footer, which names them all."""
 _NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 

@@ -4,8 +4,9 @@ Planning and starting a job costs a tenth of a second or two, whatever is in it.
 here does without (`Settings.driver_rows`); whatever else there is, Spark does, with the same rows.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,15 +91,20 @@ class RowGroup:
 
     Attributes:
         table: whose file it is.
-        file: the file.
+        path: where it is on this machine.
+        file: the same, opened.
         number: which row group.
-        step: rows that can be read at once, whatever is in them.
     """
 
     table: Table
+    path: str
     file: pq.ParquetFile
     number: int
-    step: int
+
+    @cached_property
+    def step(self) -> int:
+        """Rows that can be read at once, whatever is in them; see `_step`."""
+        return _step(self.path, self.file.metadata, self.number)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; of columns that are small."""
@@ -128,7 +134,7 @@ class RowGroup:
 
 
 def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
-    """The row groups in which messages within bounds may be.
+    """The row groups in which messages within bounds may be; the others are passed over by their statistics.
 
     Raises:
         NotHere: they are not on this machine, or have other columns than they should.
@@ -136,17 +142,45 @@ def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     paths = log.local_paths([bounds])
     if paths is None:
         raise NotHere
-    yield from _row_groups(MESSAGES, ((path, pq.read_metadata(path)) for path in paths))
+    files = ((path, pq.read_metadata(path)) for path in paths)
+    yield from _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds))
 
 
-def _row_groups(table: Table, files: Iterable[tuple[str, pq.FileMetaData]]) -> Iterator[RowGroup]:
-    """The row groups of files, whose paths come with their metadata."""
+def _all(file: pq.ParquetFile) -> Iterable[int]:
+    return range(file.num_row_groups)
+
+
+def _meeting(file: pq.ParquetFile, bounds: Bounds) -> Iterator[int]:
+    """The row groups of `messages` with something within bounds; all whose statistics do not say it in our units."""
+    told, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.schema))
+    places = {told.schema.column(number).path: number for number in range(told.num_columns)}
+    names = ("ledger_id", "due_time")
+    known = all(len({kind.field(name).type for kind in kinds}) == 1 for name in names)
+    for number in range(told.num_row_groups):
+        ledger, due = (told.row_group(number).column(places[name]).statistics for name in names)
+        if known and ledger and due and ledger.has_min_max and due.has_min_max:
+            held = Bounds(ledger.min_raw, ledger.max_raw, due.min_raw // 1_000, due.max_raw // 1_000)
+            if not held.meets(bounds):
+                continue
+        yield number
+
+
+def _row_groups(
+    table: Table,
+    files: Iterable[tuple[str, pq.FileMetaData]],
+    chosen: Callable[[pq.ParquetFile], Iterable[int]] = _all,
+) -> Iterator[RowGroup]:
+    """Row groups of files, whose paths come with their metadata.
+
+    Raises:
+        NotHere: a file has other columns than it should.
+    """
     for path, told in files:
         with pq.ParquetFile(path, metadata=told, **_INT96) as file:
             if not set(table.schema.names) <= set(file.schema_arrow.names):
                 raise NotHere
-            for number in range(file.num_row_groups):
-                yield RowGroup(table, file, number, _step(path, told, number))
+            for number in chosen(file):
+                yield RowGroup(table, path, file, number)
 
 
 def _step(path: str, told: pq.FileMetaData, number: int) -> int:

@@ -173,13 +173,14 @@ def _messages(
     held, keys, size = [], [np.empty(0, np.int64)], 0
     for group in message_groups(log, bounds):
         places = group.read(("ledger_id", "entry_id", "due_time"))
-        ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
+        due = np.floor_divide(longs(places, "due_time"), 1_000)
+        inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
+        ledger, entry = (longs(places, name)[inside] for name in ("ledger_id", "entry_id"))
         place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
-        key = (place << _ENTRY_BITS) | longs(places, "entry_id")
+        key = (place << _ENTRY_BITS) | entry
         at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-        inside = (due >= bounds.first_due) & (due <= bounds.last_due) & (ledgers[place] == ledger)
-        mine = np.flatnonzero(inside & (wanted[at] == key))
-        for rows in group.take(_OF_MESSAGE, mine):
+        mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+        for rows in group.take(_OF_MESSAGE, inside[mine]):
             held.append(rows)
             size += rows.nbytes
             if size > most:

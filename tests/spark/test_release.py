@@ -149,10 +149,15 @@ def test_what_is_too_large_is_left_to_spark(spark: SparkSession, warehouse: Ware
 class Log:
     """A log of one file."""
 
-    def __init__(self, path: Path, rows: pa.Table, *, repeated: bool = False) -> None:
-        """Write the file."""
+    def __init__(self, path: Path) -> None:
+        """It is there already."""
         self._path = str(path)
+
+    @classmethod
+    def of(cls, path: Path, rows: pa.Table, *, repeated: bool = False) -> Log:
+        """Write the file."""
         pq.write_table(rows, path, use_dictionary=["payload"] if repeated else False)
+        return cls(path)
 
     def local_paths(self, _: object) -> list[str]:
         """As `MessageLog.local_paths`."""
@@ -170,7 +175,7 @@ def test_too_many_bytes_are_left_to_spark(
     lives = {("t", f"s{n}"): 1 for n in range(5)}
     with nullcontext() if here else pytest.raises(NotHere):
         LocalRelease.of(
-            wanted, lives, cast("MessageLog", Log(tmp_path / "file.parquet", rows)), Settings(driver_rows=1_000)
+            wanted, lives, cast("MessageLog", Log.of(tmp_path / "file.parquet", rows)), Settings(driver_rows=1_000)
         )
 
 
@@ -182,7 +187,7 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     monkeypatch.setattr("pipeline.local._READ_BYTES", 5_000)
     count = 300
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count))).toArrow()
-    log = Log(tmp_path / "file.parquet", rows, repeated=repeated)
+    log = Log.of(tmp_path / "file.parquet", rows, repeated=repeated)
     groups = message_groups(cast("MessageLog", log), Bounds())
     group = next(groups)
     assert group.step == 4
@@ -195,6 +200,29 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     with pytest.raises(NotHere):
         whole(MESSAGES, log.local_paths(None), 10_000)
     assert whole(MESSAGES, log.local_paths(None), 1 << 20).num_rows == count
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [({}, [1, 2]), ({"write_statistics": False}, [0, 1, 2, 3]), ({"coerce_timestamps": "ms"}, [0, 1, 2, 3])],
+    ids=["microseconds", "no statistics", "milliseconds"],
+)
+def test_row_groups_that_hold_nothing_of_it_are_passed_over(
+    spark: SparkSession, tmp_path: Path, written: dict[str, Any], found: list[int]
+) -> None:
+    """A file with a million messages may hold ten that are due. One that says nothing we know may hold anything."""
+    rows = messages(spark, *({"entry_id": n, "due_time": T0 + n} for n in range(40))).toArrow()
+    path = tmp_path / "file.parquet"
+    pq.write_table(rows, path, row_group_size=10, **written)
+
+    def groups(**bounds: int) -> list[int]:
+        log = cast("MessageLog", Log(path))
+        return [group.number for group in message_groups(log, Bounds(**bounds))]
+
+    assert groups(first_due=T0 + 19, last_due=T0 + 20) == found
+    assert groups() == [0, 1, 2, 3]
+    ledger = rows.column("ledger_id")[0].as_py()
+    assert groups(first_ledger=ledger + 1) == ([] if len(found) == 2 else found)
 
 
 @pytest.mark.parametrize(
