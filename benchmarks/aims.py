@@ -132,7 +132,7 @@ def _steady(row: Row) -> Iterator[Line]:
     late, rate = row["warm"]["late"], f"{row['parameters']['rate']:,} a second"
     yield _lateness(row["workload"], f"lateness, {rate}", late, 500, 1_000)
     yield Line(row["workload"], "inbox to prepared", "", _spread(row["warm"]["to_prepared"]), None)
-    yield Line(row["workload"], "producer to reader, due at once", "", _spread(row["at_once"]), None)
+    yield Line(row["workload"], "producer to reader, due at once", "", _spread(row["warm"]["at_once"]), None)
     minutes = [each for each in row["by_minute"] if each["count"] >= 1_000]
     if len(minutes) > 1:
         drift = ", ".join(f"{each['p99'] / 1_000:.2f}" for each in minutes)

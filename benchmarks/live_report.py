@@ -32,7 +32,7 @@ def _lateness(row: Mapping[str, Any]) -> Iterator[str]:
         yield from _spread(f"{phase}, late", row[phase]["late"])
         yield from _spread(f"{phase}, after deliver_at", row[phase]["after_deliver_at"])
         yield from _spread(f"{phase}, inbox to prepared", row[phase]["to_prepared"])
-    yield from _spread("due at once", row["at_once"])
+        yield from _spread(f"{phase}, due at once", row[phase]["at_once"])
     for each in row["by_minute"]:
         yield from _spread(f"minute {each['minute']}, late", each)
     if "intake_done_before_due_s" in row:

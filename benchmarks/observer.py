@@ -172,9 +172,9 @@ def report(found: list[Rows], measured_from: float, lookahead_ms: float = 0) -> 
     """What was seen, as figures; ms throughout.
 
     Rows that were due when they were published (`deliver_at <= publish_time`) have no lateness: they show how long a
-    message takes from its producer to a reader. The others are `cold` when due before `measured_from`, else `warm`.
-    Rows that were published within the lookahead before they were due, or later, had to be prepared at once: they show
-    how long that takes, and so which delays can be on time.
+    message takes from its producer to a reader, and so which delays can be on time. What was due before `measured_from`
+    is `cold`, the rest `warm`. Rows that were published within the lookahead before they were due, or later, show how
+    long it takes to prepare them; some wait for the next step of the schedule's clock, for half a lookahead at most.
     """
     rows = [each for each in found if len(each)]
     if not rows:
@@ -194,12 +194,12 @@ def report(found: list[Rows], measured_from: float, lookahead_ms: float = 0) -> 
         "last_seen_ms": round(rows[-1].seen),
         "last_due_ms": round(float(due.max())),
         "most_in_a_second": int(np.unique(seen // _SECOND_MS, return_inverse=False, return_counts=True)[1].max()),
-        "at_once": spread_of((seen - published)[at_once]),
         "by_minute": list(_by_minute(seen[~at_once], (seen - due)[~at_once])),
     }
     for name, phase in {"cold": due < measured_from, "warm": due >= measured_from}.items():
         waited = phase & ~at_once
         told[name] = {"late": spread_of((seen - due)[waited]), "after_deliver_at": spread_of((seen - asked)[waited])}
+        told[name]["at_once"] = spread_of((seen - published)[phase & at_once])
         told[name]["to_prepared"] = spread_of((prepared - published)[phase & soon])
     return told
 
