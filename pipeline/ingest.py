@@ -231,7 +231,7 @@ class Ingest:
         if self._memory is None:
             markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
             messages = self._warehouse.read(self._spark, MESSAGES)
-            memory = IngestMemory.of_tables(markers, messages, self._segment_ms)
+            memory = IngestMemory.of_tables(markers, messages, self._log, self._segment_ms)
             self._memory = (
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )

@@ -7,12 +7,17 @@ still know the last ledger when retention has emptied `messages`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline import local
 from pipeline.encode import ARROW
 from pipeline.lives import Joined, Life, Name, next_lives
+from pipeline.local import NotHere
+from pipeline.messagelog import Bounds, MessageLog
+from pipeline.session import compiled
 from schemas import LEFT
 
 
@@ -52,11 +57,16 @@ class IngestMemory:
         return cls(top[0] or 0, top[1] or 0, top[2] or 0, lives_of(markers))
 
     @classmethod
-    def of_tables(cls, markers: DataFrame, messages: DataFrame, segment_ms: int) -> "IngestMemory":
-        """What the tables say. Three small jobs; run once, at a start."""
+    def of_tables(cls, markers: DataFrame, messages: DataFrame, log: MessageLog, segment_ms: int) -> "IngestMemory":
+        """What the tables say; `log` is that of `messages`. Run once, at a start, over every message that waits."""
         told, ledger = cls.addressed(markers), messages.agg(F.max("ledger_id")).collect()[0][0]
         used = max(told.next_ledger, 0 if ledger is None else ledger + 1)
-        return replace(told, next_ledger=used, parked=_parked(messages, told.loaded, segment_ms))
+        try:
+            parked = _parked_here(log, told.loaded, segment_ms)
+        except NotHere:
+            with compiled(messages.sparkSession):
+                parked = _parked(messages, told.loaded, segment_ms)
+        return replace(told, next_ledger=used, parked=parked)
 
     def waits_before(self, instant: int, segment_ms: int) -> bool:
         """Whether anything parked is due before an instant (ms) that ends a segment."""
@@ -106,7 +116,23 @@ def lives_of(segments: DataFrame) -> dict[Name, Life]:
     return lives
 
 
+def _parked_here(log: MessageLog, loaded: int, segment_ms: int) -> frozenset[int]:
+    """The segments in which parked messages wait that are due from `loaded` (ms) on, by whole arrays.
+
+    Raises:
+        NotHere: they are not on this machine.
+    """
+    found: set[int] = set()
+    for rows in local.messages(log, Bounds(first_due=loaded), ("due_time", "parked")):
+        due = local.longs(rows, "due_time")[rows.column("parked").to_numpy(zero_copy_only=False)]
+        segments = due // (segment_ms * 1_000)
+        # Files are sorted by due time: most neighbours are of one segment.
+        found.update(segments[np.flatnonzero(np.diff(segments, prepend=segments[:1] - 1))].tolist())
+    return frozenset(found)
+
+
 def _parked(messages: DataFrame, loaded: int, segment_ms: int) -> frozenset[int]:
+    """The same by Spark."""
     later = messages.where(F.col("parked") & (F.col("due_time") >= F.timestamp_millis(F.lit(loaded))))
     segment = F.floor(F.unix_millis("due_time") / F.lit(segment_ms))
     return frozenset(row[0] for row in later.select(segment).distinct().collect())
