@@ -46,7 +46,9 @@ _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
 _GROUP_ROWS = 50_000
 """Rows of a row group. Who looks for a few rows reads all of one, and the footer, which names them all."""
-_NO_MARK = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+SMALL_GROUPS = {"parquet.block.size": str(8 << 20)}
+"""The same for Spark, which counts bytes before they are compressed."""
+_WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **SMALL_GROUPS}
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Appender:
     def write(self, frame: DataFrame) -> list[DataFile]:
         """Write rows, in the order of the frame's partitions; nobody sees them yet."""
         folder = uuid4().hex
-        self._columns(frame).write.options(**_NO_MARK).parquet(f"{self._path}/{folder}")
+        self._columns(frame).write.options(**_WRITTEN).parquet(f"{self._path}/{folder}")
         return self._written(folder)
 
     def write_by(self, frame: DataFrame, column: str) -> dict[int, list[DataFile]]:
@@ -114,7 +116,7 @@ class Appender:
         """
         folder = uuid4().hex
         rows = self._columns(frame, column)
-        rows.write.options(**_NO_MARK).partitionBy(column).parquet(f"{self._path}/{folder}")
+        rows.write.options(**_WRITTEN).partitionBy(column).parquet(f"{self._path}/{folder}")
         parts = sorted((int(name.partition("=")[2]), name) for name in self._files.folders(f"{self._path}/{folder}"))
         return {value: files for value, name in parts if (files := self._written(f"{folder}/{name}"))}
 
@@ -148,19 +150,63 @@ class Appender:
             UnknownTableFeature: the table was changed meanwhile.
         """
         files = list(files)
-        info = {"timestamp": wall_ms(), "operation": "WRITE", "operationParameters": {"mode": "Append"}}
-        self._ours = str(uuid4())
-        told = {"isBlindAppend": True, "userMetadata": metadata, "engineInfo": "delayline", "txnId": self._ours}
-        counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": sum(f.size for f in files)}
-        told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
-        lines = [json.dumps(each) for each in [{"commitInfo": info | told}, *(file.action for file in files)]]
-        while not self._log.add(self.newest() + 1, lines):
-            # A store may say that a version is there because it has just put it there, at the first of two attempts.
-            if self._is_ours(self._version + 1):
-                break
-        self._version += 1
-        self._note_sums(counts["numFiles"], counts["numOutputBytes"])
+        info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
+        counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": _size(files)}
+        lines = self._lines(info | {"userMetadata": metadata}, counts, [file.action for file in files])
+        while not self._add(self.newest(), lines):
+            pass
+        self._note_sums(len(files), _size(files))
         return self._version
+
+    def replace(self, seen: int, old: Mapping[str, int], files: Sequence[DataFile], tags: Mapping[str, str]) -> bool:
+        """Put files in the place of others that have the same rows, by one version, which is no news to a reader.
+
+        Args:
+            seen: a version that has the others.
+            old: their sizes in bytes, by their paths as the log spells them.
+            files: what `write` gave.
+            tags: what the log says of the new files.
+
+        Returns:
+            False when one of the others had been taken out before; then nothing is changed.
+
+        Raises:
+            UnknownTableFeature: the table was changed meanwhile.
+        """
+        out = {"deletionTimestamp": wall_ms(), "dataChange": False, "extendedFileMetadata": True, "partitionValues": {}}
+        actions = [{"remove": {"path": path, "size": size, **out}} for path, size in old.items()]
+        actions += [{"add": {**file.action["add"], "dataChange": False, "tags": dict(tags)}} for file in files]
+        info = {"operation": "OPTIMIZE", "operationParameters": {"predicate": "[]"}, "isBlindAppend": False}
+        counts = {"numAddedFiles": len(files), "numRemovedFiles": len(old)}
+        lines = self._lines(info, counts, actions)
+        while True:
+            newest = self.newest()
+            for version in range(seen + 1, newest + 1):
+                told = deltalog.actions(self._files, self._path, version)
+                if any(each["remove"]["path"] in old for each in told if "remove" in each):
+                    return False
+            seen = newest
+            if self._add(newest, lines):
+                break
+        self._note_sums(len(files) - len(old), _size(files) - sum(old.values()))
+        return True
+
+    def _lines(
+        self, info: Mapping[str, Any], counts: Mapping[str, int], actions: Sequence[Mapping[str, Any]]
+    ) -> list[str]:
+        """The actions of a version, as its file has them."""
+        self._ours = str(uuid4())
+        told = {"timestamp": wall_ms(), **info, "engineInfo": "delayline", "txnId": self._ours}
+        told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
+        return [json.dumps(each) for each in ({"commitInfo": told}, *actions)]
+
+    def _add(self, newest: int, lines: Sequence[str]) -> bool:
+        """Add a version after the newest one; False when somebody else has."""
+        # A store may say that a version is there because it has just put it there, at the first of two attempts.
+        if not self._log.add(newest + 1, lines) and not self._is_ours(newest + 1):
+            return False
+        self._version = newest + 1
+        return True
 
     def newest(self) -> int:
         """The newest version. Looks at the versions since the last look, which others have added."""
@@ -270,3 +316,7 @@ def _optional(what: str) -> Iterator[None]:
 def rows(files: Iterable[DataFile]) -> int:
     """How many rows files hold."""
     return sum(file.rows for file in files)
+
+
+def _size(files: Iterable[DataFile]) -> int:
+    return sum(file.size for file in files)

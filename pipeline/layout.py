@@ -4,17 +4,24 @@ Rows stay as they are and no row is news to a reader: such commits change no dat
 are made beside the stages; whoever reads an older version goes on reading its files, which stay for a while.
 """
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
+from uuid import uuid4
 
 import numpy as np
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.appends import SMALL_GROUPS, Appender
 from pipeline.deltajvm import TableLog
 from pipeline.deltalog import commits, newest
 from pipeline.files import Files
 from pipeline.footers import span_ms
+from pipeline.session import compiled
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
 
@@ -23,16 +30,17 @@ OPTIMIZE = {
     # Larger files are left alone: their rows were sorted by due time when they were written, and stay together.
     "spark.databricks.delta.optimize.minFileSize": str(16 * _MIB),
     "spark.databricks.delta.optimize.maxFileSize": str(64 * _MIB),
-    # Pages within a file are skipped too, so rows are sorted in it, and exactly.
-    "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
-    "spark.databricks.io.skipping.mdc.addNoise": "false",
+    **SMALL_GROUPS,
 }
-_OPENED = 4
+_FILE_BYTES = 64 * _MIB
+_OPENED = 8
 """Clustering waits until a release would open more files than that."""
+RUN = "delayline.run"
+"""The tag of files that were sorted together."""
 
 _LEAVE_IN_ORDER = ("CREATE TABLE", "OPTIMIZE")
 
-Span = tuple[int, int]
+_LOG = logging.getLogger(__name__)
 Merged = tuple[int, int]
 """How many files became how many; both 0 when there was nothing to do."""
 
@@ -49,42 +57,102 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
     return _counts(DeltaTable.forPath(spark, warehouse.path(table)).optimize().executeCompaction())
 
 
-def cluster(spark: SparkSession, warehouse: Warehouse, most_bytes: int) -> Merged:
-    """Sort `messages` anew by due time, when that pays; `spark` has the settings `OPTIMIZE`.
+@dataclass(frozen=True)
+class LaidOut:
+    """A file of `messages`, as it lies in the table.
 
-    Delta sorts the whole table or nothing. So it is done when a release would open more than half of the files: each
-    byte is then written again when the table has about doubled, and not with each round. Messages that are due soon
-    after they came lie together by themselves, and are never sorted.
+    Attributes:
+        path: as the log spells it.
+        size: bytes.
+        rows: how many it holds.
+        run: files of one run were sorted together, so a due time is in one of them; others are a run each.
+        first: the first due time in it, ms UTC.
+        last: the last one.
+    """
+
+    path: str
+    size: int
+    rows: int
+    run: str
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, file: Mapping[str, Any]) -> "LaidOut | None":
+        """From the table's log; None when that does not say how many rows it has, and which due times."""
+        stats, tags = file["stats"] or "{}", file["tags"] or {}
+        try:
+            first, last = span_ms(stats, "due_time")
+            rows = int(json.loads(stats)["numRecords"])
+        except KeyError:
+            return None
+        return cls(file["path"], file["size"], rows, tags.get(RUN, file["path"]), first, last)
+
+
+def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: int) -> Merged:
+    """Sort files of `messages` into one another where a release would open many.
+
+    Messages that are due soon after they came lie together by themselves, and are never sorted.
 
     Args:
-        spark: a session with Delta.
+        spark: a session with the settings `OPTIMIZE`.
         warehouse: whose `messages`.
-        most_bytes: a larger table is left as it is.
+        after: what is due before is left as it lies, ms UTC.
+        most_bytes: about so many bytes of files are sorted; the others wait for the next round.
     """
-    _, files = TableLog(spark, warehouse.path(MESSAGES)).files()
-    spans = [span for span in map(_span, files) if span is not None]
-    if sum(file["size"] for file in files) > most_bytes or not scattered(spans):
-        return 0, 0
-    return _counts(DeltaTable.forPath(spark, warehouse.path(MESSAGES)).optimize().executeZOrderBy("due_time"))
+    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    merged, into = 0, 0
+    while most_bytes > 0:
+        seen, found = TableLog(spark, warehouse.path(MESSAGES)).files()
+        chosen = crowded([file for file in map(LaidOut.of, found) if file is not None], after, most_bytes)
+        if not chosen:
+            break
+        size = sum(file.size for file in chosen)
+        rows = _sorted(spark, warehouse, chosen, -(-size // _FILE_BYTES))
+        with compiled(spark):
+            fresh = appender.write(rows)
+        if sum(file.rows for file in fresh) != sum(file.rows for file in chosen):
+            _LOG.error("files of messages were left as they are: sorted anew they would not have the same rows")
+            break
+        if not appender.replace(seen, {file.path: file.size for file in chosen}, fresh, {RUN: uuid4().hex}):
+            _LOG.warning("files of messages are sorted with the next round: another commit was in the way")
+            break
+        merged, into, most_bytes = merged + len(chosen), into + len(fresh), most_bytes - size
+    return merged, into
 
 
-def scattered(spans: Sequence[Span]) -> bool:
-    """Whether at the begin of a span, on average, more than half of all spans overlap, and more than a few."""
-    if len(spans) <= _OPENED:
-        return False
-    first, last = (np.array(column) for column in zip(*spans, strict=True))
-    # At the begin of a span overlap those that have begun, less those that have ended.
+def crowded(files: Sequence[LaidOut], after: int, most_bytes: int) -> list[LaidOut]:
+    """The files to be sorted into one another: where most runs overlap, the widest of them first, up to so many bytes.
+
+    None when a release opens a few at most, or when fewer than two of them are small enough together.
+    """
+    ahead = [file for file in files if file.last >= after]
+    first, last = (np.array([getattr(file, name) for file in ahead], np.int64) for name in ("first", "last"))
+    first = np.maximum(first, after)
+    # As many files at least as runs overlap where one begins: those that have begun, less those that have ended.
     begun = np.searchsorted(np.sort(first), first, side="right")
-    ended = np.searchsorted(np.sort(last), first, side="left")
-    return bool((begun - ended).mean() > max(_OPENED, len(spans) / 2))
+    count = begun - np.searchsorted(np.sort(last), first, side="left")
+    deepest, place = _OPENED, None
+    for each in np.argsort(-count):
+        if count[each] <= deepest:
+            break
+        there = np.flatnonzero((first <= first[each]) & (last >= first[each]))
+        runs = len({ahead[number].run for number in there})
+        if runs > deepest:
+            deepest, place = runs, there
+    if place is None:
+        return []
+    widest = sorted((ahead[number] for number in place), key=lambda file: file.first - file.last)
+    sizes = np.cumsum([file.size for file in widest])
+    chosen = widest[: int(np.searchsorted(sizes, most_bytes, side="right"))]
+    return chosen if len({file.run for file in chosen}) > 1 else []
 
 
-def _span(file: Mapping[str, Any]) -> Span | None:
-    """First and last due time in a file of `messages`, ms UTC; None when its statistics do not say."""
-    try:
-        return span_ms(file["stats"] or "{}", "due_time")
-    except KeyError:
-        return None
+def _sorted(spark: SparkSession, warehouse: Warehouse, files: Sequence[LaidOut], count: int) -> DataFrame:
+    """The rows of files of `messages`, to be written into so many others that follow one another in due time."""
+    paths = (f"{warehouse.path(MESSAGES)}/{unquote(file.path)}" for file in files)
+    rows = spark.read.schema(MESSAGES.schema).parquet(*paths)
+    return rows.repartitionByRange(count, "due_time").sortWithinPartitions("due_time", "ledger_id", "entry_id")
 
 
 def _counts(told: DataFrame) -> Merged:

@@ -18,7 +18,7 @@ from pipeline.clock import wall_ms
 from pipeline.errors import StageRunning
 from pipeline.layout import OPTIMIZE, cluster, compact, is_new
 from pipeline.locks import StageLock
-from pipeline.retention import delete, empty_inbox, going, raise_mark
+from pipeline.retention import delete, empty_inbox, going, raise_mark, released
 from pipeline.session import PARTITIONS
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.settled import Settled
@@ -126,8 +126,10 @@ def _tidy(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkee
     try:
         if is_new(spark, warehouse, table):
             merged, into = compact(spark, warehouse, table)
-        if table is MESSAGES and merged:
-            again, anew = cluster(spark, warehouse, upkeep.cluster_bytes)
+        if table is MESSAGES:
+            # What is released until the next round is not worth the while.
+            after = released(spark, warehouse) + upkeep.every_ms
+            again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
             merged, into = merged + again, into + anew
     except DeltaConcurrentModificationException:
         _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)

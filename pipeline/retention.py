@@ -55,6 +55,12 @@ def below(mark: Settled, due: str) -> Column:
     return F.expr(_below(mark, due))
 
 
+def released(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The instant of the last release that became visible, ms UTC; 0 before the first one."""
+    last = last_commit(spark, warehouse.path(DELIVERIES), dispatch.STAGE)
+    return 0 if last is None else max(released_at for *_, released_at in last.note["shown"])
+
+
 def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Settled:
     """Raise the mark to `retain_ms` before what was delivered last, if all below it is settled; give the mark.
 
@@ -65,10 +71,9 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     """
     files = Files(spark)
     mark = read_mark(files, warehouse)
-    last = last_commit(spark, warehouse.path(DELIVERIES), dispatch.STAGE)
-    if last is None:
+    instant = released(spark, warehouse)
+    if not instant:
         return mark
-    instant = max(released_at for *_, released_at in last.note["shown"])
     memory = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'"))
     lives = alive(memory.lives)
     # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.

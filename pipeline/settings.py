@@ -90,7 +90,7 @@ class Upkeep:
             the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
         log_ms: the same for the other tables, which the stages follow: time for those who are reading just now.
         files_ms: data files stay so much longer than the log entries that name them, and so long before they are named.
-        cluster_bytes: `messages` are sorted anew by due time up to this size.
+        cluster_bytes: so much of `messages` is sorted anew in a round, where a release would open many files.
     """
 
     every_ms: int = 10 * MINUTE_MS

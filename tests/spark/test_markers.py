@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.client.create import create_all
 from pipeline.client.delta import append
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.messagelog import MessageLog
-from pipeline.tables import Warehouse, create_all
+from pipeline.tables import Warehouse
 from schemas import MESSAGES, SEGMENTS
 from tests.support.rows import T0, messages
 
@@ -25,7 +26,7 @@ def test_the_segments_in_which_messages_wait(
 ) -> None:
     """One for each with a parked message, however many; what was not parked, or was loaded, is in the state already."""
     warehouse = Warehouse(str(tmp_path / "warehouse"))
-    create_all(spark, warehouse)
+    create_all(warehouse.root)
     told = [
         (0, 1, True), (3, 0, True), (3, SEGMENT_MS - 1, True), (4, 0, False), (3, 5, False), (90_000, 9, True),
         (1, 2, True),

@@ -1,4 +1,4 @@
-"""When messages are sorted anew: each time rewrites the whole table."""
+"""Which messages are sorted anew: each time writes them again."""
 
 from __future__ import annotations
 
@@ -6,31 +6,70 @@ import pytest
 
 pytest.importorskip("delta", reason="maintenance needs requirements/all.lock")
 
-from pipeline.layout import scattered
+from pipeline.layout import LaidOut, crowded
+
+ANY_SIZE = 1 << 40
+
+
+def file(number: int, first: int, last: int, run: str = "", size: int = 10) -> LaidOut:
+    """A file of a run of its own, when nothing else is said."""
+    return LaidOut(f"f{number}", size, 5, run or f"f{number}", first, last)
+
+
+def wide(count: int) -> list[LaidOut]:
+    """Files that all span the same time."""
+    return [file(number, 0, 1_000) for number in range(count)]
 
 
 def test_files_that_all_span_the_same_time_are_sorted() -> None:
     """A release would open every one of them."""
-    assert scattered([(0, 1_000)] * 8)
+    assert crowded(wide(9), 0, ANY_SIZE) == wide(9)
 
 
 def test_few_files_are_left_alone() -> None:
-    """To open four files costs less than to write them again."""
-    assert not scattered([(0, 1_000)] * 4)
+    """To open eight files costs less than to write them again."""
+    assert crowded(wide(8), 0, ANY_SIZE) == []
 
 
 def test_files_that_follow_each_other_are_left_alone() -> None:
-    """So they lie when messages are due soon after they came, and after a sort."""
-    assert not scattered([(10 * n, 10 * n + 12) for n in range(100)])
+    """So they lie when messages are due soon after they came."""
+    assert crowded([file(n, 10 * n, 10 * n + 12) for n in range(100)], 0, ANY_SIZE) == []
 
 
-def test_new_files_wait_until_they_are_as_many_as_the_sorted_ones() -> None:
-    """Or each round would write the whole table for a few new messages."""
-    in_order = [(10 * n, 10 * n + 10) for n in range(100)]
-    assert not scattered([*in_order, *[(0, 1_000)] * 60])
-    assert scattered([*in_order, *[(0, 1_000)] * 110])
+def test_files_that_were_sorted_together_count_as_one() -> None:
+    """Or what is due at one instant, and lies in many files, would be written again with each round."""
+    assert crowded([file(n, 7, 7, run="sorted") for n in range(50)], 0, ANY_SIZE) == []
+    mixed = [file(n, 7, 7, run="sorted") for n in range(50)] + wide(8)
+    assert {each.run for each in crowded(mixed, 0, ANY_SIZE)} == {"sorted", *(each.run for each in wide(8))}
 
 
-def test_one_message_due_in_ten_years_does_not_make_the_others_seem_in_order() -> None:
-    """What counts is how many files overlap where files are, and not over all time."""
-    assert scattered([*[(0, 1_000)] * 8, (5_000_000, 5_000_001)])
+def test_of_a_large_table_the_widest_files_are_sorted_first() -> None:
+    """Those that lie in every release's way; the others wait for the next round, and two are the least that pays."""
+    files = [file(n, n, 1_000) for n in range(20)]
+    assert crowded(files, 0, 45) == files[:4]
+    assert crowded(files, 0, 19) == []
+
+
+def test_what_is_due_before_the_next_round_is_left_as_it_lies() -> None:
+    """It is gone before it would have paid; what lies ahead counts, even of files that have begun."""
+    assert crowded(wide(9), 1_001, ANY_SIZE) == []
+    assert crowded(wide(9), 1_000, ANY_SIZE) == wide(9)
+    past = [file(n, 0, 500 if n < 5 else 2_000) for n in range(9)]
+    assert crowded(past, 600, ANY_SIZE) == []
+
+
+def test_the_place_where_most_overlap_comes_first() -> None:
+    """The next one is the next round's."""
+    here, there = ([file(at + n, at, at + 5) for n in range(count)] for at, count in ((0, 9), (100, 12)))
+    assert crowded([*here, *there], 0, ANY_SIZE) == there
+
+
+def test_a_file_that_says_nothing_of_its_rows_is_left_alone() -> None:
+    """Nobody could say that the new files have the same."""
+    told = {"path": "f", "size": 1, "tags": None}
+    span = '"minValues":{"due_time":"2024-01-01T00:00:00.000Z"},"maxValues":{"due_time":"2024-01-01T00:00:01.000Z"}'
+    assert LaidOut.of(told | {"stats": f"{{{span}}}"}) is None
+    assert LaidOut.of(told | {"stats": None}) is None
+    found = LaidOut.of(told | {"stats": f'{{"numRecords":3,{span}}}', "tags": {"delayline.run": "r"}})
+    assert found is not None
+    assert (found.rows, found.run, found.last - found.first) == (3, "r", 1_000)

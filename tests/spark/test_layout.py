@@ -1,0 +1,103 @@
+"""Messages sorted anew: the same rows in other files, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as RustTable
+from pyspark.sql import SparkSession
+
+from pipeline.appends import Appender
+from pipeline.client.create import create_all
+from pipeline.deltajvm import TableLog
+from pipeline.layout import cluster, is_new
+from pipeline.messagelog import Bounds, MessageLog
+from pipeline.tables import Warehouse
+from schemas import MESSAGES
+from tests.support.rows import T0, messages
+
+ANY_SIZE, FILES, ROWS = 1 << 40, 12, 40
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    """Twelve files whose due times all span the same time: a release opens every one of them."""
+    made = Warehouse(str(tmp_path / "warehouse"))
+    create_all(made.root)
+    _append(spark, made, *([T0 + FILES * row + number for row in range(ROWS)] for number in range(FILES)))
+    return made
+
+
+def _append(spark: SparkSession, warehouse: Warehouse, *files: list[int]) -> None:
+    """Files with messages that are due then; each is a ledger of its own."""
+    pieces = [
+        [{"ledger_id": number, "entry_id": entry, "due_time": ms} for entry, ms in enumerate(due)]
+        for number, due in enumerate(files)
+    ]
+    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    appender.commit(appender.put(*(messages(spark, *rows).toArrow() for rows in pieces)), "")
+
+
+def _rows(path: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in RustTable(path).to_pyarrow_table().to_pylist())
+
+
+def test_a_release_opens_few_files_afterwards(spark: SparkSession, warehouse: Warehouse) -> None:
+    """The rows are the same for every reader; who followed the table from before sees them in their new files."""
+    path, log = warehouse.path(MESSAGES), MessageLog(spark, warehouse)
+    before, soon = _rows(path), [Bounds(first_due=T0 + 100, last_due=T0 + 104)]
+    assert len(log.local_paths(soon) or ()) == FILES
+    assert cluster(spark, warehouse, 0, ANY_SIZE) == (FILES, 1)
+    assert len(log.local_paths(soon) or ()) == 1
+    assert _rows(path) == before
+    assert spark.read.format("delta").load(path).count() == len(before)
+    assert not is_new(spark, warehouse, MESSAGES)
+    assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
+
+
+def test_a_round_sorts_so_many_bytes(spark: SparkSession, warehouse: Warehouse) -> None:
+    """The next one goes on; files that were sorted together are not sorted again."""
+    sizes = [each["size"] for each in TableLog(spark, warehouse.path(MESSAGES)).files()[1]]
+    before = _rows(warehouse.path(MESSAGES))
+    assert cluster(spark, warehouse, 0, max(sizes) * 4) == (4, 1)
+    assert cluster(spark, warehouse, 0, max(sizes) * 4)[0] >= 2
+    assert cluster(spark, warehouse, 0, max(sizes) * 4) == (0, 0)
+    assert _rows(warehouse.path(MESSAGES)) == before
+
+
+def test_what_others_append_meanwhile_stays(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ingest goes on while messages are sorted."""
+    write = Appender.write
+
+    def slowly(appender: Appender, *words: Any) -> Any:  # noqa: ANN401 - whatever it takes and gives
+        found = write(appender, *words)
+        _append(spark, warehouse, [T0 + FILES * ROWS])
+        return found
+
+    monkeypatch.setattr(Appender, "write", slowly)
+    assert cluster(spark, warehouse, 0, ANY_SIZE) == (FILES, 1)
+    assert len(_rows(warehouse.path(MESSAGES))) == FILES * ROWS + 1
+
+
+@pytest.mark.parametrize("how", ["a row is deleted", "rows are lost"])
+def test_files_that_are_not_what_they_were_are_left_as_they_are(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Somebody deletes rows meanwhile: they would come back. Or the new files have fewer rows: they would be gone."""
+    path, write = warehouse.path(MESSAGES), Appender.write
+
+    def worse(appender: Appender, rows: Any) -> Any:  # noqa: ANN401 - as above
+        if how == "rows are lost":
+            return write(appender, rows.limit(7))
+        DeltaTable.forPath(spark, path).delete("ledger_id = 3 AND entry_id = 5")
+        return write(appender, rows)
+
+    monkeypatch.setattr(Appender, "write", worse)
+    assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
+    assert len(_rows(path)) == FILES * ROWS - (how == "a row is deleted")
+    assert len(TableLog(spark, path).files()[1]) == FILES
