@@ -1,8 +1,9 @@
 """What messages that wait cost those that do not: memory, time of a batch, of a load and of a release, by their number.
 
-For each number a warehouse is filled by one process, and measured by another one: memory that only the filling took
-does not count. Both are started for it, so no number inherits anything from the one before. Times are of instants under
-the virtual clock, without the producer's. The first of each kind is cold, the median of the others warm.
+For each number a warehouse is filled by one process, which also sorts the messages as maintenance does, and measured by
+another one: memory that only the filling took does not count. Both are started for it, so no number inherits anything
+from the one before. Times are of instants under the virtual clock, without the producer's. The first of each kind is
+cold, the median of the others warm.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -33,8 +35,10 @@ from benchmarks.sizes import entries
 from benchmarks.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
+from pipeline.layout import cluster
+from pipeline.maintenance import own_session
 from pipeline.session import compiled, local_session
-from pipeline.settings import MINUTE_MS
+from pipeline.settings import MINUTE_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES
 from state import tick_bits, trim_up
@@ -121,7 +125,17 @@ def fill(workload: Workload, root: str, count: int) -> dict[str, Any]:
         for number, first in enumerate(range(0, count, workload.slice)):
             rows = entering.rows(min(workload.slice, count - first), T0, (1, workload.spread_ms))
             seconds += job.reach(T0 + number, rows)
-        return {"seconds": round(seconds, 1), "per_s": round(count / seconds), "peak_mb": _mb("peak")}
+        taken = {"seconds": round(seconds, 1), "per_s": round(count / seconds), "peak_mb": _mb("peak")}
+        return taken | _sorted(spark, job.warehouse)
+
+
+def _sorted(spark: SparkSession, warehouse: Warehouse) -> dict[str, Any]:
+    """Sort the messages as rounds of maintenance would have: seconds, rounds, and how many files were written again."""
+    upkeep, begun, found = Upkeep(), time.perf_counter(), list[int]()
+    own = own_session(spark)
+    while again := cluster(own, warehouse, T0 + upkeep.every_ms, upkeep.cluster_bytes)[0]:
+        found.append(again)
+    return {"sorted_s": round(time.perf_counter() - begun, 1), "rounds": len(found), "sorted_files": sum(found)}
 
 
 def measure(workload: Workload, root: str) -> dict[str, Any]:
@@ -215,6 +229,8 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
     for name in ("keys", "positions"):
         yield _line(f"{name} in the state", [each["state"][name] for each in row["sizes"]])
     yield _line("taken in, a second", [each["filled"]["per_s"] for each in row["sizes"]])
+    yield _line("rounds of sorting", [each["filled"]["rounds"] for each in row["sizes"]])
+    yield _line("sorted in, s", [each["filled"]["sorted_s"] for each in row["sizes"]])
 
 
 def _line(name: str, values: Iterable[float]) -> str:
