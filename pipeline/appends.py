@@ -168,7 +168,8 @@ class Appender:
             tags: what the log says of the new files.
 
         Returns:
-            False when one of the others had been taken out before; then nothing is changed.
+            False when one of the others had been taken out before, or nobody can tell, or one of the new ones is gone;
+            then nothing is changed.
 
         Raises:
             UnknownTableFeature: the table was changed meanwhile.
@@ -181,11 +182,15 @@ class Appender:
         lines = self._lines(info, counts, actions)
         while True:
             newest = self.newest()
+            if not deltalog.reaches_back(self._files, self._path, seen):
+                return False
             for version in range(seen + 1, newest + 1):
                 told = deltalog.actions(self._files, self._path, version)
                 if any(each["remove"]["path"] in old for each in told if "remove" in each):
                     return False
             seen = newest
+            if not all(self._files.exists(f"{self._path}/{file.path}") for file in files):
+                return False
             if self._add(newest, lines):
                 break
         self._note_sums(len(files) - len(old), _size(files) - sum(old.values()))

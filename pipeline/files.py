@@ -5,6 +5,7 @@ file system Python does the same without. Beside `pipeline.deltajvm` and `pipeli
 reaches into the JVM.
 """
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,14 @@ class Files:
             return
         here.unlink(missing_ok=True)
         _sum_of(here).unlink(missing_ok=True)
+
+    def delete_folder(self, path: str) -> None:
+        """Delete a folder with all that is in it; nothing happens when it is not there."""
+        here = self.local(path)
+        if here is None:
+            self._system(path).delete(self._path(path), True)  # noqa: FBT003 - with what is in it
+        elif here.exists():
+            shutil.rmtree(here)
 
     def move(self, old: str, new: str) -> None:
         """Rename a file or folder within one file system; what is not there is not moved.

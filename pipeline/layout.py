@@ -32,7 +32,8 @@ OPTIMIZE = {
     "spark.databricks.delta.optimize.maxFileSize": str(64 * _MIB),
     **SMALL_GROUPS,
 }
-_FILE_BYTES = 64 * _MIB
+_FILE_BYTES, _PIECE_BYTES = 64 * _MIB, 1 << 30
+"""Of a file that is written, and of those that are sorted at once."""
 _OPENED = 8
 """Clustering waits until a release would open more files than that."""
 RUN = "delayline.run"
@@ -79,7 +80,7 @@ class LaidOut:
 
     @classmethod
     def of(cls, file: Mapping[str, Any]) -> "LaidOut | None":
-        """From the table's log; None when that does not say how many rows it has, and which due times."""
+        """From its action in the log; None when that does not say how many rows it has, and which due times."""
         stats, tags = file["stats"] or "{}", file["tags"] or {}
         try:
             first, last = span_ms(stats, "due_time")
@@ -100,23 +101,28 @@ def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: i
         after: what is due before is left as it lies, ms UTC.
         most_bytes: about so many bytes of files are sorted; the others wait for the next round.
     """
-    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
-    merged, into = 0, 0
-    while most_bytes > 0:
-        seen, found = TableLog(spark, warehouse.path(MESSAGES)).files()
-        chosen = crowded([file for file in map(LaidOut.of, found) if file is not None], after, most_bytes)
-        if not chosen:
-            break
-        size = sum(file.size for file in chosen)
+    log = TableLog(spark, warehouse.path(MESSAGES))
+    columns = [each["name"] for each in json.loads(log.head().metadata["schemaString"])["fields"]]
+    if columns != MESSAGES.schema.names:
+        _LOG.warning("files of messages are left as they are: they have columns that are not known here")
+        return 0, 0
+    seen, found = log.files()
+    # What comes meanwhile is the next round's, or there would be no end of it.
+    files = [file for file in map(LaidOut.of, found) if file is not None]
+    appender, merged, into = Appender(spark, warehouse.path(MESSAGES), MESSAGES), 0, 0
+    while chosen := crowded(files, after, min(most_bytes, _PIECE_BYTES)):
+        size, tags = sum(file.size for file in chosen), {RUN: uuid4().hex}
         rows = _sorted(spark, warehouse, chosen, -(-size // _FILE_BYTES))
         with compiled(spark):
             fresh = appender.write(rows)
         if sum(file.rows for file in fresh) != sum(file.rows for file in chosen):
             _LOG.error("files of messages were left as they are: sorted anew they would not have the same rows")
             break
-        if not appender.replace(seen, {file.path: file.size for file in chosen}, fresh, {RUN: uuid4().hex}):
+        if not appender.replace(seen, {file.path: file.size for file in chosen}, fresh, tags):
             _LOG.warning("files of messages are sorted with the next round: another commit was in the way")
             break
+        laid = (LaidOut.of({**file.action["add"], "tags": tags}) for file in fresh)
+        files = [file for file in files if file not in chosen] + [file for file in laid if file is not None]
         merged, into, most_bytes = merged + len(chosen), into + len(fresh), most_bytes - size
     return merged, into
 
@@ -124,9 +130,9 @@ def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: i
 def crowded(files: Sequence[LaidOut], after: int, most_bytes: int) -> list[LaidOut]:
     """The files to be sorted into one another: where most runs overlap, the widest of them first, up to so many bytes.
 
-    None when a release opens a few at most, or when fewer than two of them are small enough together.
+    None when a release opens a few at most. A file of more than half of the bytes is left alone, and does not count.
     """
-    ahead = [file for file in files if file.last >= after]
+    ahead = [file for file in files if file.last >= after and file.size <= most_bytes // 2]
     first, last = (np.array([getattr(file, name) for file in ahead], np.int64) for name in ("first", "last"))
     first = np.maximum(first, after)
     # As many files at least as runs overlap where one begins: those that have begun, less those that have ended.

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.clock import wall_ms
 from pipeline.errors import StageRunning
-from pipeline.layout import OPTIMIZE, cluster, compact, is_new
+from pipeline.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.locks import StageLock
 from pipeline.retention import delete, empty_inbox, going, raise_mark, released
 from pipeline.session import PARTITIONS
@@ -126,18 +126,26 @@ def _tidy(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkee
     try:
         if is_new(spark, warehouse, table):
             merged, into = compact(spark, warehouse, table)
-        if table is MESSAGES:
-            # What is released until the next round is not worth the while.
-            after = released(spark, warehouse) + upkeep.every_ms
-            again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
-            merged, into = merged + again, into + anew
     except DeltaConcurrentModificationException:
         _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)
+    if table is MESSAGES:
+        again, anew = _clustered(spark, warehouse, upkeep)
+        merged, into = merged + again, into + anew
     keep = upkeep.retain_log_ms if table in _FOLLOWED else min(upkeep.retain_log_ms, upkeep.log_ms)
     entries = cut_log(spark, warehouse, table, now_ms - keep)
     if entries:
         vacuum(spark, warehouse, table, upkeep.files_ms)
     return Done(table.name, merged, into, deleted, entries)
+
+
+def _clustered(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> Merged:
+    """Sort messages into one another. A failure is logged: releases are slower without, and logs and files still go."""
+    try:
+        # What is released until the next round is not worth the while.
+        return cluster(spark, warehouse, released(spark, warehouse) + upkeep.every_ms, upkeep.cluster_bytes)
+    except Exception:  # noqa: BLE001 - whatever it is, a full disk first of all
+        _LOG.exception("messages were not sorted; the next attempt is with the next round")
+        return 0, 0
 
 
 @contextmanager

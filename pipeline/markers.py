@@ -17,7 +17,6 @@ from pipeline.encode import ARROW
 from pipeline.lives import Joined, Life, Name, next_lives
 from pipeline.local import NotHere
 from pipeline.messagelog import Bounds, MessageLog
-from pipeline.session import compiled
 from schemas import LEFT
 
 
@@ -64,8 +63,7 @@ class IngestMemory:
         try:
             parked = _parked_here(log, told.loaded, segment_ms)
         except NotHere:
-            with compiled(messages.sparkSession):
-                parked = _parked(messages, told.loaded, segment_ms)
+            parked = _parked(messages, told.loaded, segment_ms)
         return replace(told, next_ledger=used, parked=parked)
 
     def waits_before(self, instant: int, segment_ms: int) -> bool:

@@ -180,6 +180,8 @@ def _messages(
         key = (place << _ENTRY_BITS) | entry
         at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
         mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+        if not len(mine):
+            continue
         for rows in group.take(_OF_MESSAGE, inside[mine]):
             held.append(rows)
             size += rows.nbytes

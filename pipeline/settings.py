@@ -99,7 +99,7 @@ class Upkeep:
     retain_log_ms: int = 7 * DAY_MS
     log_ms: int = 10 * MINUTE_MS
     files_ms: int = HOUR_MS
-    cluster_bytes: int = 1 << 30
+    cluster_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
         """Refuse values that could not work."""

@@ -68,6 +68,8 @@ def cut_log(spark: SparkSession, warehouse: Warehouse, table: Table, written_bef
 def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: int) -> None:
     """Delete the data files that were no longer part of a table when the first entry left of its log was written.
 
+    What Spark left of writing when it was killed goes too, after an hour at least.
+
     Files of `deliveries` that lie on the shelf stay, however long dispatch stands still.
 
     Args:
@@ -85,6 +87,10 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
     DeltaTable.forPath(spark, path).vacuum(hours)
+    # Delta passes over names with an underscore: what Spark was writing when its process was killed would stay.
+    for folder in (f"{path}/{name}/_temporary" for name in files.folders(path)):
+        if files.exists(folder) and files.modified_ms(folder) < wall_ms() - max(slack_ms, HOUR_MS):
+            files.delete_folder(folder)
 
 
 def _entries(files: Files, path: str) -> list[tuple[int, str, str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,15 @@ from pyspark.sql import SparkSession
 
 from pipeline.appends import Appender
 from pipeline.client.create import create_all
+from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
 from pipeline.layout import cluster, is_new
+from pipeline.maintenance import maintain, own_session
 from pipeline.messagelog import Bounds, MessageLog
+from pipeline.settings import Upkeep
 from pipeline.tables import Warehouse
-from schemas import MESSAGES
+from pipeline.trim import vacuum
+from schemas import MESSAGES, SUBSCRIPTIONS, TABLES
 from tests.support.rows import T0, messages
 
 ANY_SIZE, FILES, ROWS = 1 << 40, 12, 40
@@ -84,16 +90,20 @@ def test_what_others_append_meanwhile_stays(
     assert len(_rows(warehouse.path(MESSAGES))) == FILES * ROWS + 1
 
 
-@pytest.mark.parametrize("how", ["a row is deleted", "rows are lost"])
+@pytest.mark.parametrize("how", ["a row is deleted", "rows are lost", "a file is gone"])
 def test_files_that_are_not_what_they_were_are_left_as_they_are(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Somebody deletes rows meanwhile: they would come back. Or the new files have fewer rows: they would be gone."""
+    """Somebody deletes rows meanwhile: they would come back. Or the new files have fewer rows, or none any more."""
     path, write = warehouse.path(MESSAGES), Appender.write
 
     def worse(appender: Appender, rows: Any) -> Any:  # noqa: ANN401 - as above
         if how == "rows are lost":
             return write(appender, rows.limit(7))
+        if how == "a file is gone":
+            found = write(appender, rows)
+            Path(path, found[0].path).unlink()
+            return found
         DeltaTable.forPath(spark, path).delete("ledger_id = 3 AND entry_id = 5")
         return write(appender, rows)
 
@@ -101,3 +111,27 @@ def test_files_that_are_not_what_they_were_are_left_as_they_are(
     assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
     assert len(_rows(path)) == FILES * ROWS - (how == "a row is deleted")
     assert len(TableLog(spark, path).files()[1]) == FILES
+
+
+def test_what_a_killed_process_was_writing_goes_after_an_hour(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Delta passes over it; somebody may still be writing what is younger."""
+    old, young = (Path(warehouse.path(MESSAGES), name, "_temporary") for name in ("old", "young"))
+    for folder in (old, young):
+        (folder / "0").mkdir(parents=True)
+        (folder / "0" / "part.parquet").touch()
+    os.utime(old, (time.time() - 3_700,) * 2)
+    vacuum(own_session(spark), warehouse, MESSAGES, 0)
+    assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_an_error_while_messages_are_sorted_ends_no_round(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk would stay full: what frees it comes afterwards."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Appender, "write", full)
+    done = list(maintain(spark, warehouse, Upkeep(), wall_ms()))
+    assert [each.table for each in done] == [table.name for table in TABLES if table is not SUBSCRIPTIONS]
