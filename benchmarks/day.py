@@ -171,7 +171,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--instants", type=int, help="so many, instead of those of the file")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    chosen = (replace(workload, instants=told.instants or workload.instants) for workload in load(full=told.full))
+    chosen = [replace(workload, instants=told.instants or workload.instants) for workload in load(full=told.full)]
+    for workload in chosen:
+        if workload.instants < (least := max(workload.warm + 1, workload.every)):
+            parser.error(f"--instants = {workload.instants}, allowed: {least} and more, for one round of maintenance")
     tell(describe("pyspark", "delta-spark", "pyarrow"), map(measured, chosen), show, as_json=told.json)
     return 0
 

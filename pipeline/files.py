@@ -11,6 +11,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from pipeline.client.paths import local_path
+
 
 class Files:
     """Small reads and writes on the file system of a path. Nothing is cached."""
@@ -28,10 +30,7 @@ class Files:
 
     def local(self, path: str) -> Path | None:
         """The path as this machine's own programs name it; None when it lies on another file system."""
-        scheme, colon, rest = path.partition(":")
-        if colon and "/" not in scheme:
-            return Path("/", rest.lstrip("/")) if scheme == "file" and rest.startswith("/") else None
-        return None if self._here is None else self._here / path
+        return local_path(path, self._here)
 
     def exists(self, path: str) -> bool:
         """Whether something is there."""

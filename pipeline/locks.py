@@ -2,9 +2,9 @@
 
 import fcntl
 import os
-from pathlib import Path
 from typing import TextIO
 
+from pipeline.client.paths import local_path
 from pipeline.errors import StageRunning
 
 
@@ -18,7 +18,8 @@ class StageLock:
     def __init__(self, stage: str, folder: str) -> None:
         """Name the stage and the folder for its lock; nothing is locked yet."""
         self._stage = stage
-        self._path = None if "://" in folder else Path(folder.removeprefix("file:")) / f"{stage}.lock"
+        here = local_path(folder)
+        self._path = None if here is None else here / f"{stage}.lock"
         self._file: TextIO | None = None
 
     def take(self) -> None:

@@ -5,12 +5,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from types import FrameType
 
 from pyspark.sql import SparkSession
 
 from pipeline import ingest
+from pipeline.client.paths import local_path
+from pipeline.errors import BadSetting
 from pipeline.maintenance import maintaining
 from pipeline.run import Options, Stage, stop_all
 from pipeline.tables import Warehouse
@@ -29,11 +30,18 @@ class StopFile:
 
     def __init__(self, warehouse: Warehouse) -> None:
         """Name the file, and note a request that is there already."""
-        self._path = Path(warehouse.root.removeprefix("file:")) / "_control" / "stop"
+        self._root, here = warehouse.root, local_path(warehouse.root)
+        self._path = None if here is None else here / "_control" / "stop"
         self._known = self._asked_at()
 
     def ask(self) -> None:
-        """Ask whoever runs on the warehouse to stop."""
+        """Ask whoever runs on the warehouse to stop.
+
+        Raises:
+            BadSetting: the warehouse lies on another file system, where nobody looks for such a file.
+        """
+        if self._path is None:
+            raise BadSetting("warehouse", self._root, "a folder of this machine; send SIGTERM to the process instead")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(f"{time.time_ns()}\n", encoding="ascii")
 
@@ -44,7 +52,7 @@ class StopFile:
 
     def _asked_at(self) -> str:
         """The time of the last request; empty before the first one, and while one is being written."""
-        return self._path.read_text(encoding="ascii") if self._path.exists() else ""
+        return self._path.read_text(encoding="ascii") if self._path is not None and self._path.exists() else ""
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.client.delta import files_of, log_of, open_table
 from pipeline.client.errors import VersionGone
+from pipeline.client.paths import local_path
 from schemas import DELIVERIES
 
 _PLACE = "place"
@@ -73,7 +73,8 @@ class Deliveries:
         newest = open_table(root, DELIVERIES).version()
         self._files = files_of(root, DELIVERIES)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        self._virtual = "://" not in root and Path(root, "_clock").is_dir()
+        here = local_path(root)
+        self._virtual = here is not None and (here / "_clock").is_dir()
         self._next = self._first() if earliest else newest + 1
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:

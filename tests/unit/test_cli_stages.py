@@ -99,6 +99,23 @@ def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
     assert (tmp_path / "_control" / "stop").exists()
 
 
+def test_nobody_looks_for_a_request_on_another_file_system() -> None:
+    """Instead of a folder `s3:` in the one where the command was called."""
+    found = CliRunner().invoke(cli.app, ["stop", "-w", "s3://bucket/warehouse"])
+    assert found.exit_code == 2
+    assert "warehouse = 's3://bucket/warehouse', allowed: a folder of this machine" in found.stderr
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_a_lock_is_the_same_however_its_folder_is_written(tmp_path: Path, form: str) -> None:
+    """Who starts a stage with another form of the path must not start it a second time."""
+    holder = StageLock("ingest", str(tmp_path))
+    holder.take()
+    with pytest.raises(StageRunning):
+        StageLock("ingest", form.format(tmp_path)).take()
+    holder.release()
+
+
 def test_a_request_to_stop_counts_for_all_who_run_and_for_nobody_who_comes_later(tmp_path: Path) -> None:
     """Each stage may be a process of its own: the first to end takes nothing from the others."""
     warehouse = Warehouse(str(tmp_path))
