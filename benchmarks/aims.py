@@ -63,7 +63,7 @@ def _stages(result: Row) -> Iterator[Line]:
     rows = {row["workload"]: row for row in result["rows"]}
     for name, row in rows.items():
         ours = row["systems"]["delayline"]
-        ratios = {other: ours["per_s"] / told["per_s"] for other, told in row["systems"].items() if told is not ours}
+        ratios = row["ratios"]
         what = f"{ours['messages']:,} in {ours['warm_s']} s (cold {ours['cold_s']} s), {ours['per_s']:,}/s"
         measure, aim, met = _stage(name, row["measure"], ours, ratios.get("row-wise", 0))
         what += f"; {ours['parked']:,} of them parked" if row["measure"] == "intake" else ""

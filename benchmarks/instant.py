@@ -20,10 +20,11 @@ from benchmarks.machine import describe
 from benchmarks.report import machine_line
 from benchmarks.rows import inbox_rows
 from benchmarks.usual import usual_machine
+from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.session import COMPILED, local_session
 from pipeline.settings import MINUTE_MS
-from pipeline.tables import Warehouse, create_all
+from pipeline.tables import Warehouse
 
 T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100
@@ -38,7 +39,7 @@ def profile(spark: SparkSession, count: int) -> dict[str, float]:
     found, random = defaultdict[str, list[float]](list), np.random.default_rng(SEED)
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
-        create_all(spark, warehouse)
+        create_all(warehouse.root)
         for name, tick_ms in (("s", 1), ("coarse", MINUTE_MS)):
             subscribe(warehouse.root, Subscription("t", name, tick_ms=tick_ms))
         with clocked(spark, warehouse) as job:

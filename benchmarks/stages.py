@@ -1,8 +1,9 @@
 """The stages on Spark beside plain applications on the same tables: intake, encoding, release at one instant, fan-out.
 
 Every figure is of one run in one session: a warehouse is made and filled, then the clock is moved and the time taken
-until the stages have nothing left to do. Each workload runs twice, on warehouses of its own: the first run is cold (the
-JVM has not compiled the plans yet), the second warm.
+until the stages have nothing left to do. Ours runs each workload twice, on warehouses of its own: the first run is cold
+(the JVM has not compiled the plans yet), the second warm. Baselines run as often with --full, else once, and the run
+that is compared with ours is of the same number: a first one with our first, in a JVM that ours has warmed up.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.usual import usual
 from pipeline import clock, run
+from pipeline.client.create import create_all
 from pipeline.client.delta import append
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.lockstep import reach
 from pipeline.run import Options, Stage, stop_all
 from pipeline.session import Machine, compiled, local_session
 from pipeline.settings import VirtualClock
-from pipeline.tables import Warehouse, create_all
+from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table
 from state import tick_bits, trim_up
 
@@ -64,8 +66,9 @@ class System:
     compiled: bool = True
 
 
+OURS = "delayline"
 SYSTEMS = {
-    "delayline": System(run.STAGES, run.start, ["dispatch"], ["ingest", "schedule"], compiled=False),
+    OURS: System(run.STAGES, run.start, ["dispatch"], ["ingest", "schedule"], compiled=False),
     "row-wise": System(rowwise.STAGES, rowwise.start, ["dispatch"], ["schedule"]),
     "polling": System(polling.STAGES, polling.start, ["poll"], []),
 }
@@ -196,7 +199,7 @@ def one_run(spark: SparkSession, system: System, workload: Workload, count: int)
     """Make a warehouse, fill the inbox, measure."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
-        create_all(spark, warehouse)
+        create_all(warehouse.root)
         if workload.measure != "encode":
             listen(warehouse, workload, "latest")
         options = Options(VirtualClock(), usual(spark, warehouse))
@@ -226,7 +229,7 @@ def plain_copy(spark: SparkSession, workload: Workload, count: int) -> Figure:
     """Copy an inbox of so many rows to another Delta table: what Spark and Delta cost without us."""
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
         warehouse = Warehouse(f"{folder}/warehouse")
-        create_all(spark, warehouse)
+        create_all(warehouse.root)
         produce(warehouse, workload, count)
         begun = time.perf_counter()
         warehouse.read(spark, INBOX).write.format("delta").save(f"{folder}/copy")
@@ -237,22 +240,35 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
     """All systems on one workload that have what it measures."""
     count = workload.full if full else workload.messages
     row: dict[str, Any] = {"workload": workload.name, "measure": workload.measure, "systems": {}}
+    runs: dict[str, list[Figure]] = {}
     for name, system in SYSTEMS.items():
         if workload.measure == "encode" and not system.indexing:
             continue
-        if name != "delayline" and not (full or workload.beside):
+        if name != OURS and not (full or workload.beside):
             continue
-        size = count if name == "delayline" else min(count, workload.baseline)
+        size = count if name == OURS else min(count, workload.baseline)
         with compiled(spark, when=system.compiled):
-            cold, warm = (one_run(spark, system, workload, size) for _ in range(2))
-        row["systems"][name] = {"messages": warm.messages, "parked": warm.parked, "commits": warm.commits} | {
-            f"{kind}_s": round(figure.seconds, 2) for kind, figure in (("cold", cold), ("warm", warm))
-        }
-        row["systems"][name] |= {"per_s": round(warm.rate), "ingest_s": round(warm.ingest, 2)}
+            runs[name] = [one_run(spark, system, workload, size) for _ in range(2 if full or name == OURS else 1)]
+        row["systems"][name] = told(runs[name])
+    row["ratios"] = ratios(runs)
     if workload.measure == "intake" and workload.beside:
         with compiled(spark):
             row["copy_s"] = round(min(plain_copy(spark, workload, count).seconds for _ in range(2)), 2)
     return row
+
+
+def told(runs: Sequence[Figure]) -> dict[str, Any]:
+    """What a system's runs gave; rate and sizes are those of the last one."""
+    last = runs[-1]
+    times = {name: round(run.seconds, 2) for name, run in zip(("cold_s", "warm_s"), runs, strict=False)}
+    counts = {"messages": last.messages, "parked": last.parked, "commits": last.commits}
+    return times | counts | {"per_s": round(last.rate), "ingest_s": round(last.ingest, 2)}
+
+
+def ratios(runs: Mapping[str, Sequence[Figure]]) -> dict[str, float]:
+    """How many times as fast as each baseline ours is, in the runs of the same number; the last that both have."""
+    others = {name: len(found) - 1 for name, found in runs.items() if name != OURS}
+    return {name: round(runs[OURS][last].rate / runs[name][last].rate, 2) for name, last in others.items()}
 
 
 def show(row: dict[str, Any]) -> Iterator[str]:
@@ -260,10 +276,9 @@ def show(row: dict[str, Any]) -> Iterator[str]:
     yield f"\n{row['workload']}" + (f"  (plain Delta copy of the inbox: {row['copy_s']} s)" if "copy_s" in row else "")
     heads = ("messages", "parked", "cold_s", "warm_s", "ingest_s", "per_s", "commits")
     yield f"  {'':12}" + "".join(f"{name:>12}" for name in (*heads, "ours is"))
-    ours = row["systems"]["delayline"]["per_s"]
     for name, figures in row["systems"].items():
-        ratio = "" if name == "delayline" else f"{ours / figures['per_s']:>11.1f}x"
-        yield f"  {name:12}" + "".join(f"{figures[head]:>12}" for head in heads) + ratio
+        ratio = f"{row['ratios'][name]:>11.1f}x" if name in row["ratios"] else ""
+        yield f"  {name:12}" + "".join(f"{figures.get(head, ''):>12}" for head in heads) + ratio
     for name in SYSTEMS.keys() - row["systems"].keys():
         yield f"  {name:12}" + ("has no index" if row["measure"] == "encode" else "takes part with --full")
 

@@ -46,7 +46,8 @@ def stages(seconds: float, encoded_s: float = 9.0) -> dict[str, Any]:
     for each in load():
         took = encoded_s if each.measure == "encode" else seconds
         told = {name: system(each.full, took * slower) for name, slower in names.items()}
-        rows.append({"workload": each.name, "measure": each.measure, "copy_s": 2.5, "systems": told})
+        ratios = {name: slower for name, slower in names.items() if name != "delayline"}
+        rows.append({"workload": each.name, "measure": each.measure, "copy_s": 2.5, "systems": told, "ratios": ratios})
     return {"rows": rows}
 
 
