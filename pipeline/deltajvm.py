@@ -51,10 +51,11 @@ class TableLog:
         return Head(int(snapshot.version()), protocol["protocol"], metadata["metaData"])
 
     def files(self) -> tuple[int, list[dict[str, Any]]]:
-        """The newest version, and path, size, statistics (JSON) and tags of each of its files. One job."""
+        """The newest version, and path, size, statistics (JSON), tags and deletion vector of each file. One job."""
         snapshot = self._snapshot()
         live = DataFrame(snapshot.allFiles().toDF(), self._spark)
-        return int(snapshot.version()), [row.asDict() for row in live.select("path", "size", "stats", "tags").collect()]
+        told = live.select("path", "size", "stats", "tags", "deletionVector").collect()
+        return int(snapshot.version()), [row.asDict() for row in told]
 
     def add(self, version: int, lines: Sequence[str]) -> bool:
         """Add a version with these actions, whole or not at all; False when somebody else has added it."""

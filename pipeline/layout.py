@@ -6,7 +6,7 @@ are made beside the stages; whoever reads an older version goes on reading its f
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -16,24 +16,27 @@ import numpy as np
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.appends import SMALL_GROUPS, Appender
-from pipeline.deltajvm import TableLog
+from pipeline.appends import SMALL_GROUPS, DataFile
 from pipeline.deltalog import commits, newest
 from pipeline.files import Files
 from pipeline.footers import span_ms
+from pipeline.local import NotHere
+from pipeline.rewrite import Rewriting
 from pipeline.session import compiled
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
 
 _MIB = 1 << 20
-OPTIMIZE = {
-    # Larger files are left alone: their rows were sorted by due time when they were written, and stay together.
-    "spark.databricks.delta.optimize.minFileSize": str(16 * _MIB),
-    "spark.databricks.delta.optimize.maxFileSize": str(64 * _MIB),
-    **SMALL_GROUPS,
-}
+_SMALL_BYTES = 16 * _MIB
+"""Smaller files are merged."""
 _FILE_BYTES, _PIECE_BYTES = 64 * _MIB, 1 << 30
 """Of a file that is written, and of those that are sorted at once."""
+OPTIMIZE = {
+    # Larger files are left alone: their rows were sorted by due time when they were written, and stay together.
+    "spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES),
+    "spark.databricks.delta.optimize.maxFileSize": str(_FILE_BYTES),
+    **SMALL_GROUPS,
+}
 _OPENED = 8
 """Clustering waits until a release would open more files than that."""
 RUN = "delayline.run"
@@ -54,8 +57,38 @@ def is_new(spark: SparkSession, warehouse: Warehouse, table: Table) -> bool:
 
 
 def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
-    """Merge small files (under 16 MiB) into files of up to 64 MiB; `spark` has the settings `OPTIMIZE`."""
-    return _counts(DeltaTable.forPath(spark, warehouse.path(table)).optimize().executeCompaction())
+    """Merge small files (under 16 MiB) into files of up to 64 MiB; `spark` has the settings `OPTIMIZE`.
+
+    Those of `messages` are sorted, so that files of messages that are due together lie together.
+    """
+    try:
+        return _merged(Rewriting.of(spark, warehouse, table))
+    except NotHere:
+        return _counts(DeltaTable.forPath(spark, warehouse.path(table)).optimize().executeCompaction())
+
+
+def _merged(table: Rewriting) -> Merged:
+    merged, into = 0, 0
+    for small in together([file for file in table.files if file["size"] < _SMALL_BYTES and _count(file) is not None]):
+        sizes = {file["path"]: file["size"] for file in small}
+        fresh = table.write(list(sizes))
+        if not table.put_in_place(sizes, sum(_count(file) or 0 for file in small), fresh, {}):
+            break
+        merged, into = merged + len(small), into + len(fresh)
+    return merged, into
+
+
+def together(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
+    """Files that become one: at least two, up to 64 MiB, whose first due times, where they have some, are near."""
+    found, size = list[Mapping[str, Any]](), 0
+    for file in sorted(files, key=_begin):
+        if found and size + file["size"] > _FILE_BYTES:
+            if len(found) > 1:
+                yield found
+            found, size = [], 0
+        found, size = [*found, file], size + file["size"]
+    if len(found) > 1:
+        yield found
 
 
 @dataclass(frozen=True)
@@ -101,29 +134,26 @@ def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: i
         after: what is due before is left as it lies, ms UTC.
         most_bytes: about so many bytes of files are sorted; the others wait for the next round.
     """
-    log = TableLog(spark, warehouse.path(MESSAGES))
-    columns = [each["name"] for each in json.loads(log.head().metadata["schemaString"])["fields"]]
-    if columns != MESSAGES.schema.names:
-        _LOG.warning("files of messages are left as they are: they have columns that are not known here")
+    try:
+        table = Rewriting.of(spark, warehouse, MESSAGES)
+    except NotHere:
+        _LOG.warning("files of messages are left as they are: the table is not what it was made as")
         return 0, 0
-    seen, found = log.files()
     # What comes meanwhile is the next round's, or there would be no end of it.
-    files = [file for file in map(LaidOut.of, found) if file is not None]
-    appender, merged, into = Appender(spark, warehouse.path(MESSAGES), MESSAGES), 0, 0
+    files = [file for file in map(LaidOut.of, table.files) if file is not None]
+    merged, into = 0, 0
     while chosen := crowded(files, after, min(most_bytes, _PIECE_BYTES)):
-        size, tags = sum(file.size for file in chosen), {RUN: uuid4().hex}
-        rows = _sorted(spark, warehouse, chosen, -(-size // _FILE_BYTES))
-        with compiled(spark):
-            fresh = appender.write(rows)
-        if sum(file.rows for file in fresh) != sum(file.rows for file in chosen):
-            _LOG.error("files of messages were left as they are: sorted anew they would not have the same rows")
-            break
-        if not appender.replace(seen, {file.path: file.size for file in chosen}, fresh, tags):
-            _LOG.warning("files of messages are sorted with the next round: another commit was in the way")
+        sizes, tags = {file.path: file.size for file in chosen}, {RUN: uuid4().hex}
+        total = sum(sizes.values())
+        try:
+            fresh = table.write(list(sizes), -(-total // _FILE_BYTES))
+        except NotHere:
+            fresh = _by_spark(spark, warehouse, table, chosen, -(-total // _FILE_BYTES))
+        if not table.put_in_place(sizes, sum(file.rows for file in chosen), fresh, tags):
             break
         laid = (LaidOut.of({**file.action["add"], "tags": tags}) for file in fresh)
         files = [file for file in files if file not in chosen] + [file for file in laid if file is not None]
-        merged, into, most_bytes = merged + len(chosen), into + len(fresh), most_bytes - size
+        merged, into, most_bytes = merged + len(chosen), into + len(fresh), most_bytes - total
     return merged, into
 
 
@@ -154,11 +184,29 @@ def crowded(files: Sequence[LaidOut], after: int, most_bytes: int) -> list[LaidO
     return chosen if len({file.run for file in chosen}) > 1 else []
 
 
-def _sorted(spark: SparkSession, warehouse: Warehouse, files: Sequence[LaidOut], count: int) -> DataFrame:
-    """The rows of files of `messages`, to be written into so many others that follow one another in due time."""
+def _by_spark(
+    spark: SparkSession, warehouse: Warehouse, table: Rewriting, files: Sequence[LaidOut], count: int
+) -> list[DataFile]:
+    """What `Rewriting.write` gives, where the files are not on this machine."""
     paths = (f"{warehouse.path(MESSAGES)}/{unquote(file.path)}" for file in files)
     rows = spark.read.schema(MESSAGES.schema).parquet(*paths)
-    return rows.repartitionByRange(count, "due_time").sortWithinPartitions("due_time", "ledger_id", "entry_id")
+    with compiled(spark):
+        ahead = rows.repartitionByRange(count, "due_time")
+        return table.appender.write(ahead.sortWithinPartitions("due_time", "ledger_id", "entry_id"))
+
+
+def _begin(file: Mapping[str, Any]) -> int:
+    """The first due time in a file; 0 when it has none, or does not say it."""
+    try:
+        return span_ms(file["stats"] or "{}", "due_time")[0]
+    except KeyError:
+        return 0
+
+
+def _count(file: Mapping[str, Any]) -> int | None:
+    """How many rows a file has, by the log; None when that does not say it."""
+    told: int | None = json.loads(file["stats"] or "{}").get("numRecords")
+    return told
 
 
 def _counts(told: DataFrame) -> Merged:

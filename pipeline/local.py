@@ -57,12 +57,12 @@ def files_between(
         raise NotHere
     added = between(files, path, (begin.version, begin.index), (end.version, end.index))
     count = rows_of(added)
-    if added is None or count is None or count > most or not all(map(_is_plain, added)):
+    if added is None or count is None or count > most or not all(map(is_plain, added)):
         raise NotHere
     return [(each["version"], f"{folder}/{each['path']}") for each in added]
 
 
-def _is_plain(file: Mapping[str, Any]) -> bool:
+def is_plain(file: Mapping[str, Any]) -> bool:
     """Whether a file lies in its table's folder and all its rows count."""
     return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
 
@@ -144,6 +144,25 @@ def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
         raise NotHere
     files = ((path, pq.read_metadata(path)) for path in paths)
     yield from _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds))
+
+
+def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
+    """The rows of files of `messages` that are due within bounds, all columns, up to so many bytes.
+
+    Raises:
+        NotHere: there are more, or the files are not what the table says.
+    """
+    held, size = [arrow_schema(MESSAGES.schema).empty_table()], 0
+    files = ((path, pq.read_metadata(path)) for path in paths)
+    for group in _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds)):
+        due = np.floor_divide(longs(group.read(("due_time",)), "due_time"), 1_000)
+        inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
+        for rows in group.take(MESSAGES.schema.names, inside) if len(inside) else ():
+            held.append(rows)
+            size += rows.nbytes
+            if size > most:
+                raise NotHere
+    return pa.concat_tables(held).combine_chunks()
 
 
 def _all(file: pq.ParquetFile) -> Iterable[int]:

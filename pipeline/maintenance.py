@@ -122,15 +122,7 @@ def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[s
 
 def _tidy(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int, deleted: int) -> Done:
     """Merge files, cut the log, remove what only the log named."""
-    merged, into = 0, 0
-    try:
-        if is_new(spark, warehouse, table):
-            merged, into = compact(spark, warehouse, table)
-    except DeltaConcurrentModificationException:
-        _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)
-    if table is MESSAGES:
-        again, anew = _clustered(spark, warehouse, upkeep)
-        merged, into = merged + again, into + anew
+    merged, into = _laid_out(spark, warehouse, table, upkeep)
     keep = upkeep.retain_log_ms if table in _FOLLOWED else min(upkeep.retain_log_ms, upkeep.log_ms)
     entries = cut_log(spark, warehouse, table, now_ms - keep)
     if entries:
@@ -138,14 +130,22 @@ def _tidy(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkee
     return Done(table.name, merged, into, deleted, entries)
 
 
-def _clustered(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> Merged:
-    """Sort messages into one another. A failure is logged: releases are slower without, and logs and files still go."""
+def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
+    """Merge files, and sort messages into one another. A failure is logged: reads are slower without, logs still go."""
+    merged, into = 0, 0
     try:
-        # What is released until the next round is not worth the while.
-        return cluster(spark, warehouse, released(spark, warehouse) + upkeep.every_ms, upkeep.cluster_bytes)
+        if is_new(spark, warehouse, table):
+            merged, into = compact(spark, warehouse, table)
+        if table is MESSAGES:
+            # What is released until the next round is not worth the while.
+            after = released(spark, warehouse) + upkeep.every_ms
+            again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
+            merged, into = merged + again, into + anew
+    except DeltaConcurrentModificationException:
+        _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)
     except Exception:  # noqa: BLE001 - whatever it is, a full disk first of all
-        _LOG.exception("messages were not sorted; the next attempt is with the next round")
-        return 0, 0
+        _LOG.exception("%s was not laid out; the next attempt is with the next round", table.name)
+    return merged, into
 
 
 @contextmanager

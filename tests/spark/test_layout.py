@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
@@ -16,13 +17,15 @@ from pipeline.appends import Appender
 from pipeline.client.create import create_all
 from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
-from pipeline.layout import cluster, is_new
+from pipeline.layout import cluster, compact, is_new
+from pipeline.local import NotHere
 from pipeline.maintenance import maintain, own_session
 from pipeline.messagelog import Bounds, MessageLog
+from pipeline.rewrite import Rewriting
 from pipeline.settings import Upkeep
 from pipeline.tables import Warehouse
 from pipeline.trim import vacuum
-from schemas import MESSAGES, SUBSCRIPTIONS, TABLES
+from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
 from tests.support.rows import T0, messages
 
 ANY_SIZE, FILES, ROWS = 1 << 40, 12, 40
@@ -35,6 +38,18 @@ def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     create_all(made.root)
     _append(spark, made, *([T0 + FILES * row + number for row in range(ROWS)] for number in range(FILES)))
     return made
+
+
+@pytest.fixture(params=["put", "write"])
+def writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The method of an appender by which files are written: in this process, or by Spark where they are not here."""
+    if request.param == "write":
+
+        def elsewhere(*_: object) -> None:
+            raise NotHere
+
+        monkeypatch.setattr(Rewriting, "write", elsewhere)
+    return str(request.param)
 
 
 def _append(spark: SparkSession, warehouse: Warehouse, *files: list[int]) -> None:
@@ -51,6 +66,7 @@ def _rows(path: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in RustTable(path).to_pyarrow_table().to_pylist())
 
 
+@pytest.mark.usefixtures("writes")
 def test_a_release_opens_few_files_afterwards(spark: SparkSession, warehouse: Warehouse) -> None:
     """The rows are the same for every reader; who followed the table from before sees them in their new files."""
     path, log = warehouse.path(MESSAGES), MessageLog(spark, warehouse)
@@ -64,6 +80,7 @@ def test_a_release_opens_few_files_afterwards(spark: SparkSession, warehouse: Wa
     assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
 
 
+@pytest.mark.usefixtures("writes")
 def test_a_round_sorts_so_many_bytes(spark: SparkSession, warehouse: Warehouse) -> None:
     """The next one goes on; files that were sorted together are not sorted again."""
     sizes = [each["size"] for each in TableLog(spark, warehouse.path(MESSAGES)).files()[1]]
@@ -75,31 +92,32 @@ def test_a_round_sorts_so_many_bytes(spark: SparkSession, warehouse: Warehouse) 
 
 
 def test_what_others_append_meanwhile_stays(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str
 ) -> None:
     """Ingest goes on while messages are sorted."""
-    write = Appender.write
+    write = getattr(Appender, writes)
 
     def slowly(appender: Appender, *words: Any) -> Any:  # noqa: ANN401 - whatever it takes and gives
+        monkeypatch.setattr(Appender, writes, write)
         found = write(appender, *words)
         _append(spark, warehouse, [T0 + FILES * ROWS])
         return found
 
-    monkeypatch.setattr(Appender, "write", slowly)
+    monkeypatch.setattr(Appender, writes, slowly)
     assert cluster(spark, warehouse, 0, ANY_SIZE) == (FILES, 1)
     assert len(_rows(warehouse.path(MESSAGES))) == FILES * ROWS + 1
 
 
 @pytest.mark.parametrize("how", ["a row is deleted", "rows are lost", "a file is gone"])
 def test_files_that_are_not_what_they_were_are_left_as_they_are(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, how: str
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str, how: str
 ) -> None:
     """Somebody deletes rows meanwhile: they would come back. Or the new files have fewer rows, or none any more."""
-    path, write = warehouse.path(MESSAGES), Appender.write
+    path, write = warehouse.path(MESSAGES), getattr(Appender, writes)
 
     def worse(appender: Appender, rows: Any) -> Any:  # noqa: ANN401 - as above
         if how == "rows are lost":
-            return write(appender, rows.limit(7))
+            return write(appender, rows.limit(7) if writes == "write" else rows.slice(7))
         if how == "a file is gone":
             found = write(appender, rows)
             Path(path, found[0].path).unlink()
@@ -107,7 +125,7 @@ def test_files_that_are_not_what_they_were_are_left_as_they_are(
         DeltaTable.forPath(spark, path).delete("ledger_id = 3 AND entry_id = 5")
         return write(appender, rows)
 
-    monkeypatch.setattr(Appender, "write", worse)
+    monkeypatch.setattr(Appender, writes, worse)
     assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
     assert len(_rows(path)) == FILES * ROWS - (how == "a row is deleted")
     assert len(TableLog(spark, path).files()[1]) == FILES
@@ -125,13 +143,44 @@ def test_what_a_killed_process_was_writing_goes_after_an_hour(spark: SparkSessio
 
 
 def test_an_error_while_messages_are_sorted_ends_no_round(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, writes: str
 ) -> None:
     """A full disk would stay full: what frees it comes afterwards."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Appender, "write", full)
+    monkeypatch.setattr(Appender, writes, full)
     done = list(maintain(spark, warehouse, Upkeep(), wall_ms()))
     assert [each.table for each in done] == [table.name for table in TABLES if table is not SUBSCRIPTIONS]
+
+
+@pytest.mark.usefixtures("writes")
+def test_small_files_become_one_with_the_same_rows(spark: SparkSession, warehouse: Warehouse) -> None:
+    """A release then opens one file, and whoever lists the table one as well; nothing is left for a second time."""
+    path = warehouse.path(MESSAGES)
+    before = _rows(path)
+    assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
+    assert _rows(path) == before
+    assert not is_new(spark, warehouse, MESSAGES)
+    assert compact(own_session(spark), warehouse, MESSAGES) == (0, 0)
+
+
+def test_files_of_messages_are_merged_in_the_order_of_their_due_times(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """So that a release reads a row group, and not all of them."""
+    compact(spark, warehouse, MESSAGES)
+    (only,) = RustTable(warehouse.path(MESSAGES)).file_uris()
+    rows = pq.read_table(only, columns=["due_time", "ledger_id", "entry_id"]).to_pylist()
+    assert rows == sorted(rows, key=lambda row: tuple(row.values()))
+
+
+def test_a_table_with_columns_of_somebody_else_keeps_them(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Producers may have added some to the inbox, and what is in them is theirs."""
+    path = warehouse.path(INBOX)
+    rows = spark.range(3).selectExpr("'t' AS topic", "id AS extra").coalesce(1)
+    for _ in range(2):
+        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+    assert compact(own_session(spark), warehouse, INBOX) == (2, 1)
+    assert sorted(row.extra for row in spark.read.format("delta").load(path).collect()) == [0, 0, 1, 1, 2, 2]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 pytest.importorskip("delta", reason="maintenance needs requirements/all.lock")
 
-from pipeline.layout import LaidOut, crowded
+from pipeline.layout import LaidOut, crowded, together
 
 ANY_SIZE = 1 << 40
 
@@ -73,3 +75,27 @@ def test_a_file_that_says_nothing_of_its_rows_is_left_alone() -> None:
     found = LaidOut.of(told | {"stats": f'{{"numRecords":3,{span}}}', "tags": {"delayline.run": "r"}})
     assert found is not None
     assert (found.rows, found.run, found.last - found.first) == (3, "r", 1_000)
+
+
+MIB = 1 << 20
+
+
+def listed(number: int, size: int, first: str | None = None) -> dict[str, object]:
+    """A file as the log has it."""
+    stats = {"numRecords": 5, "minValues": {"due_time": first}, "maxValues": {"due_time": first}} if first else {}
+    return {"path": f"f{number}", "size": size, "stats": json.dumps(stats), "tags": None}
+
+
+def test_small_files_are_merged_up_to_64_mib() -> None:
+    """Larger ones are not worth it: each time writes all of it again. One alone is left as it is."""
+    files = [listed(number, 15 * MIB) for number in range(9)]
+    assert [len(each) for each in together(files)] == [4, 4]
+    assert list(together(files[:1])) == []
+
+
+def test_files_whose_messages_are_due_soon_after_each_other_are_merged() -> None:
+    """A release needs those of one time."""
+    days = [listed(number, 15 * MIB, f"2023-11-{1 + number * 7 % 10:02}T00:00:00.000Z") for number in range(8)]
+    spans = [sorted(str(each["stats"]) for each in some) for some in together(days)]
+    assert len(spans) == 2
+    assert spans[0][-1] < spans[1][0]

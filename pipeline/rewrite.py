@@ -1,0 +1,131 @@
+"""Files of a table, written anew into others by whole arrays in this process: no job runs, so no stage waits for one.
+
+Spark needs ten times the processor for the same rows, and all cores at once (decision 0016).
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from pipeline.appends import Appender, DataFile, rows
+from pipeline.deltajvm import TableLog
+from pipeline.errors import UnknownTableFeature
+from pipeline.files import Files
+from pipeline.local import NotHere, is_plain, longs, message_rows, ordered, whole
+from pipeline.messagelog import Bounds
+from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.tables import Warehouse
+from schemas import MESSAGES, Table
+
+_LOG = logging.getLogger(__name__)
+_MOST_BYTES = 1 << 30
+"""What a file that is written may come to before it is compressed."""
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """A table at a version, and what it takes to write some of its files anew.
+
+    Attributes:
+        table: which one.
+        folder: where it is on this machine; None when it is elsewhere.
+        appender: writes to it.
+        seen: the version.
+        files: path, size, statistics and tags of its files, as the log spells them.
+    """
+
+    table: Table
+    folder: str | None
+    appender: Appender
+    seen: int
+    files: Sequence[dict[str, Any]]
+
+    @classmethod
+    def of(cls, spark: SparkSession, warehouse: Warehouse, table: Table) -> "Rewriting":
+        """The table as it is now.
+
+        Raises:
+            NotHere: it is not what its contract says.
+        """
+        path = warehouse.path(table)
+        log = TableLog(spark, path)
+        if not _is_known(table, log):
+            raise NotHere
+        try:
+            appender = Appender(spark, path, table)
+        except UnknownTableFeature as error:
+            raise NotHere from error
+        folder = Files(spark).local(path)
+        seen, files = log.files()
+        plain = [file for file in files if is_plain(file)]
+        return cls(table, None if folder is None else str(folder), appender, seen, plain)
+
+    def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
+        """Write the rows of files into about so many others; those of `messages` in the order of their due times.
+
+        Raises:
+            NotHere: they are not on this machine, are not what the table says, or their rows are too large.
+        """
+        if self.folder is None:
+            raise NotHere
+        here = [f"{self.folder}/{unquote(path)}" for path in paths]
+        pieces = _in_order(here, count) if self.table is MESSAGES else iter([whole(self.table, here, _MOST_BYTES)])
+        try:
+            return [file for piece in pieces for file in self.appender.put(piece)]
+        except pa.ArrowException as error:
+            raise NotHere from error
+
+    def put_in_place(
+        self, old: Mapping[str, int], count: int, fresh: Sequence[DataFile], tags: Mapping[str, str]
+    ) -> bool:
+        """Make files with the same rows visible in the place of others, if nobody has touched those.
+
+        Args:
+            old: sizes of the others in bytes, by their paths.
+            count: how many rows they have.
+            fresh: what `write` gave.
+            tags: what the log says of them.
+
+        Returns:
+            Whether they are there. If not, that is logged, and nothing has changed.
+        """
+        if rows(fresh) != count:
+            _LOG.error(
+                "%s: files are left as they are: written anew they would not have the same rows", self.table.name
+            )
+            return False
+        if not self.appender.replace(self.seen, old, fresh, tags):
+            _LOG.warning(
+                "%s: files are written anew with the next round: another commit was in the way", self.table.name
+            )
+            return False
+        return True
+
+
+def _is_known(table: Table, log: TableLog) -> bool:
+    """Whether a table has the columns of its contract and no others."""
+    found = json.loads(log.head().metadata["schemaString"])["fields"]
+    wanted = json.loads(table.schema.json())["fields"]
+    return [(each["name"], each["type"]) for each in found] == [(each["name"], each["type"]) for each in wanted]
+
+
+def _in_order(paths: Sequence[str], count: int) -> Iterator[pa.Table]:
+    """The rows of files of `messages`: in slices of due time, each in order."""
+    due = np.sort(np.concatenate([_due_ms(path) for path in paths]))
+    cuts = np.unique(due[[len(due) * number // count for number in range(1, count)]]) if len(due) else due
+    for first, end in pairwise([FIRST_INSTANT_MS, *cuts.tolist(), LAST_INSTANT_MS + 1]):
+        held = message_rows(paths, Bounds(first_due=first, last_due=end - 1), _MOST_BYTES)
+        yield held.take(pa.array(ordered([longs(held, name) for name in ("due_time", "ledger_id", "entry_id")])))
+
+
+def _due_ms(path: str) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.floor_divide(longs(pq.read_table(path, columns=["due_time"]), "due_time"), 1_000)
