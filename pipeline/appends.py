@@ -158,14 +158,23 @@ class Appender:
         self._note_sums(len(files), _size(files))
         return self._version
 
-    def replace(self, seen: int, old: Mapping[str, int], files: Sequence[DataFile], tags: Mapping[str, str]) -> bool:
-        """Put files in the place of others that have the same rows, by one version, which is no news to a reader.
+    def replace(
+        self,
+        seen: int,
+        old: Mapping[str, int],
+        files: Sequence[DataFile],
+        tags: Mapping[str, str],
+        *,
+        fewer: bool = False,
+    ) -> bool:
+        """Put files in the place of others, by one version. Appends that come meanwhile are not in its way.
 
         Args:
             seen: a version that has the others.
             old: their sizes in bytes, by their paths as the log spells them.
             files: what `write` gave.
             tags: what the log says of the new files.
+            fewer: rows were left out; else they are the same, which is no news to a reader.
 
         Returns:
             False when one of the others had been taken out before, or nobody can tell, or one of the new ones is gone;
@@ -174,10 +183,14 @@ class Appender:
         Raises:
             UnknownTableFeature: the table was changed meanwhile.
         """
-        out = {"deletionTimestamp": wall_ms(), "dataChange": False, "extendedFileMetadata": True, "partitionValues": {}}
+        out = {"deletionTimestamp": wall_ms(), "dataChange": fewer, "extendedFileMetadata": True, "partitionValues": {}}
         actions = [{"remove": {"path": path, "size": size, **out}} for path, size in old.items()]
-        actions += [{"add": {**file.action["add"], "dataChange": False, "tags": dict(tags)}} for file in files]
-        info = {"operation": "OPTIMIZE", "operationParameters": {"predicate": "[]"}, "isBlindAppend": False}
+        actions += [{"add": {**file.action["add"], "dataChange": fewer, "tags": dict(tags)}} for file in files]
+        info = {
+            "operation": "DELETE" if fewer else "OPTIMIZE",
+            "operationParameters": {"predicate": "[]"},
+            "isBlindAppend": False,
+        }
         counts = {"numAddedFiles": len(files), "numRemovedFiles": len(old)}
         lines = self._lines(info, counts, actions)
         while True:

@@ -21,7 +21,7 @@ from pipeline.deltalog import commits, newest
 from pipeline.files import Files
 from pipeline.footers import span_ms
 from pipeline.local import NotHere
-from pipeline.rewrite import Rewriting
+from pipeline.rewrite import Rewriting, counted
 from pipeline.session import compiled
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
@@ -69,10 +69,10 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
 
 def _merged(table: Rewriting) -> Merged:
     merged, into = 0, 0
-    for small in together([file for file in table.files if file["size"] < _SMALL_BYTES and _count(file) is not None]):
+    for small in together([file for file in table.files if file["size"] < _SMALL_BYTES and counted(file) is not None]):
         sizes = {file["path"]: file["size"] for file in small}
         fresh = table.write(list(sizes))
-        if not table.put_in_place(sizes, sum(_count(file) or 0 for file in small), fresh, {}):
+        if not table.put_in_place(sizes, sum(counted(file) or 0 for file in small), fresh, {}):
             break
         merged, into = merged + len(small), into + len(fresh)
     return merged, into
@@ -201,12 +201,6 @@ def _begin(file: Mapping[str, Any]) -> int:
         return span_ms(file["stats"] or "{}", "due_time")[0]
     except KeyError:
         return 0
-
-
-def _count(file: Mapping[str, Any]) -> int | None:
-    """How many rows a file has, by the log; None when that does not say it."""
-    told: int | None = json.loads(file["stats"] or "{}").get("numRecords")
-    return told
 
 
 def _counts(told: DataFrame) -> Merged:

@@ -11,14 +11,23 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
-from delta.exceptions import DeltaConcurrentModificationException
+from delta.exceptions import (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
 from pyspark.sql import SparkSession
 
 from pipeline.clock import wall_ms
 from pipeline.errors import StageRunning
 from pipeline.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.locks import StageLock
-from pipeline.retention import delete, empty_inbox, going, raise_mark, released
+from pipeline.retention import InTheWay, delete, empty_inbox, going, raise_mark, released
 from pipeline.session import PARTITIONS
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.settled import Settled
@@ -40,6 +49,17 @@ from schemas import (
 LOCK = "maintenance"
 """The lock file of a round, beside those of the stages."""
 _LOG = logging.getLogger(__name__)
+_CONFLICTS = (
+    ConcurrentAppendException,
+    ConcurrentDeleteDeleteException,
+    ConcurrentDeleteReadException,
+    ConcurrentTransactionException,
+    ConcurrentWriteException,
+    DeltaConcurrentModificationException,
+    MetadataChangedException,
+    ProtocolChangedException,
+)
+"""What Delta says of another commit in the way, where it deletes or merges. They have no parent of their own."""
 _FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
 """Tables that are written for others, who may follow their logs."""
 
@@ -115,7 +135,7 @@ def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[s
         for rows in going(mark, shown):
             deleted[rows.table.name] = delete(spark, warehouse, rows)
         deleted[INBOX.name] = empty_inbox(spark, warehouse, mark)
-    except DeltaConcurrentModificationException:
+    except (InTheWay, *_CONFLICTS):
         _LOG.warning("rows are deleted with the next round: another commit was in the way", exc_info=True)
     return deleted
 
@@ -141,7 +161,7 @@ def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: U
             after = released(spark, warehouse) + upkeep.every_ms
             again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
             merged, into = merged + again, into + anew
-    except DeltaConcurrentModificationException:
+    except _CONFLICTS:
         _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)
     except Exception:  # noqa: BLE001 - whatever it is, a full disk first of all
         _LOG.exception("%s was not laid out; the next attempt is with the next round", table.name)

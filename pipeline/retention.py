@@ -13,16 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import dispatch
+from pipeline.appends import DataFile
 from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
 from pipeline.files import Files
 from pipeline.lives import Life, Name, alive
+from pipeline.local import NotHere
 from pipeline.markers import IngestMemory
+from pipeline.rewrite import Rewriting, counted
 from pipeline.settled import MARK, Settled
 from pipeline.sinks import last_commit
 from pipeline.standing import unread
@@ -34,6 +38,10 @@ _LOG = logging.getLogger(__name__)
 _STEP_MS = 1 << 20
 """The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
 _KEYS = ("topic", "subscription", "life", "ledger_id")
+
+
+class InTheWay(Exception):
+    """Another commit took out files that were to be written anew. The next round tries again."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +119,53 @@ def going(mark: Settled, deliveries_until: int | None) -> list[Going]:
 
 
 def delete(spark: SparkSession, warehouse: Warehouse, rows: Going) -> int:
-    """Delete rows in one commit, but for those that a stage has yet to read; give how many."""
+    """Delete rows in one commit, but for those that a stage has yet to read; give how many.
+
+    Delta's own DELETE gives way to every append that comes while it runs, and while messages come there is always one.
+    What goes is settled, no append adds to it: so appends are not in the way of this one (decision 0016).
+
+    Raises:
+        InTheWay: another commit took out files in which such rows are.
+    """
     ahead = unread(spark, warehouse, rows.table)
     if ahead is None:
         return 0
     batches = ", ".join(map(str, sorted(ahead.batches)))
-    spared = f" AND batch_id NOT IN ({batches})" if batches else ""
-    path = warehouse.path(rows.table)
-    told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {rows.condition}{spared}").first()  # noqa: S608 - our own words
-    return 0 if told is None else int(told[0])
+    condition = f"{rows.condition} AND batch_id NOT IN ({batches})" if batches else rows.condition
+    try:
+        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), condition)
+    except NotHere:
+        path = warehouse.path(rows.table)
+        told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {condition}").first()  # noqa: S608 - our own words
+        return 0 if told is None else int(told[0])
+
+
+def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condition: str) -> int:
+    """Write the files in which some rows go anew without them; take out those in which all do.
+
+    Raises:
+        NotHere: a file is more than a plain one, or the log does not say how many rows it has.
+        InTheWay: another commit took out such files.
+    """
+    live = warehouse.read(spark, table.table, table.seen).where(condition)
+    going = {row["file_name"]: row["count"] for row in live.groupBy("_metadata.file_name").count().collect()}
+    files = {name: file for file in table.files if (name := _name(file)) in going and counted(file) is not None}
+    if len(files) < len(going):
+        raise NotHere
+    kept = {name: (counted(file) or 0) - going[name] for name, file in files.items()}
+    partly = [f"{warehouse.path(table.table)}/{unquote(files[name]['path'])}" for name, left in kept.items() if left]
+    fresh: list[DataFile] = []
+    if partly:
+        rows = spark.read.schema(table.table.schema).parquet(*partly)
+        fresh = table.appender.write(rows.where(f"NOT coalesce({condition}, false)"))
+    sizes = {file["path"]: file["size"] for file in files.values()}
+    if sizes and not table.put_in_place(sizes, sum(kept.values()), fresh, {}, fewer=True):
+        raise InTheWay
+    return sum(going.values())
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    return str(unquote(file["path"]).rpartition("/")[2])
 
 
 def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: Settled) -> int:

@@ -85,15 +85,22 @@ class Rewriting:
             raise NotHere from error
 
     def put_in_place(
-        self, old: Mapping[str, int], count: int, fresh: Sequence[DataFile], tags: Mapping[str, str]
+        self,
+        old: Mapping[str, int],
+        count: int,
+        fresh: Sequence[DataFile],
+        tags: Mapping[str, str],
+        *,
+        fewer: bool = False,
     ) -> bool:
-        """Make files with the same rows visible in the place of others, if nobody has touched those.
+        """Make files visible in the place of others, if nobody has touched those.
 
         Args:
             old: sizes of the others in bytes, by their paths.
-            count: how many rows they have.
+            count: how many rows the files must have.
             fresh: what `write` gave.
             tags: what the log says of them.
+            fewer: rows were left out.
 
         Returns:
             Whether they are there. If not, that is logged, and nothing has changed.
@@ -103,12 +110,18 @@ class Rewriting:
                 "%s: files are left as they are: written anew they would not have the same rows", self.table.name
             )
             return False
-        if not self.appender.replace(self.seen, old, fresh, tags):
+        if not self.appender.replace(self.seen, old, fresh, tags, fewer=fewer):
             _LOG.warning(
                 "%s: files are written anew with the next round: another commit was in the way", self.table.name
             )
             return False
         return True
+
+
+def counted(file: Mapping[str, Any]) -> int | None:
+    """How many rows a file has, by the log; None when that does not say it."""
+    told: int | None = json.loads(file["stats"] or "{}").get("numRecords")
+    return told
 
 
 def _is_known(table: Table, log: TableLog) -> bool:

@@ -1,0 +1,99 @@
+"""Rows that go while others come: what Delta's own DELETE gives way to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as RustTable
+from pyspark.sql import SparkSession
+
+from pipeline import retention
+from pipeline.appends import Appender
+from pipeline.client.create import create_all
+from pipeline.retention import Going, InTheWay, delete
+from pipeline.standing import Unread
+from pipeline.tables import Warehouse
+from schemas import MESSAGES
+from tests.support.rows import T0, messages
+
+OLD = Going(MESSAGES, "(ledger_id = 0 OR ledger_id = 1 AND entry_id < 2)")
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    """Three files of a ledger with five messages each; no stage has anything to read."""
+    made = Warehouse(str(tmp_path / "warehouse"))
+    create_all(made.root)
+    for ledger in range(3):
+        _append(spark, made, ledger)
+    monkeypatch.setattr(retention, "unread", lambda *_: Unread())
+    return made
+
+
+def _append(spark: SparkSession, warehouse: Warehouse, ledger: int) -> None:
+    rows = messages(spark, *({"ledger_id": ledger, "entry_id": entry, "due_time": T0} for entry in range(5)))
+    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    appender.commit(appender.put(rows.toArrow()), "")
+
+
+def _held(warehouse: Warehouse) -> list[tuple[int, int]]:
+    table = RustTable(warehouse.path(MESSAGES)).to_pyarrow_table(columns=["ledger_id", "entry_id"])
+    return sorted((row["ledger_id"], row["entry_id"]) for row in table.to_pylist())
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:  # noqa: ANN401 - any function
+    """Something happens between the look at a table and the commit."""
+    write = Appender.write
+
+    def slowly(appender: Appender, *words: Any) -> Any:  # noqa: ANN401 - whatever it takes and gives
+        found = write(appender, *words)
+        act()
+        return found
+
+    monkeypatch.setattr(Appender, "write", slowly)
+
+
+def test_rows_go_while_others_come(spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load there is an append with every second; tables would grow for ever."""
+    _meanwhile(monkeypatch, lambda: _append(spark, warehouse, 7))
+    assert delete(spark, warehouse, OLD) == 7
+    left = [(1, 2), (1, 3), (1, 4), *((ledger, entry) for ledger in (2, 7) for entry in range(5))]
+    assert _held(warehouse) == left
+    assert spark.read.format("delta").load(warehouse.path(MESSAGES)).count() == len(left)
+    monkeypatch.undo()
+    monkeypatch.setattr(retention, "unread", lambda *_: Unread())
+    assert delete(spark, warehouse, OLD) == 0
+
+
+def test_who_follows_the_table_hears_nothing_of_it(spark: SparkSession, warehouse: Warehouse) -> None:
+    """What is written again is not new."""
+    delete(spark, warehouse, OLD)
+    rows = warehouse.follow(spark, MESSAGES, 0, 100)
+    query = rows.writeStream.format("memory").queryName("followed").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.table("followed").count() == 15
+
+
+def test_rows_that_somebody_else_takes_out_are_nobody_s_twice(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What he left would come back with the file that was written anew before."""
+    table = DeltaTable.forPath(spark, warehouse.path(MESSAGES))
+    _meanwhile(monkeypatch, lambda: table.delete("ledger_id = 1 AND entry_id = 4"))
+    with pytest.raises(InTheWay):
+        delete(spark, warehouse, OLD)
+    assert len(_held(warehouse)) == 14
+
+
+def test_what_a_stage_has_yet_to_read_stays(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the condition says."""
+    monkeypatch.setattr(retention, "unread", lambda *_: Unread(batches=frozenset({0})))
+    assert delete(spark, warehouse, OLD) == 0
+    monkeypatch.setattr(retention, "unread", lambda *_: None)
+    assert delete(spark, warehouse, OLD) == 0
+    assert len(_held(warehouse)) == 15
