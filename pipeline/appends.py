@@ -44,9 +44,9 @@ _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
-_GROUP_ROWS = 50_000
-"""Rows of a row group. Who looks for a few rows reads all of one, and the footer, which names them all."""
-SMALL_GROUPS = {"parquet.block.size": str(8 << 20)}
+_GROUP_ROWS, _GROUP_BYTES = 50_000, 8 << 20
+"""Rows and bytes of a row group. Who looks for a few rows reads all of one, and the footer, which names them all."""
+SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES)}
 """The same for Spark, which counts bytes before they are compressed."""
 _WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **SMALL_GROUPS}
 
@@ -312,8 +312,9 @@ def check_features(table: str, head: Head) -> None:
 def _write(rows: pa.Table, where: Path | pa.BufferOutputStream) -> None:
     """A Parquet file, with the index by which readers pass over pages; dictionaries do not pay for bytes."""
     repeated = [each.name for each in rows.schema if not pa.types.is_binary(each.type)]
+    count = max(1, min(_GROUP_ROWS, rows.num_rows * _GROUP_BYTES // max(1, rows.nbytes)))
     pq.write_table(
-        rows, where, coerce_timestamps="us", use_dictionary=repeated, write_page_index=True, row_group_size=_GROUP_ROWS
+        rows, where, coerce_timestamps="us", use_dictionary=repeated, write_page_index=True, row_group_size=count
     )
 
 

@@ -69,7 +69,10 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
 
 def _merged(table: Rewriting) -> Merged:
     merged, into = 0, 0
-    for small in together([file for file in table.files if file["size"] < _SMALL_BYTES and counted(file) is not None]):
+    files = [file for file in table.files if file["size"] < _SMALL_BYTES]
+    if any(counted(file) is None for file in files):
+        raise NotHere
+    for small in together(files):
         sizes = {file["path"]: file["size"] for file in small}
         fresh = table.write(list(sizes))
         if not table.put_in_place(sizes, sum(counted(file) or 0 for file in small), fresh, {}):
@@ -149,10 +152,14 @@ def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: i
             fresh = table.write(list(sizes), -(-total // _FILE_BYTES))
         except NotHere:
             fresh = _by_spark(spark, warehouse, table, chosen, -(-total // _FILE_BYTES))
-        if not table.put_in_place(sizes, sum(file.rows for file in chosen), fresh, tags):
-            break
+        files = [file for file in files if file not in chosen]
+        try:
+            if not table.put_in_place(sizes, sum(file.rows for file in chosen), fresh, tags):
+                break
+        except NotHere:
+            continue
         laid = (LaidOut.of({**file.action["add"], "tags": tags}) for file in fresh)
-        files = [file for file in files if file not in chosen] + [file for file in laid if file is not None]
+        files += [file for file in laid if file is not None]
         merged, into, most_bytes = merged + len(chosen), into + len(fresh), most_bytes - total
     return merged, into
 

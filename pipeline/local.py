@@ -243,6 +243,10 @@ def _longest(column: pa.Array) -> int:
     """Bytes of the longest text in the dictionaries of a column."""
     if pa.types.is_map(column.type):
         return _longest(column.keys) + _longest(column.items)
+    if pa.types.is_list(column.type):
+        return _longest(column.values)
+    if pa.types.is_struct(column.type):
+        return sum(_longest(column.field(number)) for number in range(column.type.num_fields))
     return int(_lengths(column.dictionary).max(initial=0)) if pa.types.is_dictionary(column.type) else 0
 
 

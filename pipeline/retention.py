@@ -144,16 +144,17 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condi
     """Write the files in which some rows go anew without them; take out those in which all do.
 
     Raises:
-        NotHere: a file is more than a plain one, or the log does not say how many rows it has.
+        NotHere: the log does not say how many rows such a file has, or says it wrong.
         InTheWay: another commit took out such files.
     """
     live = warehouse.read(spark, table.table, table.seen).where(condition)
-    going = {row["file_name"]: row["count"] for row in live.groupBy("_metadata.file_name").count().collect()}
-    files = {name: file for file in table.files if (name := _name(file)) in going and counted(file) is not None}
-    if len(files) < len(going):
+    found = live.groupBy("_metadata.file_path").count().collect()
+    going = {unquote(row["file_path"]).rpartition(f"/{table.table.name}/")[2]: row["count"] for row in found}
+    files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
+    if len(files) < len(found) or any(counted(file) is None for file in files.values()):
         raise NotHere
-    kept = {name: (counted(file) or 0) - going[name] for name, file in files.items()}
-    partly = [f"{warehouse.path(table.table)}/{unquote(files[name]['path'])}" for name, left in kept.items() if left]
+    kept = {path: (counted(file) or 0) - going[path] for path, file in files.items()}
+    partly = [f"{warehouse.path(table.table)}/{path}" for path, left in kept.items() if left]
     fresh: list[DataFile] = []
     if partly:
         rows = spark.read.schema(table.table.schema).parquet(*partly)
@@ -162,10 +163,6 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condi
     if sizes and not table.put_in_place(sizes, sum(kept.values()), fresh, {}, fewer=True):
         raise InTheWay
     return sum(going.values())
-
-
-def _name(file: Mapping[str, Any]) -> str:
-    return str(unquote(file["path"]).rpartition("/")[2])
 
 
 def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: Settled) -> int:
@@ -201,6 +198,8 @@ def _published(file: Mapping[str, Any]) -> float:
     if "numRecords" not in statistics:
         return math.inf
     last = statistics.get("maxValues", {}).get("publish_time")
+    if last is None and statistics.get("nullCount", {}).get("publish_time") != statistics["numRecords"]:
+        return math.inf
     return 0 if last is None else datetime.fromisoformat(last).timestamp() * 1_000
 
 

@@ -27,8 +27,9 @@ from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
 
 _LOG = logging.getLogger(__name__)
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 256 << 20
 """What a file that is written may come to before it is compressed."""
+_INT96 = {"coerce_int96_timestamp_unit": "us"}
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class Rewriting:
             raise NotHere from error
         folder = Files(spark).local(path)
         seen, files = log.files()
-        plain = [file for file in files if is_plain(file)]
-        return cls(table, None if folder is None else str(folder), appender, seen, plain)
+        if not all(map(is_plain, files)):
+            raise NotHere
+        return cls(table, None if folder is None else str(folder), appender, seen, files)
 
     def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         """Write the rows of files into about so many others; those of `messages` in the order of their due times.
@@ -79,10 +81,15 @@ class Rewriting:
             raise NotHere
         here = [f"{self.folder}/{unquote(path)}" for path in paths]
         pieces = _in_order(here, count) if self.table is MESSAGES else iter([whole(self.table, here, _MOST_BYTES)])
+        fresh: list[DataFile] = []
         try:
-            return [file for piece in pieces for file in self.appender.put(piece)]
+            # One piece is held at a time.
+            while (piece := next(pieces, None)) is not None:
+                fresh += self.appender.put(piece)
+                del piece
         except pa.ArrowException as error:
             raise NotHere from error
+        return fresh
 
     def put_in_place(
         self,
@@ -104,12 +111,13 @@ class Rewriting:
 
         Returns:
             Whether they are there. If not, that is logged, and nothing has changed.
+
+        Raises:
+            NotHere: they have more rows, or fewer.
         """
         if rows(fresh) != count:
-            _LOG.error(
-                "%s: files are left as they are: written anew they would not have the same rows", self.table.name
-            )
-            return False
+            _LOG.error("%s: written anew, files have %d rows instead of %d", self.table.name, rows(fresh), count)
+            raise NotHere
         if not self.appender.replace(self.seen, old, fresh, tags, fewer=fewer):
             _LOG.warning(
                 "%s: files are written anew with the next round: another commit was in the way", self.table.name
@@ -137,8 +145,13 @@ def _in_order(paths: Sequence[str], count: int) -> Iterator[pa.Table]:
     cuts = np.unique(due[[len(due) * number // count for number in range(1, count)]]) if len(due) else due
     for first, end in pairwise([FIRST_INSTANT_MS, *cuts.tolist(), LAST_INSTANT_MS + 1]):
         held = message_rows(paths, Bounds(first_due=first, last_due=end - 1), _MOST_BYTES)
-        yield held.take(pa.array(ordered([longs(held, name) for name in ("due_time", "ledger_id", "entry_id")])))
+        order = ordered([longs(held, name) for name in ("due_time", "ledger_id", "entry_id")])
+        held = held.take(pa.array(order))
+        yield held
+        del held
 
 
 def _due_ms(path: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return np.floor_divide(longs(pq.read_table(path, columns=["due_time"]), "due_time"), 1_000)
+    with pq.ParquetFile(path, **_INT96) as file:
+        due = file.read(["due_time"]).cast(pa.schema([("due_time", pa.timestamp("us", "UTC"))]))
+    return np.floor_divide(longs(due, "due_time"), 1_000)

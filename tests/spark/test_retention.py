@@ -9,8 +9,9 @@ import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import retention
+from pipeline import retention, rewrite
 from pipeline.appends import Appender
 from pipeline.client.create import create_all
 from pipeline.retention import Going, InTheWay, delete
@@ -97,3 +98,25 @@ def test_what_a_stage_has_yet_to_read_stays(
     monkeypatch.setattr(retention, "unread", lambda *_: None)
     assert delete(spark, warehouse, OLD) == 0
     assert len(_held(warehouse)) == 15
+
+
+def test_files_of_one_name_in_different_folders_are_told_apart(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Spark names the files of all parts that a task writes alike."""
+    rows = messages(spark, *({"ledger_id": ledger, "entry_id": entry} for ledger in (8, 9) for entry in range(5)))
+    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    parts = appender.write_by(rows.withColumn("part", F.col("ledger_id") - 8).coalesce(1).sort("part"), "part")
+    files = [file for each in parts.values() for file in each]
+    assert len({Path(file.path).name for file in files}) < len(files)
+    appender.commit(files, "")
+    assert delete(spark, warehouse, Going(MESSAGES, "ledger_id = 8")) == 5
+    assert [ledger for ledger, _ in _held(warehouse) if ledger > 7] == [9] * 5
+    assert delete(spark, warehouse, Going(MESSAGES, "ledger_id > 7")) == 5
+
+
+def test_a_log_that_counts_rows_wrong_stops_nothing(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's own way takes its time, and does not count."""
+    monkeypatch.setattr(rewrite, "rows", lambda files: 1 + sum(file.rows for file in files))
+    assert delete(spark, warehouse, OLD) == 7
+    assert len(_held(warehouse)) == 8
