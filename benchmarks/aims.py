@@ -179,6 +179,7 @@ _LIVE: dict[str, Callable[[Row], Iterator[Line]]] = {
     "release": _bulk,
     "release-plain": _bulk,
     "many": _many,
+    "maintained": _steady,
 }
 
 

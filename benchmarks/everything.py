@@ -36,7 +36,7 @@ SHORT = {
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
-    "live": [*SHORT["live"], "release-plain", "--full"],
+    "live": [*SHORT["live"], "release-plain", "maintained", "--full"],
 }
 """What each benchmark is told. The sizes stand in the files of workloads."""
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.live_report import show
-from benchmarks.load import Workload, changed, produce, workloads
+from benchmarks.load import Producer, Workload, changed, produce, workloads
 from benchmarks.machine import describe
 from benchmarks.processes import Usage, started, usage
 from benchmarks.report import tell
@@ -113,6 +113,7 @@ class Run:
         with self._job() as job:
             self._until_up(job)
             started_s = time.monotonic() - begun
+            self._park(job)
             before = Snapshot.take(self._root, job.pid)
             observed = self._observed(job)
             after = Snapshot.take(self._root, job.pid)
@@ -120,6 +121,14 @@ class Run:
             code = self._stopped(job)
         told = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code}
         return told | observed | self._check(observed) | quiet
+
+    def _park(self, job: subprocess.Popen[bytes]) -> None:
+        """Have messages parked before the stream begins, a batch for each append."""
+        for count in Producer(self._workload, self._root).park():
+            while open_table(self._root, MESSAGES).count() < count:
+                if job.poll() is not None:
+                    raise Failed(f"job {job.returncode}: {self._said()}")
+                time.sleep(_LOOK_S)
 
     def _observed(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Produce and observe until everything has been seen, or patience ends."""

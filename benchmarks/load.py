@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing.connection import Connection
@@ -23,8 +23,9 @@ from schemas import INBOX
 
 FILE = Path(__file__).parent / "workloads" / "live.toml"
 _PAUSE_S = 0.5
-_BULK_ROWS = 50_000
-"""Rows of one append of a bulk."""
+_BULK_ROWS, _PARKED_ROWS = 50_000, 150_000
+"""Rows of one append of a bulk, and of messages that are parked."""
+_DAY_US = 86_400_000_000
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Workload:
     low_ms: int
     high_ms: int
     profile: Mapping[str, Mapping[str, Any]]
+    parked: int = 0
     bulk: int = 0
     due_s: int = 0
     spread_ms: int = 0
@@ -63,13 +65,13 @@ class Workload:
 
     @property
     def sent(self) -> int:
-        """Messages, stream and bulk."""
-        return self.appends * round(self.rate * _PAUSE_S) + self.bulk
+        """Messages: parked, stream and bulk."""
+        return self.parked + self.appends * round(self.rate * _PAUSE_S) + self.bulk
 
     @property
     def awaited(self) -> int:
         """Rows of `deliveries` when the run is over."""
-        return (self.sent - self.bulk + self.awaited_bulk) * self.subscriptions
+        return (self.sent - self.parked - self.bulk + self.awaited_bulk) * self.subscriptions
 
     @property
     def awaited_bulk(self) -> int:
@@ -120,6 +122,13 @@ class Producer:
         """Draw nothing yet."""
         self._workload, self._root = workload, root
         self._random = np.random.default_rng(workload.seed)
+
+    def park(self) -> Iterator[int]:
+        """Send what is parked, due within the 29 days from tomorrow on; give how many are sent after each append."""
+        for first in range(0, self._workload.parked, _PARKED_ROWS):
+            count, now = min(_PARKED_ROWS, self._workload.parked - first), time.time_ns() // 1_000
+            append(self._root, INBOX, self.rows(now, now + self._random.integers(_DAY_US, 30 * _DAY_US, count)))
+            yield first + count
 
     def send(self, begin: int) -> None:
         """Send the stream from `begin` (ms UTC) on, then the bulk.

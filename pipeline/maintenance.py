@@ -2,7 +2,7 @@
 
 One round merges small files, clusters `messages` by due time, deletes what is settled and old, cuts the logs and
 removes the files that only they named. It runs beside the stages: it conflicts with no append (decision 0016), and what
-it finds in conflict with somebody else is left to the next one. Nothing passes a stage that stands still (decision 0010).
+it finds in conflict with others is left to the next one. Nothing passes a stage that stands still (decision 0010).
 """
 
 import logging
