@@ -17,11 +17,11 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.appends import SMALL_GROUPS, DataFile
-from pipeline.deltalog import commits, newest
+from pipeline.deltalog import commits, newest, rows_of
 from pipeline.files import Files
 from pipeline.footers import span_ms
 from pipeline.local import NotHere
-from pipeline.rewrite import Rewriting, counted
+from pipeline.rewrite import Rewriting
 from pipeline.session import compiled
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
@@ -70,12 +70,12 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
 def _merged(table: Rewriting) -> Merged:
     merged, into = 0, 0
     files = [file for file in table.files if file["size"] < _SMALL_BYTES]
-    if any(counted(file) is None for file in files):
+    if rows_of(files) is None:
         raise NotHere
     for small in together(files):
         sizes = {file["path"]: file["size"] for file in small}
         fresh = table.write(list(sizes))
-        if not table.put_in_place(sizes, sum(counted(file) or 0 for file in small), fresh, {}):
+        if not table.put_in_place(sizes, rows_of(small) or 0, fresh, {}):
             break
         merged, into = merged + len(small), into + len(fresh)
     return merged, into

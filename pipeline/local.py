@@ -146,6 +146,21 @@ def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     yield from _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds))
 
 
+def due_times(paths: Sequence[str]) -> IntArray:
+    """The due times of all messages in files, ms.
+
+    Raises:
+        NotHere: the files are not what the table says.
+    """
+    groups = _row_groups(MESSAGES, ((path, pq.read_metadata(path)) for path in paths))
+    return np.concatenate([np.empty(0, np.int64), *(_due_ms(group) for group in groups)])
+
+
+def _due_ms(group: RowGroup) -> IntArray:
+    due: IntArray = np.floor_divide(longs(group.read(("due_time",)), "due_time"), 1_000)
+    return due
+
+
 def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     """The rows of files of `messages` that are due within bounds, all columns, up to so many bytes.
 
@@ -155,7 +170,7 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     held, size = [arrow_schema(MESSAGES.schema).empty_table()], 0
     files = ((path, pq.read_metadata(path)) for path in paths)
     for group in _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds)):
-        due = np.floor_divide(longs(group.read(("due_time",)), "due_time"), 1_000)
+        due = _due_ms(group)
         inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
         for rows in group.take(MESSAGES.schema.names, inside) if len(inside) else ():
             held.append(rows)

@@ -11,16 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from threading import Event, Thread
 
-from delta.exceptions import (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
-)
+from delta import exceptions
 from pyspark.sql import SparkSession
 
 from pipeline.clock import wall_ms
@@ -50,14 +41,14 @@ LOCK = "maintenance"
 """The lock file of a round, beside those of the stages."""
 _LOG = logging.getLogger(__name__)
 _CONFLICTS = (
-    ConcurrentAppendException,
-    ConcurrentDeleteDeleteException,
-    ConcurrentDeleteReadException,
-    ConcurrentTransactionException,
-    ConcurrentWriteException,
-    DeltaConcurrentModificationException,
-    MetadataChangedException,
-    ProtocolChangedException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
 )
 """What Delta says of another commit in the way, where it deletes or merges. They have no parent of their own."""
 _FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)

@@ -22,11 +22,12 @@ from pipeline import dispatch
 from pipeline.appends import DataFile
 from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
+from pipeline.deltalog import rows_of
 from pipeline.files import Files
 from pipeline.lives import Life, Name, alive
 from pipeline.local import NotHere
 from pipeline.markers import IngestMemory
-from pipeline.rewrite import Rewriting, counted
+from pipeline.rewrite import Rewriting
 from pipeline.settled import MARK, Settled
 from pipeline.sinks import last_commit
 from pipeline.standing import unread
@@ -151,9 +152,9 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condi
     found = live.groupBy("_metadata.file_path").count().collect()
     going = {unquote(row["file_path"]).rpartition(f"/{table.table.name}/")[2]: row["count"] for row in found}
     files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
-    if len(files) < len(found) or any(counted(file) is None for file in files.values()):
+    if len(files) < len(found) or rows_of(files.values()) is None:
         raise NotHere
-    kept = {path: (counted(file) or 0) - going[path] for path, file in files.items()}
+    kept = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
     partly = [f"{warehouse.path(table.table)}/{path}" for path, left in kept.items() if left]
     fresh: list[DataFile] = []
     if partly:

@@ -13,14 +13,13 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from pipeline.appends import Appender, DataFile, rows
 from pipeline.deltajvm import TableLog
 from pipeline.errors import UnknownTableFeature
 from pipeline.files import Files
-from pipeline.local import NotHere, is_plain, longs, message_rows, ordered, whole
+from pipeline.local import NotHere, due_times, is_plain, longs, message_rows, ordered, whole
 from pipeline.messagelog import Bounds
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.tables import Warehouse
@@ -29,7 +28,6 @@ from schemas import MESSAGES, Table
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 256 << 20
 """What a file that is written may come to before it is compressed."""
-_INT96 = {"coerce_int96_timestamp_unit": "us"}
 
 
 @dataclass(frozen=True)
@@ -126,12 +124,6 @@ class Rewriting:
         return True
 
 
-def counted(file: Mapping[str, Any]) -> int | None:
-    """How many rows a file has, by the log; None when that does not say it."""
-    told: int | None = json.loads(file["stats"] or "{}").get("numRecords")
-    return told
-
-
 def _is_known(table: Table, log: TableLog) -> bool:
     """Whether a table has the columns of its contract and no others."""
     found = json.loads(log.head().metadata["schemaString"])["fields"]
@@ -141,7 +133,7 @@ def _is_known(table: Table, log: TableLog) -> bool:
 
 def _in_order(paths: Sequence[str], count: int) -> Iterator[pa.Table]:
     """The rows of files of `messages`: in slices of due time, each in order."""
-    due = np.sort(np.concatenate([_due_ms(path) for path in paths]))
+    due = np.sort(due_times(paths))
     cuts = np.unique(due[[len(due) * number // count for number in range(1, count)]]) if len(due) else due
     for first, end in pairwise([FIRST_INSTANT_MS, *cuts.tolist(), LAST_INSTANT_MS + 1]):
         held = message_rows(paths, Bounds(first_due=first, last_due=end - 1), _MOST_BYTES)
@@ -149,9 +141,3 @@ def _in_order(paths: Sequence[str], count: int) -> Iterator[pa.Table]:
         held = held.take(pa.array(order))
         yield held
         del held
-
-
-def _due_ms(path: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-    with pq.ParquetFile(path, **_INT96) as file:
-        due = file.read(["due_time"]).cast(pa.schema([("due_time", pa.timestamp("us", "UTC"))]))
-    return np.floor_divide(longs(due, "due_time"), 1_000)
