@@ -8,6 +8,7 @@ settings say now, and encodes positions from what `messages` holds.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -25,10 +26,20 @@ from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.messagelog import MessageLog
 from pipeline.progress import Log, Position
 from pipeline.registry import Registry, refusals
-from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, bounds, local_segment_rows, segment_rows
+from pipeline.segments import (
+    BACKFILL,
+    LOAD,
+    NEAR,
+    Membership,
+    Span,
+    bounds,
+    local_segment_rows,
+    pieces,
+    segment_rows,
+)
 from pipeline.session import compiled
 from pipeline.settings import Settings
-from pipeline.sinks import Observer, Sink
+from pipeline.sinks import Observer, Rows, Sink
 from pipeline.tables import Warehouse, segment_ms
 from pipeline.timeline import Timeline
 from pipeline.watch import Unwatched, Watch
@@ -188,20 +199,19 @@ class Ingest:
 
     def _segment_rows(
         self, members: Membership, plan: Plan, kinds: frozenset[str], markers: pa.Table, count: int, batch_id: int
-    ) -> DataFrame | pa.Table:
-        """Encoded positions of some kinds, and markers: in the driver when they are few, else by Spark.
+    ) -> Rows:
+        """Encoded positions of some kinds, and markers: in the driver when it may, else by Spark.
 
         `count` is how many were accepted just now.
         """
         where = (members, plan.span, self._segment_ms, kinds)
-        try:
-            rows = pa.concat_tables([local_segment_rows(self._log, *where, self._settings.driver_rows), markers])
-        except NotHere:
-            log = self._log.read([bounds(kind, plan.span) for kind in kinds])
-            both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
-            both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
-            return both.withColumn("batch_id", F.lit(batch_id))
-        return rows.append_column("batch_id", pa.repeat(batch_id, rows.num_rows))
+        if self._settings.driver_rows and self._log.local:
+            rows = chain(local_segment_rows(self._log, *where), markers.to_batches())
+            return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in pieces(rows)]
+        log = self._log.read([bounds(kind, plan.span) for kind in kinds])
+        both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
+        both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
+        return both.withColumn("batch_id", F.lit(batch_id))
 
     def _ordered(self, inbox: DataFrame, start: Position, end: Position) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)

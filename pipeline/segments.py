@@ -1,6 +1,6 @@
 """The rows of `segments` for one batch: which positions, encoded how, addressed to whom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,12 +10,14 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.encode import ARROW, ROW, Key, encoder
 from pipeline.lives import Joined, Life, Name, alive, next_lives
-from pipeline.local import NotHere, longs, messages
+from pipeline.local import longs, messages
 from pipeline.messagelog import Bounds, MessageLog, any_of
 from pipeline.registry import Audience, Subscription, audiences
 
 NEAR, LOAD, BACKFILL = "near", "load", "backfill"
 _PLACE = ("topic", "ledger_id", "entry_id")
+_FILE_BYTES = 32 << 20
+"""About ten million positions."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +92,35 @@ def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: in
 
 
 def local_segment_rows(
-    log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str], most: int
-) -> pa.Table:
-    """The same in the driver, for up to `most` positions.
+    log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    """The same in the driver, a row at a time. Reads as they are asked for what the encoder holds, and no more.
 
     Raises:
-        NotHere: there are more, or the log is not on this machine.
+        NotHere: the log is not on this machine.
     """
-    found: list[pa.RecordBatch] = []
-    count = 0
+    return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
+
+
+def _positions(log: MessageLog, span: Span, kinds: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """What the encoder takes."""
     for kind in sorted(kinds):
-        for batch in messages(log, bounds(kind, span), ("topic", "ledger_id", "entry_id", "due_time")):
+        for batch in messages(log, bounds(kind, span), (*_PLACE, "due_time")):
             due = pa.array(np.floor_divide(longs(batch, "due_time"), 1_000))
             columns = [pa.repeat(kind, len(due)), *(batch.column(name) for name in _PLACE), due]
-            found.append(pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"]))
-            count += len(due)
-            if count > most:
-                raise NotHere
-    encoded = encoder(_heard(members, kinds), segment_ms, span.now)(iter(found))
-    return pa.Table.from_batches(encoded, schema=ARROW)
+            yield pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"])
+
+
+def pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Rows of `segments` in pieces that shall be files: a batch of the schedule takes at least one."""
+    held, size = list[pa.RecordBatch](), 0
+    for row in rows:
+        held.append(row)
+        size += row.nbytes
+        if size >= _FILE_BYTES:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    yield pa.Table.from_batches(held, schema=ARROW)
 
 
 def _heard(members: Membership, kinds: frozenset[str]) -> dict[Key, Audience]:

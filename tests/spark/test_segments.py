@@ -7,10 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.lives import Joined, Life
-from pipeline.local import NotHere
 from pipeline.messagelog import MessageLog
 from pipeline.registry import Subscription, audiences
-from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, segment_rows
+from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, SEGMENTS
 from state import TimeBucketIndex
@@ -100,7 +99,7 @@ def test_rows_fit_the_table(log: DataFrame) -> None:
 
 
 def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, log: DataFrame, folder: str) -> None:
-    """All kinds at once; and what is too much for the driver is left to Spark."""
+    """All kinds at once."""
     create_all(folder)
     warehouse = Warehouse(folder)
     log.write.format("delta").mode("append").save(warehouse.path(MESSAGES))
@@ -108,12 +107,10 @@ def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, log: Da
     lives = {("t", "s"): Life(1, 0, 8), ("t", "coarse"): Life(3, 6, 1_000)}
     members, kinds = Membership.of(registered, lives, 5), frozenset({NEAR, LOAD, BACKFILL})
     files = MessageLog(spark, warehouse)
-    rows = local_segment_rows(files, members, SPAN, SEGMENT, kinds, 100)
+    (rows,) = pieces(local_segment_rows(files, members, SPAN, SEGMENT, kinds))
     wanted = segment_rows(log, members, SPAN, SEGMENT, kinds)
     assert said(spark.createDataFrame(rows)) == said(wanted)
     assert rows.schema.names == wanted.columns
-    with pytest.raises(NotHere):
-        local_segment_rows(files, members, SPAN, SEGMENT, kinds, 10)
 
 
 def test_an_audience_grows_with_the_ledgers() -> None:
