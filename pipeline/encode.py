@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
 from pipeline.arrow import arrow_schema
-from pipeline.registry import Audience
+from pipeline.audience import Audience
 from schemas import LISTENER, SEGMENTS
 from state import encode_chunk
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import dispatch, ingest, schedule, torn
+from pipeline.audience import Subscription, audiences
 from pipeline.clock import instants
 from pipeline.deltalog import newest
 from pipeline.encode import ROW, encoder
@@ -18,7 +19,6 @@ from pipeline.lives import alive
 from pipeline.locks import StageLock
 from pipeline.markers import IngestMemory
 from pipeline.progress import EVERYTHING_BEFORE, ORIGIN, Origin
-from pipeline.registry import Subscription, audiences
 from pipeline.release_spark import positions
 from pipeline.retention import below, read_mark
 from pipeline.run import Options

@@ -1,13 +1,12 @@
-"""The registry of subscriptions: who listens to a topic, at which tick, since which ledger.
+"""The registry of subscriptions.
 
-The registry moves while stages run. Ingest reads it once a batch, at a version that it notes in its commits, and
-writes the answer into the rows of `segments`; the stages behind it look at those rows.
+It moves while stages run. Ingest reads it once a batch, at a version that it notes in its commits, and writes the
+answer into the rows of `segments`; the stages behind it look at those rows.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -15,64 +14,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.arrow import arrow_schema
+from pipeline.audience import Subscription
+from pipeline.client.delta import open_table, query
 from pipeline.deltalog import newest
 from pipeline.files import Files
-from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Life, Name
+from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
 from pipeline.tables import Warehouse
 from schemas import INBOX, SUBSCRIPTIONS
-from state import OutOfRange, tick_bits
 
-Listener = tuple[str, int, int]
-"""Name, life, and tick in ms."""
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """A line of the registry; `tick_ms` is the subscription's precision."""
-
-    topic: str
-    name: str
-    tick_ms: int
-    earliest: bool
-
-    @property
-    def fits(self) -> bool:
-        """Whether the tick is one that the index takes."""
-        try:
-            tick_bits(self.tick_ms)
-        except OutOfRange:
-            return False
-        return True
-
-
-@dataclass(frozen=True)
-class Audience:
-    """Whom the positions of one topic are for.
-
-    `since` holds, ascending, the ledgers at which the audience grows; `listeners[i]` are those who get ledgers from
-    `since[i]` up to `since[i + 1]`.
-    """
-
-    since: tuple[int, ...]
-    listeners: tuple[tuple[Listener, ...], ...]
-
-    def tick_ms(self, cohort: int) -> int:
-        """The finest tick of those who listen: what is encoded with it, every one of them can read."""
-        return min(tick for _, _, tick in self.listeners[cohort])
-
-
-def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Life]) -> dict[str, Audience]:
-    """The audience of each topic; all subscriptions are alive, and keep the tick with which their life began."""
-    topics: dict[str, list[tuple[int, Listener]]] = defaultdict(list)
-    for each in subscriptions:
-        life = lives[each.topic, each.name]
-        topics[each.topic].append((life.since or 0, (each.name, life.number, life.tick_ms)))
-    return {topic: _audience(sorted(members)) for topic, members in topics.items()}
-
-
-def _audience(members: list[tuple[int, Listener]]) -> Audience:
-    since = tuple(sorted({first for first, _ in members}))
-    return Audience(since, tuple(tuple(listener for first, listener in members if first <= s) for s in since))
+_LOG = logging.getLogger(__name__)
+_READ = ("topic", "subscription", "tick_ms", "start")
 
 
 def refusals(refused: Iterable[Subscription]) -> pa.Table:
@@ -138,9 +89,23 @@ class Registry:
         return frozenset.intersection(*found) if found else None
 
     def _read(self, version: int) -> dict[Name, Subscription]:
-        rows = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active").collect()
+        rows = self._rows_here(version)
+        if rows is None:
+            active = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active")
+            rows = [row.asDict() for row in active.select(*_READ).collect()]
         found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
         return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
+
+    def _rows_here(self, version: int) -> list[dict[str, Any]] | None:
+        """The active lines, without a job: None when the table is not on this machine, or is not read so."""
+        if self._files.local(self._warehouse.path(SUBSCRIPTIONS)) is None:
+            return None
+        try:
+            registry = open_table(self._warehouse.root, SUBSCRIPTIONS, version)
+            return query(f"SELECT {', '.join(_READ)} FROM registry WHERE active", registry=registry)  # noqa: S608
+        except Exception:  # noqa: BLE001 - a version that is gone, a feature that it does not know: Spark says it
+            _LOG.debug("version %s of the registry is read by Spark", version, exc_info=True)
+            return None
 
 
 def _settings(subscription: Subscription) -> tuple[Any, ...]:

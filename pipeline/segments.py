@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.audience import Audience, Subscription, audiences
 from pipeline.encode import ARROW, ROW, Key, encoder
 from pipeline.lives import Joined, Life, Name, alive, next_lives
 from pipeline.local import longs, messages
 from pipeline.messagelog import Bounds, MessageLog, any_of
-from pipeline.registry import Audience, Subscription, audiences
 
 NEAR, LOAD, BACKFILL = "near", "load", "backfill"
 _PLACE = ("topic", "ledger_id", "entry_id")

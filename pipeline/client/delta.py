@@ -29,14 +29,14 @@ def arrow_schema(table: Table) -> pa.Schema:
     return pa.schema(Schema.from_json(table.schema.json()).to_arrow())
 
 
-def open_table(root: str, table: Table) -> DeltaTable:
-    """A table as it is now.
+def open_table(root: str, table: Table, version: int | None = None) -> DeltaTable:
+    """A table as it is now, or as it was at a version.
 
     Raises:
         NoWarehouse: there is no such table.
     """
     try:
-        return DeltaTable(path_of(root, table))
+        return DeltaTable(path_of(root, table), version=version)
     except (TableNotFoundError, FileNotFoundError) as error:
         raise NoWarehouse(root, table.name) from error
 

@@ -17,7 +17,8 @@ from pipeline.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.accept_spark import SparkBatch, classify, number
 from pipeline.arrival import ARRIVAL
 from pipeline.arrow import arrow_schema
-from pipeline.registry import Subscription, refusals
+from pipeline.audience import Subscription
+from pipeline.registry import refusals
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table
 from tests.support.rows import T0, arrived, messages

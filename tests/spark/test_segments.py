@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.audience import Subscription, audiences
 from pipeline.client.create import create_all
 from pipeline.lives import Joined, Life
 from pipeline.messagelog import MessageLog
-from pipeline.registry import Subscription, audiences
 from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, SEGMENTS

@@ -11,11 +11,14 @@ from shutil import copytree
 import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
+from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.errors import BadSetting
+from pipeline.files import Files
+from pipeline.registry import Registry
 from pipeline.tables import PROPERTIES, Warehouse, create_all, lateness, segment_ms
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages, rows_of
@@ -157,3 +160,27 @@ def test_a_version_of_the_registry_can_be_read_however_old_it_is(spark: SparkSes
     for entry in Path(folder, SUBSCRIPTIONS.name, "_delta_log").glob("*.json"):
         os.utime(entry, (0, 0))
     assert [Warehouse(folder).read(spark, SUBSCRIPTIONS, version).count() for version in range(3)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_the_registry_is_read_without_a_job_as_spark_reads_it(
+    spark: SparkSession, folder: str, vectors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each of its versions, whoever wrote them: the command, SQL that changes lines, or SQL that deletes some."""
+    warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
+    path = warehouse.path(SUBSCRIPTIONS)
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')")
+    for name, start in (("a", "earliest"), ("b", "latest"), ("c", "latest")):
+        subscribe(folder, Subscription("t", name, start=start))
+    lines = SparkTable.forPath(spark, path)
+    lines.update("subscription = 'b'", {"active": "false"})
+    lines.delete("subscription = 'a'")
+    lines.update("subscription = 'c'", {"tick_ms": "7", "start": "'earliest'"})
+    registry = Registry(spark, warehouse)
+    versions = range(registry.version() + 1)
+    found = [registry.at(version) for version in versions]
+    assert [sorted(name for _, name in each) for each in found[-4:]] == [[*"abc"], [*"ac"], ["c"], ["c"]]
+    assert found[-1]["t", "c"].tick_ms == 7
+    monkeypatch.setattr(Files, "local", lambda *_: None)
+    other = Registry(spark, warehouse)
+    assert [other.at(version) for version in versions] == found

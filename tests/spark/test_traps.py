@@ -19,7 +19,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import LongType, StructField, StructType
 
 from pipeline import schedule
-from pipeline.registry import Subscription
+from pipeline.audience import Subscription
 from pipeline.replay import Course, Producer, entering
 from pipeline.segments import NEAR, Membership, Span, segment_rows
 from pipeline.tables import Warehouse
