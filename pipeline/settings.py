@@ -32,7 +32,7 @@ class Settings:
         max_bytes: bytes of files of `inbox` or `segments` that one batch takes, at least one file.
         driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, where the tables lie on its
             own file system and it has no more than 256 bytes for each of them. A million small messages take about a
-            gigabyte there. 0: Spark does what has rows.
+            gigabyte there. Positions are encoded there however many they are. 0: Spark does what has rows.
         publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
     """
 
