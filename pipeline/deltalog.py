@@ -31,6 +31,11 @@ def reaches_back(files: Files, path: str, known: int) -> bool:
     return files.exists(_log(path, known + 1)) or files.exists(_log(path, known))
 
 
+def is_whole(files: Files, path: str) -> bool:
+    """Whether a log has all its entries: it is cut from its beginning on."""
+    return files.exists(_log(path, 0))
+
+
 def added(files: Files, path: str, version: int) -> list[str]:
     """The files that a version added, relative to the table; the place in the list is the index that Delta logs.
 

@@ -5,6 +5,8 @@ A million messages leave as a few hundred rows, so that nothing but chunks is sh
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +21,16 @@ from state import encode_chunk
 IntArray = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """Kind of row, topic."""
+Row = dict[str, Any]
+"""A row of `segments` by its columns."""
 
 ROW = StructType([StructField(f.name, f.dataType) for f in SEGMENTS.schema.fields if f.name != "batch_id"])
 """A row of `segments` before its batch is known."""
 ARROW = arrow_schema(ROW)
-_FLUSH_ROWS = 4_000_000
-"""Positions held in memory at once in a task, about 100 bytes each while they are sorted."""
+_FLUSH_ROWS, _FLUSH_BYTES = 4_000_000, 256 << 20
+"""Positions held in memory at once, about 100 bytes each while they are sorted, and bytes of them as they come."""
+_BATCH_ROWS = 1_000
+"""Rows that leave together. A batch of one takes kilobytes, whatever is in it."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +47,18 @@ class Encoder:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Encode the (kind, topic, ledger_id, entry_id, due_ms) rows of one task."""
         held: list[pa.RecordBatch] = []
-        rows = 0
+        rows, size = 0, 0
         for batch in batches:
-            held.append(batch)
-            rows += batch.num_rows
-            if rows >= _FLUSH_ROWS:
-                yield from self._flush(held)
-                held, rows = [], 0
-        yield from self._flush(held)
+            # A row group in which nothing was found is a batch as well.
+            if batch.num_rows:
+                held.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
+                yield from _together(self._flush(held))
+                held, rows, size = [], 0, 0
+        yield from _together(self._flush(held))
 
-    def _flush(self, held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _flush(self, held: list[pa.RecordBatch]) -> Iterator[Row]:
         if not held:
             return
         table = pa.Table.from_batches(held)
@@ -61,7 +69,7 @@ class Encoder:
 
     def _chunks(
         self, key: Key, audience: Audience, ledgers: IntArray, entries: IntArray, dues: IntArray
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[Row]:
         """One row per cohort and segment of one topic."""
         cohorts = np.searchsorted(np.asarray(audience.since), ledgers, side="right") - 1
         segments = np.maximum(dues, self.now) // self.segment_ms
@@ -72,7 +80,7 @@ class Encoder:
             chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
             listeners = [dict(zip(LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
             first, last = int(dues[rows].min()), int(dues[rows].max())
-            told = {
+            yield {
                 "kind": key[0],
                 "topic": key[1],
                 "subscriptions": listeners,
@@ -82,7 +90,11 @@ class Encoder:
                 "last_due": last * 1_000,
                 "chunk": chunk,
             }
-            yield pa.RecordBatch.from_arrays([pa.array([told.get(f.name)], f.type) for f in ARROW], schema=ARROW)
+
+
+def _together(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+    while some := list(islice(rows, _BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist(some, schema=ARROW)
 
 
 def _longs(table: pa.Table, column: str) -> IntArray:
@@ -92,7 +104,9 @@ def _longs(table: pa.Table, column: str) -> IntArray:
 
 def _by_key(table: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
     """The rows of each (kind, topic); the table itself when there is one, which is the rule for small batches."""
-    codes = [table.column(name).combine_chunks().dictionary_encode() for name in ("kind", "topic")]
+    # Encoded first: an array of texts has no more than 2 GiB.
+    encoded = (table.column(name).dictionary_encode().unify_dictionaries() for name in ("kind", "topic"))
+    codes = [column.combine_chunks() for column in encoded]
     kinds, topics = (code.dictionary.to_pylist() for code in codes)
     if len(kinds) == len(topics) == 1:
         yield (kinds[0], topics[0]), table

@@ -46,6 +46,8 @@ from pipeline.watch import Unwatched, Watch
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
 
 STAGE = "ingest"
+_FILE_BYTES = 32 << 20
+"""Of encoded positions, about ten million of them."""
 
 
 @dataclass(frozen=True)
@@ -202,12 +204,13 @@ class Ingest:
     ) -> Rows:
         """Encoded positions of some kinds, and markers: in the driver when it may, else by Spark.
 
-        `count` is how many were accepted just now.
+        `count` is how many were accepted just now; few of them are one task of Spark's.
         """
         where = (members, plan.span, self._segment_ms, kinds)
         if self._settings.driver_rows and self._log.local:
             rows = chain(local_segment_rows(self._log, *where), markers.to_batches())
-            return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in pieces(rows)]
+            most = min(_FILE_BYTES, self._settings.max_bytes)
+            return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in pieces(rows, most)]
         log = self._log.read([bounds(kind, plan.span) for kind in kinds])
         both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
         both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both

@@ -1,7 +1,8 @@
 """Tables on this machine's own file system, read and worked on by whole arrays in the driver.
 
 Planning and starting a job costs a tenth of a second or two, whatever is in it. A batch that is small enough to be held
-here does without (`Settings.driver_rows`); whatever else there is, Spark does, with the same rows.
+here does without (`Settings.driver_rows`), and so does what passes through by and by; whatever else there is, Spark
+does, with the same rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,13 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.arrow import arrow_schema
 from pipeline.audience import Subscription
-from pipeline.client.delta import open_table, query
-from pipeline.deltalog import newest
+from pipeline.client.delta import query
+from pipeline.deltalog import is_whole, newest
 from pipeline.files import Files
 from pipeline.lives import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
 from pipeline.tables import Warehouse
@@ -97,14 +98,17 @@ class Registry:
         return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
 
     def _rows_here(self, version: int) -> list[dict[str, Any]] | None:
-        """The active lines, without a job: None when the table is not on this machine, or is not read so."""
-        if self._files.local(self._warehouse.path(SUBSCRIPTIONS)) is None:
+        """The active lines, without a job; None when the table is not on this machine, or is not read so."""
+        path = self._warehouse.path(SUBSCRIPTIONS)
+        folder = self._files.local(path)
+        # Of a log that was cut delta-rs may read less than there was.
+        if folder is None or not is_whole(self._files, path):
             return None
         try:
-            registry = open_table(self._warehouse.root, SUBSCRIPTIONS, version)
+            registry = DeltaTable(str(folder), version=version)
             return query(f"SELECT {', '.join(_READ)} FROM registry WHERE active", registry=registry)  # noqa: S608
-        except Exception:  # noqa: BLE001 - a version that is gone, a feature that it does not know: Spark says it
-            _LOG.debug("version %s of the registry is read by Spark", version, exc_info=True)
+        except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
+            _LOG.warning("version %s of the registry is read by Spark, which takes seconds", version, exc_info=True)
             return None
 
 

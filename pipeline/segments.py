@@ -16,8 +16,6 @@ from pipeline.messagelog import Bounds, MessageLog, any_of
 
 NEAR, LOAD, BACKFILL = "near", "load", "backfill"
 _PLACE = ("topic", "ledger_id", "entry_id")
-_FILE_BYTES = 32 << 20
-"""About ten million positions."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +92,7 @@ def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: in
 def local_segment_rows(
     log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The same in the driver, a row at a time. Reads as they are asked for what the encoder holds, and no more.
-
-    Raises:
-        NotHere: the log is not on this machine.
-    """
+    """The same in the driver, for a log on this machine. No more is held at once than what the encoder holds."""
     return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
 
 
@@ -111,13 +105,13 @@ def _positions(log: MessageLog, span: Span, kinds: frozenset[str]) -> Iterator[p
             yield pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"])
 
 
-def pieces(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows of `segments` in pieces that shall be files: a batch of the schedule takes at least one."""
+def pieces(rows: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """Rows of `segments` in pieces of about so many bytes, which shall be files: the schedule takes whole ones."""
     held, size = list[pa.RecordBatch](), 0
     for row in rows:
         held.append(row)
         size += row.nbytes
-        if size >= _FILE_BYTES:
+        if size >= most_bytes:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     yield pa.Table.from_batches(held, schema=ARROW)

@@ -29,14 +29,14 @@ def arrow_schema(table: Table) -> pa.Schema:
     return pa.schema(Schema.from_json(table.schema.json()).to_arrow())
 
 
-def open_table(root: str, table: Table, version: int | None = None) -> DeltaTable:
-    """A table as it is now, or as it was at a version.
+def open_table(root: str, table: Table) -> DeltaTable:
+    """A table as it is now.
 
     Raises:
         NoWarehouse: there is no such table.
     """
     try:
-        return DeltaTable(path_of(root, table), version=version)
+        return DeltaTable(path_of(root, table))
     except (TableNotFoundError, FileNotFoundError) as error:
         raise NoWarehouse(root, table.name) from error
 

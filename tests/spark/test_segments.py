@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -107,7 +108,7 @@ def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, log: Da
     lives = {("t", "s"): Life(1, 0, 8), ("t", "coarse"): Life(3, 6, 1_000)}
     members, kinds = Membership.of(registered, lives, 5), frozenset({NEAR, LOAD, BACKFILL})
     files = MessageLog(spark, warehouse)
-    (rows,) = pieces(local_segment_rows(files, members, SPAN, SEGMENT, kinds))
+    rows = pa.concat_tables(pieces(local_segment_rows(files, members, SPAN, SEGMENT, kinds), 1 << 20))
     wanted = segment_rows(log, members, SPAN, SEGMENT, kinds)
     assert said(spark.createDataFrame(rows)) == said(wanted)
     assert rows.schema.names == wanted.columns

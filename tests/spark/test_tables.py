@@ -13,6 +13,7 @@ import pytest
 from chispa import assert_df_equality
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.client.registry import Subscription, subscribe
@@ -178,9 +179,29 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     lines.update("subscription = 'c'", {"tick_ms": "7", "start": "'earliest'"})
     registry = Registry(spark, warehouse)
     versions = range(registry.version() + 1)
-    found = [registry.at(version) for version in versions]
+    with monkeypatch.context() as patch:
+        patch.setattr(Warehouse, "read", lambda *_: pytest.fail("read by Spark"))
+        found = [registry.at(version) for version in versions]
     assert [sorted(name for _, name in each) for each in found[-4:]] == [[*"abc"], [*"ac"], ["c"], ["c"]]
     assert found[-1]["t", "c"].tick_ms == 7
     monkeypatch.setattr(Files, "local", lambda *_: None)
     other = Registry(spark, warehouse)
     assert [other.at(version) for version in versions] == found
+
+
+def test_a_registry_whose_log_was_cut_is_read_by_spark(spark: SparkSession, folder: str) -> None:
+    """Delta-rs gives what the rest of the log says for a version whose beginning is gone, which may be less."""
+    warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
+    for number in range(4):
+        subscribe(folder, Subscription("t", f"s{number}"))
+    assert len(Registry(spark, warehouse).at(4)) == 4
+    log = Path(folder, SUBSCRIPTIONS.name, "_delta_log")
+    spark.sql(f"ALTER TABLE delta.`{warehouse.path(SUBSCRIPTIONS)}` SET TBLPROPERTIES ('a' = 'b')")
+    subscribe(folder, Subscription("t", "s4"))
+    DeltaTable(warehouse.path(SUBSCRIPTIONS)).create_checkpoint()
+    for version in range(5):
+        (log / f"{version:020d}.json").unlink()
+    registry = Registry(spark, warehouse)
+    assert len(registry.at(registry.version())) == 5
+    with pytest.raises(PySparkException):
+        registry.at(5)
