@@ -1,7 +1,7 @@
 """Schedule: encoded positions wait in streaming state, and leave as runs when they are due.
 
 The function is called with a key's rows, or when its alarm fires; either way it releases all that is due at the
-batch's instant. It answers with one row per call, the runs packed in a binary column, because a million positions as
+batch's instant. It answers with one row, the runs packed in a binary column, because a million positions as
 pandas rows take seconds; they become rows in `Unpacker`, by whole arrays.
 """
 
@@ -113,9 +113,10 @@ def _release(key: Key, instant: int, chunks: list[tuple[int, bytes]], state: Gro
     refused = list(_append(key, instant, pending, chunks))
     # Before the first tick there is no instant at which anything could be released, not even what was due in 1970.
     runs = pending.index.pop_due_runs(instant or -1)
-    answer = _answer(key, instant, pending.tick_ms, pack(runs))
+    # A frame costs as much as all of the above: none for those of which nothing is due, which are most.
+    answers = [_answer(key, instant, pending.tick_ms, pack(runs))] if len(runs.due) else []
     group_state.save(state, pending)
-    return [answer, *refused]
+    return [*answers, *refused]
 
 
 def _append(key: Key, instant: int, pending: Pending, chunks: list[tuple[int, bytes]]) -> Iterator[pd.DataFrame]:
