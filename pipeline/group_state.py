@@ -5,23 +5,10 @@ instant. So the alarm is set one millisecond before the bucket: it fires in the 
 An update without an alarm would delete the alarm: there is one door that does both.
 """
 
-from dataclasses import dataclass
-
 from pyspark.sql.streaming.state import GroupState
 
 from schemas import STATE_VERSION
-from state import CorruptBytes, TimeBucketIndex
-
-
-@dataclass
-class Pending:
-    """What is pending for one (topic, subscription, segment).
-
-    `tick_ms` is the coarsest tick that any of its chunks was meant for: the width in which a bucket's messages lie.
-    """
-
-    tick_ms: int
-    index: TimeBucketIndex
+from state import CorruptBytes, IndexGroup
 
 
 def watermark_ms(state: GroupState) -> int:
@@ -29,28 +16,28 @@ def watermark_ms(state: GroupState) -> int:
     return max(0, int(state.getCurrentWatermarkMs()))
 
 
-def load(state: GroupState) -> Pending | None:
-    """What a state holds; None when it holds nothing.
+def load(state: GroupState) -> IndexGroup:
+    """What a state holds; nothing when there is none.
 
     Raises:
-        CorruptBytes: the row or the index in it cannot be read.
+        CorruptBytes: the row or the directory in it cannot be read.
     """
     if not state.exists:
-        return None
-    version, tick_ms, _, _, data = state.get
+        return IndexGroup()
+    version, _, _, data = state.get
     if version != STATE_VERSION:
         raise CorruptBytes("state row", f"version {version}, known: {STATE_VERSION}")
-    return Pending(int(tick_ms), TimeBucketIndex.from_bytes(bytes(data)))
+    return IndexGroup.from_bytes(bytes(data))
 
 
-def save(state: GroupState, pending: Pending) -> None:
+def save(state: GroupState, pending: IndexGroup) -> None:
     """Keep what is pending and set the alarm for its first bucket; forget the key when nothing is."""
-    due = pending.index.next_due
+    due = pending.next_due
     if due is None:
         if state.exists:
             state.remove()
         return
-    state.update((STATE_VERSION, pending.tick_ms, int(due), len(pending.index), pending.index.to_bytes()))
+    state.update((STATE_VERSION, int(due), len(pending), pending.to_bytes()))
     _wake_at(state, int(due) - 1)
 
 

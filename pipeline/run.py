@@ -159,7 +159,7 @@ def _parts(
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
         instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant)
-        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants)
+        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants, schedule.shards(spark))
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
     time = timeline(options.clock)

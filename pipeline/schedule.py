@@ -1,10 +1,12 @@
 """Schedule: encoded positions wait in streaming state, and leave as runs when they are due.
 
 The function is called with a key's rows, or when its alarm fires; either way it releases all that is due at the
-batch's instant. It answers with one row, the runs packed in a binary column, because a million positions as
-pandas rows take seconds; they become rows in `Unpacker`, by whole arrays.
+batch's instant. A call costs milliseconds whatever is in it, so many subscriptions share a key. It answers with one row
+for each of whom something is due, the runs packed in a binary column, because a million positions as pandas rows take
+seconds; they become rows in `Unpacker`, by whole arrays.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,44 +22,56 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from pipeline import group_state
 from pipeline.arrow import arrow_schema
-from pipeline.group_state import Pending
 from pipeline.local import IntArray
 from pipeline.progress import Log
+from pipeline.session import PARTITIONS
 from pipeline.settings import HOUR_MS, Settings
 from pipeline.sinks import Observer, Sink
 from pipeline.tables import Warehouse
 from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
-from state import DelaylineError, Runs, TimeBucketIndex
+from state import DelaylineError, IndexGroup, Runs
 
 STAGE = "schedule"
 REBUILD = "rebuild"
 """The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
-KEY = ("topic", "subscription", "life", "segment_ms")
+KEY = ("shard", "segment_ms")
 RELEASE = (
     "topic string, subscription string, life bigint, segment_ms bigint, tick_ms bigint, instant bigint, "
     "runs binary, error string, chunk binary"
 )
 _COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
+_SENT = ("topic", "subscription", "life", "tick_ms", "chunk")
 _SAME = ("topic", "subscription", "life", "tick_ms", "instant")
 """What all runs of an answer have in common."""
+_SHARDS_A_STORE = 4
+"""Enough that stores are filled alike, and few: a call costs five milliseconds, whatever is in it (decision 0018)."""
 _RUN = arrow_schema(REDELIVERY.schema)
 _RUN_BYTES = 32
 """Bytes of a run in an answer."""
 _ROW_BYTES, _MOST_BYTES = 100, 128 << 20
 """Bytes of a row of `redelivery` beside its texts, and of the rows that are made at once."""
-Key = tuple[str, str, int, int]
-"""Topic, subscription, which of its lives, and the segment's start in ms: the `KEY` of a state."""
+Key = tuple[int, int]
+"""Shard, and the segment's start in ms: the `KEY` of a state."""
+Owner = tuple[str, str, int]
+"""Topic, subscription, and which of its lives: whom an index is for."""
+Answer = list[Any]
+"""A row of `RELEASE`."""
 Frames = Iterable[pd.DataFrame]
 
 
-def releases(segments: DataFrame, ticks: DataFrame) -> DataFrame:
-    """The stream of releases, one row per key that was touched or due.
+def shards(spark: SparkSession) -> int:
+    """So many shards share the subscriptions. Another number at another start does no harm: a state keeps its alarm."""
+    return _SHARDS_A_STORE * int(str(spark.conf.get(PARTITIONS)))
+
+
+def releases(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
+    """The stream of releases: rows for the subscriptions of whom something is due, from `count` shards.
 
     Positions carry no event time, so Spark never drops them as late; ticks carry nothing else. One watermark, after
     the union. The filter behind it names the event time: one that did not would be pushed below the watermark, and the
     clock would stand.
     """
-    rows = addressed(segments).withColumn("event_time", F.lit(None).cast("timestamp"))
+    rows = addressed(segments, count).withColumn("event_time", F.lit(None).cast("timestamp"))
     instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
     both = instants.unionByName(rows, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
     positions = both.where("event_time IS NULL").groupBy(*KEY)
@@ -71,14 +85,14 @@ def of_rebuild(segments: DataFrame, rebuilt: int | None) -> DataFrame:
     return segments.where(regular if rebuilt is None else regular | (F.col("batch_id") == rebuilt))
 
 
-def addressed(segments: DataFrame) -> DataFrame:
-    """Chunks of `segments`, once for each subscription that they are for.
+def addressed(segments: DataFrame, count: int) -> DataFrame:
+    """Chunks of `segments`, once for each subscription that they are for, with its shard of so many.
 
     Nothing is nullable: Spark hands nullable longs to pandas as floats, which lose the last digits of large numbers.
     """
     listeners = segments.where("kind <> 'marker'").select("*", F.explode("subscriptions").alias("listener"))
     zero, nothing = F.lit(0).cast("bigint"), F.lit("")
-    return listeners.select(
+    rows = listeners.select(
         F.coalesce("topic", nothing).alias("topic"),
         F.coalesce("listener.name", nothing).alias("subscription"),
         F.coalesce("listener.life", zero).alias("life"),
@@ -86,68 +100,76 @@ def addressed(segments: DataFrame) -> DataFrame:
         F.coalesce("listener.tick_ms", zero).alias("tick_ms"),
         "chunk",
     )
+    shard = F.pmod(F.hash("topic", "subscription", "life"), F.lit(count)).cast("bigint")
+    return rows.select(F.coalesce(shard, zero).alias("shard"), "*")
 
 
 def release(key: Key, frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
     """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back."""
     instant = group_state.watermark_ms(state)
-    chunks: list[tuple[int, bytes]] = []
+    sent: list[tuple[Owner, int, bytes]] = []
     try:
         if not state.hasTimedOut:
-            chunks = [_chunk(row) for frame in frames for row in zip(frame["tick_ms"], frame["chunk"], strict=True)]
-        answers = _release(key, instant, chunks, state)
+            sent = [_sent(*row) for frame in frames for row in zip(*(frame[name] for name in _SENT), strict=True)]
+        answers = _release(key, instant, sent, state)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would come back with every replay
         group_state.keep(state, instant + HOUR_MS)
-        reason = _reason(key, error)
-        inputs: list[bytes | None] = [chunk for _, chunk in chunks]
-        answers = [_answer(key, instant, error=reason, chunk=chunk) for chunk in inputs or [None]]
-    yield from answers
+        lost: list[tuple[Owner, bytes | None]] = [(owner, chunk) for owner, _, chunk in sent] or [(("", "", 0), None)]
+        answers = [_failure(key, owner, instant, error, chunk) for owner, chunk in lost]
+    if answers:
+        yield pd.DataFrame(answers, columns=_COLUMNS)
 
 
-def _release(key: Key, instant: int, chunks: list[tuple[int, bytes]], state: GroupState) -> list[pd.DataFrame]:
+def _release(key: Key, instant: int, sent: list[tuple[Owner, int, bytes]], state: GroupState) -> list[Answer]:
     """Append, pop, save. The state is touched last: what fails before leaves it as it was."""
     pending = group_state.load(state)
-    if pending is None:
-        tick = max((tick for tick, _ in chunks), default=1)
-        pending = Pending(tick, TimeBucketIndex(tick))
-    refused = list(_append(key, instant, pending, chunks))
+    refused = list(_append(key, instant, pending, sent))
     # Before the first tick there is no instant at which anything could be released, not even what was due in 1970.
-    runs = pending.index.pop_due_runs(instant or -1)
-    # A frame costs as much as all of the above: none for those of which nothing is due, which are most.
-    answers = [_answer(key, instant, pending.tick_ms, pack(runs))] if len(runs.due) else []
+    answers = list(_pop(key, instant, pending)) if instant else []
     group_state.save(state, pending)
     return [*answers, *refused]
 
 
-def _append(key: Key, instant: int, pending: Pending, chunks: list[tuple[int, bytes]]) -> Iterator[pd.DataFrame]:
+def _append(key: Key, instant: int, pending: IndexGroup, sent: list[tuple[Owner, int, bytes]]) -> Iterator[Answer]:
     """Append chunks; give a row for each that is refused, with the chunk, so that nothing is lost."""
-    for tick, chunk in chunks:
+    for owner, tick, chunk in sent:
         try:
-            pending.index.append_chunk(chunk)
-            pending.tick_ms = max(pending.tick_ms, tick)
+            pending.append_chunk(_name(owner), tick, chunk)
         except DelaylineError as error:
-            yield _answer(key, instant, error=_reason(key, error), chunk=chunk)
+            yield _failure(key, owner, instant, error, chunk)
 
 
-def _reason(key: Key, error: Exception) -> str:
-    """What is wrong with which key, and the remedy."""
-    return f"{key}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
+def _pop(key: Key, instant: int, pending: IndexGroup) -> Iterator[Answer]:
+    """A row for each subscription of whom something is due. One that cannot be read is kept, and looked at again."""
+    for name in pending.due(instant):
+        owner, tick = _owner(name), pending.tick_ms(name)
+        try:
+            runs = pending.pop_due_runs(name, instant)
+        except DelaylineError as error:
+            pending.put_off(name, instant + HOUR_MS)
+            yield _failure(key, owner, instant, error, None)
+        else:
+            if len(runs):
+                yield [*owner, key[1], tick, instant, pack(runs), None, None]
 
 
-def _chunk(row: tuple[Any, Any]) -> tuple[int, bytes]:
-    tick, chunk = row
-    return int(tick), bytes(chunk)
+def _failure(key: Key, owner: Owner, instant: int, error: Exception, chunk: bytes | None) -> Answer:
+    """What is wrong with whose positions, and the remedy."""
+    reason = f"{(*owner, key[1])}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
+    return [*owner, key[1], 0, instant, b"", reason, chunk]
 
 
-def _answer(
-    key: Key,
-    instant: int,
-    tick: int = 0,
-    runs: bytes = b"",
-    error: str | None = None,
-    chunk: bytes | None = None,
-) -> pd.DataFrame:
-    return pd.DataFrame([[*key, tick, instant, runs, error, chunk]], columns=_COLUMNS)
+def _sent(topic: str, subscription: str, life: Any, tick: Any, chunk: Any) -> tuple[Owner, int, bytes]:  # noqa: ANN401 - as pandas hands it over
+    return (topic, subscription, int(life)), int(tick), bytes(chunk)
+
+
+def _name(owner: Owner) -> bytes:
+    return json.dumps(owner).encode()
+
+
+def _owner(name: bytes) -> Owner:
+    topic, subscription, life = json.loads(name)
+    return topic, subscription, life
 
 
 def pack(runs: Runs) -> bytes:

@@ -15,6 +15,7 @@ from state.buckets import (
 )
 from state.chunk import ChunkInfo, describe_chunk, encode_chunk
 from state.errors import CorruptBytes, DelaylineError, IncompatibleChunk, InvalidArgument, OutOfRange
+from state.group import IndexGroup
 from state.index import TimeBucketIndex
 from state.runs import Due, Runs
 from state.trackers import DelayedDeliveryTracker, HeapTracker, Position, TimeBucketTracker
@@ -28,6 +29,7 @@ __all__ = [
     "DueRule",
     "HeapTracker",
     "IncompatibleChunk",
+    "IndexGroup",
     "InvalidArgument",
     "OutOfRange",
     "Position",

@@ -13,22 +13,30 @@ from pyspark.errors import PySparkValueError
 
 from pipeline import group_state as adapter
 from pipeline import schedule
-from pipeline.group_state import Pending
 from schemas import STATE_ROW, STATE_VERSION
-from state import CorruptBytes, TimeBucketIndex, encode_chunk
+from state import CorruptBytes, IndexGroup, encode_chunk
 from tests.support.group_states import NO_TIMER, group_state, timer_of, woken
 
 PIPELINE = Path(adapter.__file__).parent
-KEY = ("t", "s", 1, 0)
+KEY = (3, 0)
+NAME = b'["t", "s", 1]'
 Position = tuple[int, int, int]
 
 
-def pending(*positions: Position, tick: int = 1) -> Pending:
-    """(ledger, entry, due) that wait."""
-    index = TimeBucketIndex(tick)
-    for ledger, entry, due in positions:
-        assert index.add_one(ledger, entry, due)
-    return Pending(tick, index)
+def pending(*positions: Position, tick: int = 1) -> IndexGroup:
+    """(ledger, entry, due) that wait for one subscription."""
+    group = IndexGroup()
+    if positions:
+        assert group.append_chunk(NAME, tick, chunk(*positions, tick=tick)) == len(positions)
+    return group
+
+
+def stored(*positions: Position) -> tuple[object, ...]:
+    """The row of a state in which they wait."""
+    state = group_state()
+    adapter.save(state, pending(*positions))
+    row: tuple[object, ...] = state.get
+    return row
 
 
 def chunk(*positions: Position, tick: int = 1) -> bytes:
@@ -37,9 +45,10 @@ def chunk(*positions: Position, tick: int = 1) -> bytes:
     return encode_chunk(ledgers, entries, due, tick)
 
 
-def frame(*chunks: bytes, tick: int = 1) -> pd.DataFrame:
+def frame(*chunks: bytes, tick: int = 1, subscription: str = "s") -> pd.DataFrame:
     """A frame as the stateful function gets it."""
-    return pd.DataFrame({"tick_ms": [tick] * len(chunks), "chunk": list(chunks)})
+    same = {"topic": "t", "subscription": subscription, "life": 1, "tick_ms": tick}
+    return pd.DataFrame({**{name: [value] * len(chunks) for name, value in same.items()}, "chunk": list(chunks)})
 
 
 def let_go(answers: list[pd.DataFrame]) -> list[tuple[int, ...]]:
@@ -63,7 +72,7 @@ def test_the_alarm_rings_in_the_batch_whose_instant_is_the_bucket(tick: int, buc
 
 def test_an_alarm_at_the_bucket_itself_is_a_batch_late() -> None:
     """The planted mistake: the batch at the bucket's time passes the key by; the message waits for the next tick."""
-    state = group_state((STATE_VERSION, 1, 500, 1, pending((1, 1, 500)).index.to_bytes()))
+    state = group_state(stored((1, 1, 500)))
     state.update(state.get)
     state.setTimeoutTimestamp(500)
     assert woken(state, 500) is None
@@ -72,7 +81,7 @@ def test_an_alarm_at_the_bucket_itself_is_a_batch_late() -> None:
 
 def test_an_update_without_an_alarm_would_never_wake_again_and_only_one_function_updates() -> None:
     """Spark forgets the timer with an update; so `update` is called beside `_wake_at`, in the adapter alone."""
-    planted = group_state((STATE_VERSION, 1, 500, 1, b""))
+    planted = group_state((STATE_VERSION, 500, 1, b""))
     planted.update(planted.get)
     assert timer_of(planted) == NO_TIMER
     assert woken(planted, 10**12) is None
@@ -119,11 +128,9 @@ def test_the_alarm_and_the_row_are_plain_integers() -> None:
     with pytest.raises(TypeError):
         planted.json()
     state = group_state(watermark=5)
-    held = pending((1, 1, 10_000))
-    held.tick_ms = np.int64(1)  # type: ignore[assignment] # as pandas hands it over
-    adapter.save(state, held)
+    adapter.save(state, pending((1, 1, 10_000)))
     assert type(state._timeout_timestamp) is int
-    assert [type(value) for value in state.get] == [int, int, int, int, bytes]
+    assert [type(value) for value in state.get] == [int, int, int, bytes]
     assert '"timeoutTimestamp": 9999' in state.json()
 
 
@@ -132,19 +139,18 @@ def test_what_was_saved_is_loaded_and_an_empty_index_forgets_its_key() -> None:
     state = group_state(watermark=5)
     adapter.save(state, pending((3, 4, 900), (3, 5, 900), tick=64))
     loaded = adapter.load(state)
-    assert loaded is not None
-    assert (loaded.tick_ms, len(loaded.index)) == (64, 2)
-    assert state.get[:4] == (STATE_VERSION, 64, 960, 2)
-    loaded.index.pop_due(960)
+    assert (loaded.tick_ms(NAME), len(loaded)) == (64, 2)
+    assert state.get[:3] == (STATE_VERSION, 960, 2)
+    loaded.pop_due_runs(NAME, 960)
     adapter.save(state, loaded)
     assert not state.exists
-    assert adapter.load(state) is None
+    assert len(adapter.load(state)) == 0
     untouched = group_state()
     adapter.save(untouched, pending())
     assert not untouched._removed
 
 
-@pytest.mark.parametrize("row", [(STATE_VERSION + 1, 1, 1, 1, b""), (STATE_VERSION, 1, 1, 1, b"rotten")])
+@pytest.mark.parametrize("row", [(STATE_VERSION + 1, 1, 1, b""), (STATE_VERSION, 1, 1, b"rotten")])
 def test_a_state_that_cannot_be_read_is_refused_and_kept(row: tuple[object, ...]) -> None:
     """Its bytes stay for those who look into it, its alarm rings again, and a row names the key and the remedy."""
     with pytest.raises(CorruptBytes):
@@ -154,15 +160,16 @@ def test_a_state_that_cannot_be_read_is_refused_and_kept(row: tuple[object, ...]
     assert state.get == row
     assert timer_of(state) > 500
     assert "rebuild" in answer["error"][0]
-    assert str(KEY) in answer["error"][0]
+    assert answer["segment_ms"][0] == KEY[1]
 
 
 def test_chunks_of_a_state_that_cannot_be_read_come_back() -> None:
     """What arrives meanwhile is in the answer, so that nothing is lost."""
-    state = group_state((STATE_VERSION, 1, 1, 1, b"rotten"), watermark=500)
+    state = group_state((STATE_VERSION, 1, 1, b"rotten"), watermark=500)
     sent = chunk((1, 1, 10))
-    answers = list(schedule.release(KEY, [frame(sent), frame(sent)], state))
-    assert [bytes(answer["chunk"][0]) for answer in answers] == [sent, sent]
+    (answer,) = schedule.release(KEY, [frame(sent), frame(sent, subscription="z")], state)
+    assert answer["chunk"].tolist() == [sent, sent]
+    assert answer["subscription"].tolist() == ["s", "z"]
 
 
 FRAMES = (frame(chunk((1, 0, 10), (1, 1, 10))), frame(chunk((1, 2, 10))), frame(chunk((0, 5, 9), (2, 0, 300))))
@@ -182,7 +189,7 @@ def test_frames_of_one_key_count_all_in_any_order(order: tuple[int, ...]) -> Non
 
 def test_data_and_time_out_release_by_one_rule() -> None:
     """What arrives in a batch after its time leaves in that batch, beside what waited."""
-    state = group_state((STATE_VERSION, 1, 40, 1, pending((1, 1, 40)).index.to_bytes()), watermark=50)
+    state = group_state(stored((1, 1, 40)), watermark=50)
     answers = list(schedule.release(KEY, [frame(chunk((2, 2, 50), (2, 3, 51)))], state))
     assert let_go(answers) == [(1, 1, 1, 40), (2, 2, 2, 50)]
     assert timer_of(state) == 50
@@ -191,15 +198,42 @@ def test_data_and_time_out_release_by_one_rule() -> None:
 def test_a_chunk_that_is_refused_does_not_harm_its_neighbours() -> None:
     """It comes back with the reason; the key goes on with the others."""
     state = group_state(watermark=50)
-    answers = list(schedule.release(KEY, [frame(chunk((1, 1, 10)), b"rotten")], state))
-    assert let_go(answers) == [(1, 1, 1, 10)]
-    assert [answer["chunk"][0] for answer in answers if answer["error"][0]] == [b"rotten"]
+    (answer,) = schedule.release(KEY, [frame(chunk((1, 1, 10)), b"rotten")], state)
+    assert let_go([answer]) == [(1, 1, 1, 10)]
+    assert answer["chunk"][answer["error"].notna()].tolist() == [b"rotten"]
+
+
+def test_a_tick_that_no_index_takes_is_refused_with_its_chunk() -> None:
+    """The others of its shard go on."""
+    state, sent = group_state(watermark=50), chunk((1, 1, 10))
+    (answer,) = schedule.release(KEY, [frame(sent, tick=0, subscription="odd"), frame(sent)], state)
+    assert let_go([answer]) == [(1, 1, 1, 10)]
+    assert answer[answer["error"].notna()][["subscription", "chunk"]].to_numpy().tolist() == [["odd", sent]]
+
+
+def test_a_subscription_that_rots_does_not_stop_its_shard() -> None:
+    """It is named, kept as it is and looked at again in an hour; what is due for the others leaves."""
+    state = group_state(watermark=5)
+    assert list(schedule.release(KEY, [frame(chunk((1, 1, 10)), subscription="z")], state)) == []
+    sent = chunk((2, 2, 10), (2, 3, 90))
+    assert list(schedule.release(KEY, [frame(sent)], state)) == []
+    *scalars, data = state.get
+    # Indexes lie behind the directory in the order of names: the last one is that of `z`.
+    state = group_state((*scalars, data[:-1] + bytes([data[-1] ^ 0xFF])), watermark=50, timed_out=True)
+    (answer,) = schedule.release(KEY, [], state)
+    assert let_go([answer]) == [(2, 2, 2, 10)]
+    assert answer["subscription"][answer["error"].notna()].tolist() == ["z"]
+    assert "('t', 'z', 1, 0)" in answer["error"].dropna().iloc[0]
+    assert timer_of(state) == 89
+    later = woken(state, 90)
+    assert later is not None
+    (answer,) = schedule.release(KEY, [], later)
+    assert let_go([answer]) == [(2, 3, 3, 90)]
+    assert timer_of(later) == 50 + 3_600_000 - 1
+    assert len(adapter.load(later)) == 1
 
 
 def test_the_row_of_the_state_is_frozen() -> None:
     """Spark refuses a changed row at the restart, so all that may change lives in bytes with their own version."""
-    assert (
-        STATE_ROW.simpleString()
-        == "struct<version:bigint,tick_ms:bigint,earliest_due:bigint,count:bigint,index:binary>"
-    )
+    assert STATE_ROW.simpleString() == "struct<version:bigint,earliest_due:bigint,count:bigint,indexes:binary>"
     assert not any(field.nullable for field in STATE_ROW.fields)

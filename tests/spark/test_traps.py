@@ -30,9 +30,9 @@ from tests.support.stream import World, advance, append, check, delivered, empty
 MINUTE = 60_000
 
 
-def with_event_times(segments: DataFrame, ticks: DataFrame) -> DataFrame:
+def with_event_times(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
     """The planted mistake: data rows carry an event time, that of their segment, as ticks do."""
-    rows = schedule.addressed(segments).withColumn("event_time", F.timestamp_millis("segment_ms"))
+    rows = schedule.addressed(segments, count).withColumn("event_time", F.timestamp_millis("segment_ms"))
     instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
     both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
     grouped = both.where("topic IS NOT NULL OR event_time IS NULL").groupBy(*schedule.KEY)

@@ -29,19 +29,19 @@ def rotting_state() -> Any:  # noqa: ANN401 - a function as Spark takes it
         if state.exists:
             *scalars, data = state.get
             state.update((*scalars, bytes(data[:-1]) + b"?"))
-            group_state._wake_at(state, scalars[2] - 1)
+            group_state._wake_at(state, scalars[1] - 1)
 
     return release
 
 
-def rotting_chunks() -> Callable[[DataFrame], DataFrame]:
+def rotting_chunks() -> Callable[[DataFrame, int], DataFrame]:
     """What the schedule reads of `segments`, from a disk that loses bytes of the first segment only."""
     inner = schedule.addressed
 
-    def addressed(segments: DataFrame) -> DataFrame:
+    def addressed(segments: DataFrame, count: int) -> DataFrame:
         lost = F.col("segment_ms") == T0 + 10 * MINUTE
         rotten = F.concat(F.expr("substring(chunk, 1, octet_length(chunk) - 1)"), F.lit(b"?"))
-        return inner(segments).withColumn("chunk", F.when(lost, rotten).otherwise(F.col("chunk")))
+        return inner(segments, count).withColumn("chunk", F.when(lost, rotten).otherwise(F.col("chunk")))
 
     return addressed
 

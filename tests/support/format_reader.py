@@ -22,7 +22,7 @@ MessageRun = tuple[int, int, int, int]
 Row = tuple[int, int, int]
 """(key, position, length)."""
 
-VERSION, CHUNK, INDEX = 1, 0x43, 0x49
+VERSION, CHUNK, INDEX, GROUP = 1, 0x43, 0x49, 0x47
 LATEST = 253_402_300_799_999
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
@@ -344,4 +344,38 @@ def read_index(data: bytes) -> Index:
     return Index(bool(strict), tick, max_chunks, chunks, joined(runs))
 
 
-__all__ = ["Chunk", "FormatError", "Index", "Run", "joined", "messages", "read_chunk", "read_index"]
+@dataclass
+class Member:
+    """An owner of a group, as its directory has it."""
+
+    tick: int
+    due: int
+    count: int
+    index: Index
+
+
+def read_group(data: bytes) -> dict[bytes, Member]:
+    """Decode a group with all its indexes.
+
+    Raises:
+        FormatError: the bytes are not a group as the document describes it.
+    """
+    cursor = Cursor(data)
+    need(cursor.u8() == VERSION and cursor.u8() == GROUP, "not a group of version 1")
+    length, checksum = cursor.u32(), cursor.u32()
+    body = cursor.take(length)
+    need(zlib.crc32(bytes((VERSION,)) + body) == checksum, "checksum of the directory")
+    directory = Cursor(body)
+    number = directory.varint()
+    lengths, ticks, dues, counts, sizes = (directory.column(number) for _ in range(5))
+    names = [directory.take(length) for length in lengths]
+    directory.end()
+    need(names == sorted(set(names)), "names out of order")
+    indexes = [read_index(cursor.take(size)) for size in sizes]
+    cursor.end()
+    need(all(index.count == count for index, count in zip(indexes, counts, strict=True)), "counts")
+    members = (Member(*told) for told in zip(ticks, dues, counts, indexes, strict=True))
+    return dict(zip(names, members, strict=True))
+
+
+__all__ = ["Chunk", "FormatError", "Index", "Run", "joined", "messages", "read_chunk", "read_group", "read_index"]
