@@ -18,7 +18,8 @@ Position = tuple[int, int, int]
 
 def chunk(*positions: Position) -> bytes:
     """(ledger, entry, due), encoded."""
-    return encode_chunk(*(np.array(column, np.int64) for column in zip(*positions, strict=True)), TICK)
+    ledgers, entries, due = (np.array(column, np.int64) for column in zip(*positions, strict=True))
+    return encode_chunk(ledgers, entries, due, TICK)
 
 
 def told(runs: Runs) -> list[tuple[int, ...]]:
@@ -69,7 +70,12 @@ def test_an_owner_who_is_not_touched_is_not_read(monkeypatch: pytest.MonkeyPatch
         group.append_chunk(b"%d" % number, TICK, chunk((1, number, 8 * number)))
     data, read = group.to_bytes(), list[bytes]()
     inner = TimeBucketIndex.from_bytes
-    monkeypatch.setattr(TimeBucketIndex, "from_bytes", lambda data: read.append(data) or inner(data))
+
+    def noted(data: bytes) -> TimeBucketIndex:
+        read.append(data)
+        return inner(data)
+
+    monkeypatch.setattr(TimeBucketIndex, "from_bytes", noted)
     again = IndexGroup.from_bytes(data)
     assert again.to_bytes() == data
     assert read == []
