@@ -23,6 +23,6 @@ def held(spark: SparkSession, warehouse: Warehouse) -> Held:
     """What lies in the state stores of the schedule."""
     rows = spark.read.format("statestore").load(warehouse.checkpoint("schedule"))
     state = F.col("value.groupState")
-    sums = [F.count("*"), F.coalesce(F.sum(state["count"]), F.lit(0)), F.sum(F.octet_length(state["index"]))]
+    sums = [F.count("*"), F.coalesce(F.sum(state["count"]), F.lit(0)), F.sum(F.octet_length(state["indexes"]))]
     keys, positions, size = rows.agg(*sums).collect()[0]
     return Held(keys, positions, size or 0)
