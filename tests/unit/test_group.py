@@ -49,9 +49,8 @@ def test_each_owner_gets_what_an_index_of_its_own_would_give(steps: list[tuple[b
         else:
             owner, positions = step
             data = chunk(*positions)
-            assert group.append_chunk(owner, TICK, data) == alone.setdefault(owner, TimeBucketIndex(TICK)).append_chunk(
-                data
-            )
+            index = alone.setdefault(owner, TimeBucketIndex(TICK))
+            assert group.append_chunk(owner, TICK, data) == index.append_chunk(data)
         assert len(group) == sum(len(index) for index in alone.values())
         assert group.next_due == min((d for index in alone.values() if (d := index.next_due) is not None), default=None)
         written = group.to_bytes()
