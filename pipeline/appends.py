@@ -44,7 +44,7 @@ _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
-_GROUP_ROWS, _GROUP_BYTES = 50_000, 8 << 20
+_GROUP_ROWS, _GROUP_BYTES = 8_192, 8 << 20
 """Rows and bytes of a row group. Who looks for a few rows reads all of one, and the footer, which names them all."""
 SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES)}
 """The same for Spark, which counts bytes before they are compressed."""

@@ -7,20 +7,17 @@ it finds in conflict with others is left to the next one. Nothing passes a stage
 
 import logging
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Event, Thread
 
 from delta import exceptions
 from pyspark.sql import SparkSession
 
-from pipeline.clock import wall_ms
-from pipeline.errors import StageRunning
 from pipeline.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.locks import StageLock
 from pipeline.retention import InTheWay, delete, empty_inbox, going, raise_mark, released
 from pipeline.session import PARTITIONS
-from pipeline.settings import SECOND_MS, Upkeep
+from pipeline.settings import Upkeep
 from pipeline.settled import Settled
 from pipeline.tables import Warehouse
 from pipeline.trim import VACUUM, cut_log, vacuum
@@ -92,13 +89,24 @@ def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
         StageRunning: another round is on its way.
     """
     own = own_session(spark)
-    lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
-    lock.take()
-    try:
+    with alone(warehouse):
         deleted = _forget(own, warehouse, upkeep)
         for table in TABLES:
             if table is not SUBSCRIPTIONS:
                 yield _tidy(own, warehouse, table, upkeep, now_ms, deleted.get(table.name, 0))
+
+
+@contextmanager
+def alone(warehouse: Warehouse) -> Iterator[None]:
+    """Nobody else maintains the warehouse while the block runs.
+
+    Raises:
+        StageRunning: somebody does already.
+    """
+    lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
+    lock.take()
+    try:
+        yield
     finally:
         lock.release()
 
@@ -157,36 +165,3 @@ def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: U
     except Exception:  # noqa: BLE001 - whatever it is, a full disk first of all
         _LOG.exception("%s was not laid out; the next attempt is with the next round", table.name)
     return merged, into
-
-
-@contextmanager
-def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> Iterator[None]:
-    """Do a round from time to time, in a thread, until the block ends. A failure is logged: the stages do without.
-
-    Args:
-        spark: the session of the stages.
-        warehouse: where they run.
-        upkeep: how often, and what is kept.
-    """
-    ended = Event()
-    worker = Thread(target=_keep_maintaining, args=(spark, warehouse, upkeep, ended), daemon=True)
-    worker.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        worker.join()
-
-
-def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
-    while not ended.wait(upkeep.every_ms / SECOND_MS):
-        try:
-            with closing(maintain(spark, warehouse, upkeep, wall_ms())) as work:
-                for done in work:
-                    _LOG.info("%s", done)
-                    if ended.is_set():
-                        return
-        except StageRunning:
-            _LOG.info("another round of maintenance is on its way")
-        except Exception:  # noqa: BLE001 - whatever it is, messages are delivered without it
-            _LOG.exception("maintenance failed; the next attempt is in %s s", upkeep.every_ms / SECOND_MS)

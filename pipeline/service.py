@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from pipeline import ingest
 from pipeline.client.paths import local_path
 from pipeline.errors import BadSetting
-from pipeline.maintenance import maintaining
 from pipeline.run import Options, Stage, stop_all
 from pipeline.tables import Warehouse
+from pipeline.upkeep import maintaining
 
 _LOOK_S = 0.2
 _PATIENCE_S = 10.0
