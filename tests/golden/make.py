@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
 
-from state import TimeBucketIndex, encode_chunk
+from state import IndexGroup, TimeBucketIndex, encode_chunk
 from tests.support.format_reader import read_chunk, read_index
 
 FOLDER = Path(__file__).parent / "v1"
+GROUP = Path(__file__).parent / "group" / "v1.bin"
 START = 53_497_314 << 15
 """A time in July 2025 at which buckets of any width up to 2^15 ms begin, so that a cell is not cut in two."""
 LATEST = 253_402_300_799_999
@@ -156,6 +157,27 @@ def write_index(name: str, shape: IndexShape) -> dict[str, object]:
     return {**settings, **found, "cells": list(cells(shape.left()))}
 
 
+MEMBERS = {
+    b'["t", "s", 1]': ["scattered", "one_message"],
+    b'["t", "s", 2]': ["bitmap"],
+    bytes(range(256)): ["extremes"],
+}
+"""The owners of the group, with the names of their chunks."""
+
+
+def write_group() -> None:
+    """Write a group whose indexes have golden chunks, and of which something was popped."""
+    group = IndexGroup()
+    for owner, names in MEMBERS.items():
+        for name in names:
+            tick_ms = 1 << (chunks()[name].tick_ms.bit_length() - 1)
+            group.append_chunk(owner, tick_ms, (FOLDER / f"{name}.bin").read_bytes())
+    group.append_chunk(b"gone", 1, Shape([(1, 1, 5)], 1).encode())
+    group.pop_due_runs(b"gone", 5)
+    GROUP.parent.mkdir(exist_ok=True)
+    GROUP.write_bytes(group.to_bytes())
+
+
 def main() -> None:
     """Write what is missing."""
     FOLDER.mkdir(exist_ok=True)
@@ -167,6 +189,8 @@ def main() -> None:
     expected |= {name: write_index(name, shape) for name, shape in new_indexes.items()}
     lines = [f"{json.dumps(name)}: {json.dumps(what, separators=(',', ':'))}" for name, what in expected.items()]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    if not GROUP.exists():
+        write_group()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state import CorruptBytes, DelaylineError, IndexGroup, OutOfRange, Runs, TimeBucketIndex, encode_chunk
-from tests.support.format_reader import read_group
+from tests.golden.make import GROUP, MEMBERS
+from tests.support.format_reader import MessageRun, joined, read_group
+from tests.support.golden import FOREVER, load
 
 TICK = 8
 Position = tuple[int, int, int]
@@ -22,13 +24,13 @@ def chunk(*positions: Position) -> bytes:
     return encode_chunk(ledgers, entries, due, TICK)
 
 
-def told(runs: Runs) -> list[tuple[int, ...]]:
+def told(runs: Runs) -> list[MessageRun]:
     """(due, ledger, first, last) of each run."""
     columns = (runs.due, runs.ledger_ids, runs.first_entries, runs.last_entries)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def popped(group: IndexGroup, now: int) -> dict[bytes, list[tuple[int, ...]]]:
+def popped(group: IndexGroup, now: int) -> dict[bytes, list[MessageRun]]:
     """All that is due, by owner."""
     return {owner: told(group.pop_due_runs(owner, now)) for owner in group.due(now)}
 
@@ -60,6 +62,16 @@ def test_each_owner_gets_what_an_index_of_its_own_would_give(steps: list[tuple[b
         }
         group = IndexGroup.from_bytes(written)
         assert group.to_bytes() == written
+
+
+def test_a_golden_group_is_read_as_it_was_written() -> None:
+    """A restart after an upgrade finds what was pending for each owner; so does a reader written from the document."""
+    golden, data = {each.name: each for each in load()}, GROUP.read_bytes()
+    wanted = {owner: joined([run for name in names for run in golden[name].runs]) for owner, names in MEMBERS.items()}
+    group = IndexGroup.from_bytes(data)
+    found = popped(group, FOREVER)
+    assert {owner: joined(runs) for owner, runs in found.items()} == wanted
+    assert {owner: joined(member.index.runs) for owner, member in read_group(data).items()} == wanted
 
 
 def test_an_owner_who_is_not_touched_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,128 @@
+"""Maintenance beside the stages: small files of `messages` are merged as they come, and nothing ends it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+from deltalake import DeltaTable as RustTable
+from pyspark.sql import SparkSession
+
+from pipeline import upkeep
+from pipeline.appends import Appender
+from pipeline.client.create import create_all
+from pipeline.deltajvm import TableLog
+from pipeline.errors import StageRunning
+from pipeline.maintenance import alone
+from pipeline.settings import HOUR_MS, Upkeep
+from pipeline.tables import Warehouse
+from pipeline.upkeep import SmallFiles, maintaining
+from schemas import MESSAGES
+from tests.support.rows import T0, messages
+
+MANY = 16
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    """An empty one."""
+    made = Warehouse(str(tmp_path / "warehouse"))
+    create_all(made.root)
+    return made
+
+
+def _commit(spark: SparkSession, warehouse: Warehouse, count: int) -> None:
+    """So many commits of a message each."""
+    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    row = messages(spark, {"ledger_id": 1, "entry_id": 1, "due_time": T0}).toArrow()
+    for _ in range(count):
+        appender.commit(appender.put(row), "")
+
+
+def _files(warehouse: Warehouse) -> int:
+    return len(RustTable(warehouse.path(MESSAGES)).file_uris())
+
+
+def test_sixteen_commits_are_merged_at_once(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Also those from before the start, and what was merged before is merged with them while it is small."""
+    _commit(spark, warehouse, MANY - 2)
+    small = SmallFiles(spark, warehouse)
+    assert small.merge() == (0, 0)
+    _commit(spark, warehouse, 1)
+    assert small.merge() == (MANY - 1, 1)
+    _commit(spark, warehouse, MANY - 1)
+    assert small.merge() == (0, 0)
+    _commit(spark, warehouse, 1)
+    assert small.merge() == (MANY + 1, 1)
+    assert _files(warehouse) == 1
+
+
+def test_a_thread_in_which_no_query_ran_merges_as_well(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Delta asks the thread for its session when it reads a checkpoint of the log; this one has to be given it."""
+    _commit(spark, warehouse, MANY)
+    TableLog(spark, warehouse.path(MESSAGES)).checkpoint()
+    # Whoever knows the log already does not read its checkpoint.
+    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    with ThreadPoolExecutor(1) as fresh:
+        assert fresh.submit(lambda: SmallFiles(spark, warehouse).merge()).result() == (MANY, 1)
+
+
+def test_while_a_round_is_on_its_way_nothing_is_merged_beside_it(spark: SparkSession, warehouse: Warehouse) -> None:
+    """But at the next look."""
+    _commit(spark, warehouse, MANY)
+    small = SmallFiles(spark, warehouse)
+    with alone(warehouse), pytest.raises(StageRunning):
+        small.merge()
+    assert _files(warehouse) == MANY
+    assert small.merge() == (MANY, 1)
+
+
+def test_what_failed_is_tried_again_when_as_many_have_come(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk would be told of at each look."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    _commit(spark, warehouse, MANY)
+    small = SmallFiles(spark, warehouse)
+    with monkeypatch.context() as patched:
+        patched.setattr(Appender, "put", full)
+        with pytest.raises(OSError, match="No space"):
+            small.merge()
+        assert small.merge() == (0, 0)
+    _commit(spark, warehouse, MANY)
+    assert small.merge() == (2 * MANY, 1)
+
+
+def test_rounds_come_in_time_whatever_the_merges_do(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merging takes long and fails; that puts off no round, and does not end the thread."""
+    now, done, rounds = [0.0], Event(), list[float]()
+
+    class Failing:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def merge(self) -> None:
+            now[0] += 1_000.0
+            raise OSError(28, "No space left on device")
+
+    def maintain(*_: object) -> list[str]:
+        rounds.append(now[0])
+        if len(rounds) == 3:
+            done.set()
+        raise RuntimeError
+
+    monkeypatch.setattr(upkeep, "SmallFiles", Failing)
+    monkeypatch.setattr(upkeep, "maintain", maintain)
+    monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(upkeep, "_LOOK_S", 0.0)
+    with maintaining(spark, warehouse, Upkeep(every_ms=HOUR_MS)):
+        assert done.wait(10)
+    assert rounds == [4_000.0, 8_000.0, 12_000.0]
