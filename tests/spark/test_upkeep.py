@@ -125,4 +125,4 @@ def test_rounds_come_in_time_whatever_the_merges_do(
     monkeypatch.setattr(upkeep, "_LOOK_S", 0.0)
     with maintaining(spark, warehouse, Upkeep(every_ms=HOUR_MS)):
         assert done.wait(10)
-    assert rounds == [4_000.0, 8_000.0, 12_000.0]
+    assert rounds[:3] == [4_000.0, 8_000.0, 12_000.0]
