@@ -12,11 +12,14 @@ that we do not know; a table that was changed so is refused, at the start or at 
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
+from threading import Lock
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
@@ -44,10 +47,13 @@ _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
-_GROUP_ROWS, _GROUP_BYTES = 8_192, 8 << 20
-"""Rows and bytes of a row group. Who looks for a few rows reads all of one, and the footer, which names them all."""
+_GROUP_ROWS, _GROUP_BYTES, _GROUPS = 8_192, 8 << 20, 64
+"""Rows and bytes of a row group, and how many rows make more groups than that. Who looks for a few rows reads a whole
+group, and the footer, which names them all."""
 SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES)}
-"""The same for Spark, which counts bytes before they are compressed."""
+"""For Spark, which counts bytes only, before they are compressed."""
+_ADDING: defaultdict[str, Lock] = defaultdict(Lock)
+"""For each path: a version and its sums are added by one at a time. Who does not find the last sums writes none."""
 _WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **SMALL_GROUPS}
 
 
@@ -135,8 +141,13 @@ class Appender:
                 self._files.write(f"{self._path}/{name}", sink.getvalue().to_pybytes())
         else:
             (self._folder / folder).mkdir()
-            with ThreadPoolExecutor(_WRITERS) as pool:
-                list(pool.map(_write, rows, (self._folder / name for name in names)))
+            try:
+                with ThreadPoolExecutor(_WRITERS) as pool:
+                    list(pool.map(_write, rows, (self._folder / name for name in names)))
+            except Exception:
+                # A disk that is full would be fuller with each attempt.
+                rmtree(self._folder / folder, ignore_errors=True)
+                raise
         return self._written(folder)
 
     def commit(self, files: Iterable[DataFile], metadata: str) -> int:
@@ -153,9 +164,8 @@ class Appender:
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
         counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": _size(files)}
         lines = self._lines(info | {"userMetadata": metadata}, counts, [file.action for file in files])
-        while not self._add(self.newest(), lines):
+        while not self._add(self.newest(), lines, len(files), _size(files)):
             pass
-        self._note_sums(len(files), _size(files))
         return self._version
 
     def replace(
@@ -204,10 +214,8 @@ class Appender:
             seen = newest
             if not all(self._files.exists(f"{self._path}/{file.path}") for file in files):
                 return False
-            if self._add(newest, lines):
-                break
-        self._note_sums(len(files) - len(old), _size(files) - sum(old.values()))
-        return True
+            if self._add(newest, lines, len(files) - len(old), _size(files) - sum(old.values())):
+                return True
 
     def _lines(
         self, info: Mapping[str, Any], counts: Mapping[str, int], actions: Sequence[Mapping[str, Any]]
@@ -218,12 +226,14 @@ class Appender:
         told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
         return [json.dumps(each) for each in ({"commitInfo": told}, *actions)]
 
-    def _add(self, newest: int, lines: Sequence[str]) -> bool:
-        """Add a version after the newest one; False when somebody else has."""
-        # A store may say that a version is there because it has just put it there, at the first of two attempts.
-        if not self._log.add(newest + 1, lines) and not self._is_ours(newest + 1):
-            return False
-        self._version = newest + 1
+    def _add(self, newest: int, lines: Sequence[str], files: int, size: int) -> bool:
+        """Add a version after the newest one, with so many more files and bytes; False when somebody else has."""
+        with _ADDING[self._path]:
+            # A store may say that a version is there because it has just put it there, at the first of two attempts.
+            if not self._log.add(newest + 1, lines) and not self._is_ours(newest + 1):
+                return False
+            self._version = newest + 1
+            self._note_sums(files, size)
         return True
 
     def newest(self) -> int:
@@ -312,7 +322,8 @@ def check_features(table: str, head: Head) -> None:
 def _write(rows: pa.Table, where: Path | pa.BufferOutputStream) -> None:
     """A Parquet file, with the index by which readers pass over pages; dictionaries do not pay for bytes."""
     repeated = [each.name for each in rows.schema if not pa.types.is_binary(each.type)]
-    count = max(1, min(_GROUP_ROWS, rows.num_rows * _GROUP_BYTES // max(1, rows.nbytes)))
+    most = max(_GROUP_ROWS, -(-rows.num_rows // _GROUPS))
+    count = max(1, min(most, rows.num_rows * _GROUP_BYTES // max(1, rows.nbytes)))
     pq.write_table(
         rows, where, coerce_timestamps="us", use_dictionary=repeated, write_page_index=True, row_group_size=count
     )

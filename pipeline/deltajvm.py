@@ -106,6 +106,8 @@ class TableLog:
 
     def _snapshot(self) -> Any:  # noqa: ANN401 - a Java object
         # Delta asks the thread for its session when it reads a checkpoint. A thread in which no query ran has none.
-        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)  # noqa: SLF001
+        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
+        if sessions.getActiveSession().isEmpty():
+            sessions.setActiveSession(self._spark._jsparkSession)  # noqa: SLF001
         nothing = self._jvm.scala.Option.empty()
         return self._log.update(False, nothing, nothing)  # noqa: FBT003 - not stale

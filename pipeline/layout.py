@@ -20,6 +20,7 @@ from pipeline.appends import SMALL_GROUPS, DataFile
 from pipeline.deltalog import commits, newest, rows_of
 from pipeline.files import Files
 from pipeline.footers import span_ms
+from pipeline.livefiles import LiveFiles
 from pipeline.local import NotHere
 from pipeline.rewrite import Rewriting
 from pipeline.session import compiled
@@ -28,9 +29,11 @@ from schemas import MESSAGES, Table
 
 _MIB = 1 << 20
 _SMALL_BYTES = 16 * _MIB
-"""Smaller files are merged."""
+"""Smaller files are merged in a round."""
 _FILE_BYTES, _PIECE_BYTES = 64 * _MIB, 1 << 30
 """Of a file that is written, and of those that are sorted at once."""
+_GATHERED_BYTES, _GATHERED_FILES = 32 * _MIB, 16
+"""Smaller files are merged as they come, when there are so many of them."""
 OPTIMIZE = {
     # Larger files are left alone: their rows were sorted by due time when they were written, and stay together.
     "spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES),
@@ -79,6 +82,66 @@ def _merged(table: Rewriting) -> Merged:
             break
         merged, into = merged + len(small), into + len(fresh)
     return merged, into
+
+
+class SmallFiles:
+    """Files of `messages` that have come since they were looked at last: merged when they are many.
+
+    No job runs but for the first look, and an append is not in the way (`Rewriting`): what Spark would have to do
+    is left to the round, and so are tables that are not on this machine.
+    """
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        """Nothing is looked at yet; what is there already counts as having come."""
+        self._spark, self._warehouse = spark, warehouse
+        path = warehouse.path(MESSAGES)
+        self._live = LiveFiles(spark, path, MESSAGES, _if_small) if Files(spark).local(path) else None
+        self._next, self._most = 0, _FILE_BYTES
+
+    def merge(self) -> Merged:
+        """Merge some of them into one if there are sixteen, but no more than 64 MiB; how many became how many."""
+        if self._live is None:
+            return 0, 0
+        version, files = self._live.look()
+        chosen = gathered([file for file in files.values() if file is not None], self._most)
+        if not chosen or version < self._next:
+            return 0, 0
+        # What fails is not tried again at the next look, but when as many have come again.
+        self._next = version + _GATHERED_FILES
+        sizes = {file["path"]: file["size"] for file in chosen}
+        try:
+            table = Rewriting.at(self._spark, self._warehouse, MESSAGES, version, chosen)
+            fresh = table.write(list(sizes))
+            if not table.put_in_place(sizes, rows_of(chosen) or 0, fresh, {}):
+                return 0, 0
+        except NotHere:
+            # They may unfold to more than is held at once.
+            self._most //= 2
+            _LOG.info("%d small files of messages are left to the round", len(chosen))
+            return 0, 0
+        self._next = 0
+        return len(chosen), len(fresh)
+
+
+def gathered(files: Sequence[Mapping[str, Any]], most_bytes: int) -> list[Mapping[str, Any]]:
+    """Files that become one as they come, the smallest first, up to so many bytes; none while they are few.
+
+    One that is larger than all smaller ones together waits for more of them: a byte is written anew each time that the
+    file in which it lies doubles.
+    """
+    chosen, total = sorted(files, key=lambda file: file["size"]), sum(file["size"] for file in files)
+    while chosen and 2 * chosen[-1]["size"] > total:
+        total -= chosen.pop()["size"]
+    if len(chosen) < _GATHERED_FILES:
+        return []
+    sizes = np.cumsum([file["size"] for file in chosen])
+    chosen = chosen[: int(np.searchsorted(sizes, most_bytes, side="right"))]
+    return chosen if len(chosen) > 1 else []
+
+
+def _if_small(file: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The entry of a file in the log, if it is to be merged as it comes; one that was sorted into others is not."""
+    return dict(file) if file["size"] < _GATHERED_BYTES and RUN not in (file.get("tags") or {}) else None
 
 
 def together(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:

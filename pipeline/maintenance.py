@@ -6,8 +6,7 @@ it finds in conflict with others is left to the next one. Nothing passes a stage
 """
 
 import logging
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from delta import exceptions
@@ -89,24 +88,13 @@ def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
         StageRunning: another round is on its way.
     """
     own = own_session(spark)
-    with alone(warehouse):
+    lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
+    lock.take()
+    try:
         deleted = _forget(own, warehouse, upkeep)
         for table in TABLES:
             if table is not SUBSCRIPTIONS:
                 yield _tidy(own, warehouse, table, upkeep, now_ms, deleted.get(table.name, 0))
-
-
-@contextmanager
-def alone(warehouse: Warehouse) -> Iterator[None]:
-    """Nobody else maintains the warehouse while the block runs.
-
-    Raises:
-        StageRunning: somebody does already.
-    """
-    lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
-    lock.take()
-    try:
-        yield
     finally:
         lock.release()
 

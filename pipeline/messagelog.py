@@ -1,26 +1,21 @@
 """`messages` by ledger and due time: the files that may hold what is asked for, and no others.
 
-Delta plans a scan from the state of its log, which is a job or two for every new version; ingest makes a version with
-each batch. Here the files and their bounds are kept in the driver, and each new version is read once. What is asked
-for may be in a file that was compacted since: the newest version is looked at with each question.
+Their bounds are kept in the driver. What is asked for may be in a file that was compacted since: the newest version is
+looked at with each question.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import deltalog
-from pipeline.appends import check_features
-from pipeline.deltajvm import TableLog
 from pipeline.files import Files
 from pipeline.footers import span_ms
+from pipeline.livefiles import LiveFiles
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.tables import Warehouse
 from schemas import MESSAGES
@@ -70,11 +65,9 @@ class MessageLog:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._path, self._files = spark, warehouse.path(MESSAGES), Files(spark)
-        self._folder = self._files.local(self._path)
-        self._log: TableLog | None = None
-        self._version = -1
-        self._held: dict[str, Bounds] = {}
+        self._spark, self._path = spark, warehouse.path(MESSAGES)
+        self._folder = Files(spark).local(self._path)
+        self._live = LiveFiles(spark, self._path, MESSAGES, lambda file: Bounds.of_statistics(file.get("stats")))
 
     def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
         """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds.
@@ -100,29 +93,5 @@ class MessageLog:
 
     def _paths(self, wanted: Sequence[Bounds]) -> list[str]:
         """Relative to the table."""
-        self._look()
-        return [path for path, held in self._held.items() if any(held.meets(each) for each in wanted)]
-
-    def _look(self) -> None:
-        """Take in the versions since the last look; all files, by one job, the first time and after a long pause."""
-        if self._log is None:
-            self._log = TableLog(self._spark, self._path)
-        if self._version < 0 or not deltalog.reaches_back(self._files, self._path, self._version):
-            check_features(MESSAGES.name, self._log.head())
-            self._version, live = self._log.files()
-            self._held = {unquote(each["path"]): Bounds.of_statistics(each["stats"]) for each in live}
-        newest = deltalog.newest(self._files, self._path, self._version)
-        for version in range(self._version + 1, newest + 1):
-            actions = deltalog.actions(self._files, self._path, version)
-            if deltalog.changes_table(actions):
-                check_features(MESSAGES.name, self._log.head())
-            # A version may take a file out and put it in again; the order of its actions says nothing.
-            for action in sorted(actions, key=lambda each: "add" in each):
-                self._apply(action)
-        self._version = newest
-
-    def _apply(self, action: Mapping[str, Any]) -> None:
-        if "remove" in action:
-            self._held.pop(unquote(action["remove"]["path"]), None)
-        elif "add" in action:
-            self._held[unquote(action["add"]["path"])] = Bounds.of_statistics(action["add"].get("stats"))
+        _, live = self._live.look()
+        return [path for path, held in live.items() if any(held.meets(each) for each in wanted)]

@@ -39,14 +39,14 @@ class Rewriting:
         folder: where it is on this machine; None when it is elsewhere.
         appender: writes to it.
         seen: the version.
-        files: path, size, statistics and tags of its files, as the log spells them.
+        files: path, size, statistics and tags of its files, or of some, as the log spells them.
     """
 
     table: Table
     folder: str | None
     appender: Appender
     seen: int
-    files: Sequence[dict[str, Any]]
+    files: Sequence[Mapping[str, Any]]
 
     @classmethod
     def of(cls, spark: SparkSession, warehouse: Warehouse, table: Table) -> "Rewriting":
@@ -55,16 +55,25 @@ class Rewriting:
         Raises:
             NotHere: it is not what its contract says.
         """
+        return cls.at(spark, warehouse, table, *TableLog(spark, warehouse.path(table)).files())
+
+    @classmethod
+    def at(
+        cls, spark: SparkSession, warehouse: Warehouse, table: Table, seen: int, files: Sequence[Mapping[str, Any]]
+    ) -> "Rewriting":
+        """Some files of the table, or all, as of a version.
+
+        Raises:
+            NotHere: it is not what its contract says.
+        """
         path = warehouse.path(table)
-        log = TableLog(spark, path)
-        if not _is_known(table, log):
+        if not _is_known(table, TableLog(spark, path)):
             raise NotHere
         try:
             appender = Appender(spark, path, table)
         except UnknownTableFeature as error:
             raise NotHere from error
         folder = Files(spark).local(path)
-        seen, files = log.files()
         if not all(map(is_plain, files)):
             raise NotHere
         return cls(table, None if folder is None else str(folder), appender, seen, files)
@@ -117,9 +126,7 @@ class Rewriting:
             _LOG.error("%s: written anew, files have %d rows instead of %d", self.table.name, rows(fresh), count)
             raise NotHere
         if not self.appender.replace(self.seen, old, fresh, tags, fewer=fewer):
-            _LOG.warning(
-                "%s: files are written anew with the next round: another commit was in the way", self.table.name
-            )
+            _LOG.warning("%s: files are left as they are: another commit was in the way", self.table.name)
             return False
         return True
 

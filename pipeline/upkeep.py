@@ -14,46 +14,16 @@ from threading import Event, Thread
 from pyspark.sql import SparkSession
 
 from pipeline.clock import wall_ms
-from pipeline.deltalog import newest
 from pipeline.errors import StageRunning
-from pipeline.files import Files
-from pipeline.layout import Merged, compact
-from pipeline.maintenance import alone, maintain, own_session
+from pipeline.layout import SmallFiles
+from pipeline.maintenance import maintain
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import MESSAGES
 
 _LOOK_S = 5.0
-"""Pause between two looks at how many commits came."""
-_COMMITS = 16
-"""After so many the small files are merged."""
+"""Pause between two looks at the files that came."""
 _LOG = logging.getLogger(__name__)
-
-
-class SmallFiles:
-    """Those of `messages`: merged when many have come."""
-
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
-        """Nothing is looked at yet; what is there already counts as having come."""
-        self._spark, self._warehouse = own_session(spark), warehouse
-        self._files, self._path = Files(spark), warehouse.path(MESSAGES)
-        self._seen = self._merged = -1
-
-    def merge(self) -> Merged:
-        """Merge them if sixteen commits came since the last time; how many files became how many.
-
-        Raises:
-            StageRunning: a round is on its way, which merges them too.
-        """
-        self._seen = newest(self._files, self._path, self._seen)
-        if self._seen - self._merged < _COMMITS:
-            return 0, 0
-        with alone(self._warehouse):
-            # What fails is not tried again at the next look, but when as many have come again.
-            self._merged = self._seen
-            done = compact(self._spark, self._warehouse, MESSAGES)
-        self._seen = self._merged = newest(self._files, self._path, self._seen)
-        return done
 
 
 @contextmanager
@@ -88,7 +58,7 @@ def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep,
         except StageRunning:
             _LOG.info("another round of maintenance is on its way")
         except Exception:  # noqa: BLE001 - whatever it is, messages are delivered without it
-            _LOG.exception("maintenance failed; the next attempt is in %s s at most", pause)
+            _LOG.exception("maintenance failed; it is tried again later")
         if due:
             end = time.monotonic() + pause
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
@@ -90,6 +91,42 @@ def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, pat
     detail = DeltaTable.forPath(spark, path).detail().collect()[0]
     assert (sums["numFiles"], sums["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
     assert list(log.glob("*.checkpoint.parquet"))
+
+
+def test_every_version_has_its_sums_when_two_write_at_once(spark: SparkSession, path: str) -> None:
+    """Who finds none beside the version before writes none: one that is missing would be the end of them."""
+    rows(spark, 0).coalesce(1).write.format("delta").mode("append").save(path)
+    some = rows(spark, 1).toArrow()
+
+    def write(_: int) -> None:
+        appender = Appender(spark, path, PUBLICATIONS)
+        for _ in range(25):
+            appender.commit(appender.put(some), "")
+
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(write, range(2)))
+    log = Path(path, "_delta_log")
+    versions, sums = ({file.stem for file in log.glob(f"*.{kind}")} for kind in ("json", "crc"))
+    assert len(versions) > 50
+    assert max(versions) in sums
+    assert json.loads((log / f"{max(versions)}.crc").read_text())["numFiles"] == 51
+
+
+def test_files_that_could_not_be_written_are_not_left_behind(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full would be fuller with each attempt."""
+
+    def full(_: pa.Table, where: Path) -> None:
+        where.write_bytes(b"the beginning of a file")
+        raise OSError(28, "No space left on device")
+
+    before = sorted(Path(path).rglob("*"))
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.appends._write", full)
+        with pytest.raises(OSError, match="No space"):
+            Appender(spark, path, PUBLICATIONS).put(rows(spark, 1).toArrow())
+    assert sorted(Path(path).rglob("*")) == before
 
 
 def test_a_table_that_asks_for_more_than_we_know_is_refused(spark: SparkSession, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -12,14 +13,16 @@ from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
 from pipeline import upkeep
-from pipeline.appends import Appender
+from pipeline.appends import Appender, DataFile
 from pipeline.client.create import create_all
 from pipeline.deltajvm import TableLog
-from pipeline.errors import StageRunning
-from pipeline.maintenance import alone
+from pipeline.layout import SmallFiles, compact
+from pipeline.local import NotHere
+from pipeline.maintenance import own_session
+from pipeline.rewrite import Rewriting
 from pipeline.settings import HOUR_MS, Upkeep
 from pipeline.tables import Warehouse
-from pipeline.upkeep import SmallFiles, maintaining
+from pipeline.upkeep import maintaining
 from schemas import MESSAGES
 from tests.support.rows import T0, messages
 
@@ -46,18 +49,19 @@ def _files(warehouse: Warehouse) -> int:
     return len(RustTable(warehouse.path(MESSAGES)).file_uris())
 
 
-def test_sixteen_commits_are_merged_at_once(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Also those from before the start, and what was merged before is merged with them while it is small."""
-    _commit(spark, warehouse, MANY - 2)
+def test_sixteen_files_are_merged_at_once(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Also those from before the start; what was merged before waits until what comes is as large."""
+    _commit(spark, warehouse, MANY - 1)
     small = SmallFiles(spark, warehouse)
     assert small.merge() == (0, 0)
     _commit(spark, warehouse, 1)
-    assert small.merge() == (MANY - 1, 1)
-    _commit(spark, warehouse, MANY - 1)
-    assert small.merge() == (0, 0)
-    _commit(spark, warehouse, 1)
-    assert small.merge() == (MANY + 1, 1)
+    assert small.merge() == (MANY, 1)
     assert _files(warehouse) == 1
+    for _ in range(3):
+        _commit(spark, warehouse, MANY)
+        assert small.merge()[1] == 1
+    assert _files(warehouse) <= 2
+    assert RustTable(warehouse.path(MESSAGES)).to_pyarrow_table().num_rows == 4 * MANY
 
 
 def test_a_thread_in_which_no_query_ran_merges_as_well(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -70,13 +74,41 @@ def test_a_thread_in_which_no_query_ran_merges_as_well(spark: SparkSession, ware
         assert fresh.submit(lambda: SmallFiles(spark, warehouse).merge()).result() == (MANY, 1)
 
 
-def test_while_a_round_is_on_its_way_nothing_is_merged_beside_it(spark: SparkSession, warehouse: Warehouse) -> None:
-    """But at the next look."""
+def test_what_somebody_else_has_merged_meanwhile_is_left_to_him(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round in another process; no message is there twice."""
     _commit(spark, warehouse, MANY)
+    small, write = SmallFiles(spark, warehouse), Rewriting.write
+
+    def beaten(self: Rewriting, *told: object) -> list[DataFile]:
+        monkeypatch.setattr(Rewriting, "write", write)
+        compact(own_session(spark), warehouse, MESSAGES)
+        return write(self, *told)  # type: ignore[arg-type] # passed on as it came
+
+    monkeypatch.setattr(Rewriting, "write", beaten)
+    assert small.merge() == (0, 0)
+    assert RustTable(warehouse.path(MESSAGES)).to_pyarrow_table().num_rows == MANY
+
+
+def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark is not asked: it would take all cores for it, and no stage would have one."""
+    _commit(spark, warehouse, 3 * MANY)
+    size = RustTable(warehouse.path(MESSAGES)).get_add_actions(flatten=True)["size_bytes"][0].as_py()
     small = SmallFiles(spark, warehouse)
-    with alone(warehouse), pytest.raises(StageRunning):
-        small.merge()
-    assert _files(warehouse) == MANY
+    small._most = 2 * MANY * size
+    write = Rewriting.write
+
+    def bounded(self: Rewriting, paths: Sequence[str], count: int = 1) -> list[DataFile]:
+        if len(paths) > MANY:
+            raise NotHere
+        return write(self, paths, count)
+
+    monkeypatch.setattr(Rewriting, "write", bounded)
+    assert small.merge() == (0, 0)
+    _commit(spark, warehouse, MANY)
     assert small.merge() == (MANY, 1)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 pytest.importorskip("delta", reason="maintenance needs requirements/all.lock")
 
-from pipeline.layout import LaidOut, crowded, together
+from pipeline.layout import LaidOut, crowded, gathered, together
 
 ANY_SIZE = 1 << 40
 
@@ -80,7 +81,7 @@ def test_a_file_that_says_nothing_of_its_rows_is_left_alone() -> None:
 MIB = 1 << 20
 
 
-def listed(number: int, size: int, first: str | None = None) -> dict[str, object]:
+def listed(number: int, size: int, first: str | None = None) -> dict[str, Any]:
     """A file as the log has it."""
     stats = {"numRecords": 5, "minValues": {"due_time": first}, "maxValues": {"due_time": first}} if first else {}
     return {"path": f"f{number}", "size": size, "stats": json.dumps(stats), "tags": None}
@@ -99,3 +100,25 @@ def test_files_whose_messages_are_due_soon_after_each_other_are_merged() -> None
     spans = [sorted(str(each["stats"]) for each in some) for some in together(days)]
     assert len(spans) == 2
     assert spans[0][-1] < spans[1][0]
+
+
+def test_a_byte_is_written_anew_each_time_its_file_doubles() -> None:
+    """However many small files come: few stay, and what is written is no multiple of what came but its logarithm."""
+    files, written, commits = list[dict[str, Any]](), 0, 5_000
+    for number in range(commits):
+        files.append(listed(number, 10))
+        if chosen := gathered(files, 1 << 40):
+            total = sum(file["size"] for file in chosen)
+            files = [file for file in files if file not in chosen] + [listed(-number, total)]
+            written += total
+    assert len(files) < 16 + 12
+    assert written < 10 * commits * 10
+
+
+def test_few_files_are_not_gathered_and_many_no_more_than_may_be() -> None:
+    """The smallest first; a file beside which the others are small waits."""
+    assert gathered([listed(number, 10) for number in range(15)], 1_000) == []
+    assert gathered([*(listed(number, 10) for number in range(15)), listed(15, 1_000)], 10_000) == []
+    sizes = [file["size"] for file in gathered([listed(number, 10 + number) for number in range(40)], 100)]
+    assert sizes == [10, 11, 12, 13, 14, 15, 16]
+    assert gathered([listed(number, 90) for number in range(40)], 100) == []

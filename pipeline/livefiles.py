@@ -1,0 +1,66 @@
+"""The files of a table, kept in the driver.
+
+Delta tells them by a job or two for every new version. Here all are asked for once, and then each version is read once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+
+from pipeline import deltalog
+from pipeline.appends import check_features
+from pipeline.deltajvm import TableLog
+from pipeline.files import Files
+from schemas import Table
+
+T = TypeVar("T")
+
+
+class LiveFiles(Generic[T]):
+    """The files of which a table consists, by their paths relative to it, each with what is kept of it."""
+
+    def __init__(self, spark: SparkSession, path: str, table: Table, kept: Callable[[Mapping[str, Any]], T]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            spark: the session.
+            path: the folder of the table.
+            table: its contract.
+            kept: what to keep of a file, from its entry in the log (`path`, `size`, `stats`, `tags`).
+        """
+        self._spark, self._path, self._table, self._kept = spark, path, table, kept
+        self._files = Files(spark)
+        self._log: TableLog | None = None
+        self._version = -1
+        self._held: dict[str, T] = {}
+
+    def look(self) -> tuple[int, Mapping[str, T]]:
+        """The newest version and its files; all of them by one job, the first time and after a long pause.
+
+        Raises:
+            UnknownTableFeature: the table asks something of its readers that we do not know.
+        """
+        if self._log is None:
+            self._log = TableLog(self._spark, self._path)
+        if self._version < 0 or not deltalog.reaches_back(self._files, self._path, self._version):
+            check_features(self._table.name, self._log.head())
+            self._version, live = self._log.files()
+            self._held = {unquote(each["path"]): self._kept(each) for each in live}
+        newest = deltalog.newest(self._files, self._path, self._version)
+        for version in range(self._version + 1, newest + 1):
+            actions = deltalog.actions(self._files, self._path, version)
+            if deltalog.changes_table(actions):
+                check_features(self._table.name, self._log.head())
+            # A version may take a file out and put it in again; the order of its actions says nothing.
+            for action in sorted(actions, key=lambda each: "add" in each):
+                self._apply(action)
+        self._version = newest
+        return newest, self._held
+
+    def _apply(self, action: Mapping[str, Any]) -> None:
+        if "remove" in action:
+            self._held.pop(unquote(action["remove"]["path"]), None)
+        elif "add" in action:
+            self._held[unquote(action["add"]["path"])] = self._kept(action["add"])
