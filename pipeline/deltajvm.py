@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from deltalake import DeltaTable as RustTable
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
@@ -67,8 +68,11 @@ class TableLog:
             return self._stored(version, lines)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the newest version, and let go of log entries past their retention. A job."""
-        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
+        """Write a checkpoint of the newest version: by delta-rs, or by a job where the table is not on this machine."""
+        if self._folder is None:
+            self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
+        else:
+            RustTable(self._folder.parent).create_checkpoint()
 
     @property
     def _log(self) -> Any:  # noqa: ANN401 - a Java object

@@ -28,6 +28,10 @@ def _columns(*columns: tuple[str, DataType], optional: tuple[str, ...] = ()) -> 
     return StructType([StructField(name, kind, nullable=name in optional) for name, kind in columns])
 
 
+# Every file of these is merged or deleted in the end, tens of thousands a day. What the log says of files that went is
+# in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables.
+_SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
+
 LISTENER = StructType([StructField("name", TEXT), StructField("life", LONG), StructField("tick_ms", LONG)])
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
 
@@ -58,6 +62,7 @@ INBOX = Table(
         optional=("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload"),
     ),
     writer="producers",
+    properties=_SOON_FORGOTTEN,
 )
 
 SUBSCRIPTIONS = Table(
@@ -92,6 +97,7 @@ MESSAGES = Table(
         optional=("message_key", "properties", "deliver_at", "payload"),
     ),
     writer="ingest",
+    properties=_SOON_FORGOTTEN,
 )
 
 # Marker rows (kind `marker`) carry what ingest must know after a restart, whatever became of its checkpoint:
@@ -121,6 +127,7 @@ SEGMENTS = Table(
         ),
     ),
     writer="ingest",
+    properties=_SOON_FORGOTTEN,
 )  # fmt: skip
 
 REDELIVERY = Table(
@@ -141,10 +148,8 @@ REDELIVERY = Table(
         ("batch_id", LONG),
     ),
     writer="schedule",
+    properties=_SOON_FORGOTTEN,
 )
-
-# Several versions a second, which no stage reads from: consumers follow them, a week back at most.
-_SHORT_LOG = {"delta.logRetentionDuration": "interval 7 days"}
 
 DELIVERIES = Table(
     "deliveries",
@@ -168,14 +173,12 @@ DELIVERIES = Table(
         optional=("deliver_at", "message_key", "properties", "payload"),
     ),
     writer="dispatch",
-    properties=_SHORT_LOG,
 )
 
 PUBLICATIONS = Table(
     "publications",
     _columns(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
     writer="dispatch",
-    properties=_SHORT_LOG,
 )
 
 REJECTED_INGEST = Table(

@@ -6,7 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, cast
 
 import pyarrow as pa
@@ -93,23 +93,51 @@ def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, pat
     assert list(log.glob("*.checkpoint.parquet"))
 
 
-def test_every_version_has_its_sums_when_two_write_at_once(spark: SparkSession, path: str) -> None:
-    """Who finds none beside the version before writes none: one that is missing would be the end of them."""
+def test_a_version_has_its_sums_before_somebody_adds_the_next(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds none beside the version before writes none: one that came too late would be the end of them."""
     rows(spark, 0).coalesce(1).write.format("delta").mode("append").save(path)
-    some = rows(spark, 1).toArrow()
+    first, second = (Appender(spark, path, PUBLICATIONS) for _ in range(2))
+    of_first, of_second = (each.put(rows(spark, 1).toArrow()) for each in (first, second))
+    note, is_noting, is_added = first._note_sums, Event(), Event()
 
-    def write(_: int) -> None:
-        appender = Appender(spark, path, PUBLICATIONS)
-        for _ in range(25):
-            appender.commit(appender.put(some), "")
+    def late(*told: int) -> None:
+        is_noting.set()
+        is_added.wait(0.3)
+        note(*told)
 
-    with ThreadPoolExecutor(2) as both:
-        list(both.map(write, range(2)))
-    log = Path(path, "_delta_log")
-    versions, sums = ({file.stem for file in log.glob(f"*.{kind}")} for kind in ("json", "crc"))
-    assert len(versions) > 50
-    assert max(versions) in sums
-    assert json.loads((log / f"{max(versions)}.crc").read_text())["numFiles"] == 51
+    monkeypatch.setattr(first, "_note_sums", late)
+    with ThreadPoolExecutor(1) as beside:
+        adding = beside.submit(first.commit, of_first, "")
+        assert is_noting.wait(10)
+        newest = second.commit(of_second, "")
+        is_added.set()
+        assert adding.result() == newest - 1
+    assert json.loads(Path(path, "_delta_log", f"{newest:020d}.crc").read_text())["numFiles"] == 3
+
+
+def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str) -> None:
+    """Also of what somebody put into a file's tags; and Delta goes on from it when the entries before it are cut."""
+    appender, log = Appender(spark, path, PUBLICATIONS), TableLog(spark, path)
+    for batch in (1, 2, 3):
+        appender.commit(appender.put(rows(spark, batch).toArrow()), "")
+    seen, files = log.files()
+    old = {file["path"]: file["size"] for file in files[:2]}
+    fresh = appender.put(rows(spark, 1, 2).toArrow())
+    assert appender.replace(seen, old, fresh, {"delayline.run": "one"})
+    seen, told = log.files()
+    log.checkpoint()
+    for entry in Path(path, "_delta_log").glob("*.*"):
+        if entry.name < f"{seen:020d}":
+            entry.unlink()
+    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    again, found = TableLog(spark, path).files()
+    assert again == seen
+    assert sorted(found, key=str) == sorted(told, key=str)
+    assert {"delayline.run": "one"} in [file["tags"] for file in found]
+    appender.commit(appender.put(rows(spark, 9).toArrow()), "")
+    assert held(spark, path) == [1, 2, 3, 9]
 
 
 def test_files_that_could_not_be_written_are_not_left_behind(
