@@ -150,6 +150,11 @@ class Appender:
                 raise
         return self._written(folder)
 
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Delete what `write` or `put` gave and no version names: a disk that is full would be fuller each time."""
+        for folder in {file.path.partition("/")[0] for file in files}:
+            self._files.delete_folder(f"{self._path}/{folder}")
+
     def commit(self, files: Iterable[DataFile], metadata: str) -> int:
         """Make files visible, in this order, by one version; give its number.
 

@@ -8,6 +8,7 @@ version is added by a link, which replaces nothing, while no transaction of Delt
 
 import errno
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +17,13 @@ from typing import Any
 from uuid import uuid4
 
 from deltalake import DeltaTable as RustTable
+from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.files import Files
 
+_LOG = logging.getLogger(__name__)
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What a file system says that has no links."""
 _EXISTS = "java.nio.file.FileAlreadyExistsException"
@@ -69,10 +72,16 @@ class TableLog:
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version: by delta-rs, or by a job where the table is not on this machine."""
-        if self._folder is None:
-            self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
-        else:
-            RustTable(self._folder.parent).create_checkpoint()
+        if self._folder is not None:
+            try:
+                RustTable(self._folder.parent).create_checkpoint()
+            except DeltaError:
+                _LOG.warning("%s: Delta writes the checkpoint of its log, delta-rs does not", self._path, exc_info=True)
+            else:
+                # Hadoop's sum of the file that says which one is the last, if somebody wrote one, is that of another.
+                (self._folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+                return
+        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
 
     @property
     def _log(self) -> Any:  # noqa: ANN401 - a Java object

@@ -32,8 +32,8 @@ _SMALL_BYTES = 16 * _MIB
 """Smaller files are merged in a round."""
 _FILE_BYTES, _PIECE_BYTES = 64 * _MIB, 1 << 30
 """Of a file that is written, and of those that are sorted at once."""
-_GATHERED_BYTES, _GATHERED_FILES = 32 * _MIB, 16
-"""Smaller files are merged as they come, when there are so many of them."""
+_GATHERED = 16
+"""So many small files are merged as they come."""
 OPTIMIZE = {
     # Larger files are left alone: their rows were sorted by due time when they were written, and stay together.
     "spark.databricks.delta.optimize.minFileSize": str(_SMALL_BYTES),
@@ -107,41 +107,50 @@ class SmallFiles:
         if not chosen or version < self._next:
             return 0, 0
         # What fails is not tried again at the next look, but when as many have come again.
-        self._next = version + _GATHERED_FILES
-        sizes = {file["path"]: file["size"] for file in chosen}
+        self._next = version + _GATHERED
         try:
-            table = Rewriting.at(self._spark, self._warehouse, MESSAGES, version, chosen)
-            fresh = table.write(list(sizes))
-            if not table.put_in_place(sizes, rows_of(chosen) or 0, fresh, {}):
-                return 0, 0
+            done = self._merged(version, chosen)
         except NotHere:
-            # They may unfold to more than is held at once.
-            self._most //= 2
             _LOG.info("%d small files of messages are left to the round", len(chosen))
             return 0, 0
-        self._next = 0
-        return len(chosen), len(fresh)
+        if done[0]:
+            self._next, self._most = 0, min(2 * self._most, _FILE_BYTES)
+        return done
+
+    def _merged(self, version: int, chosen: Sequence[Mapping[str, Any]]) -> Merged:
+        sizes, count = {file["path"]: file["size"] for file in chosen}, rows_of(chosen)
+        if count is None:
+            raise NotHere
+        table = Rewriting.at(self._spark, self._warehouse, MESSAGES, version, chosen)
+        try:
+            fresh = table.write(list(sizes))
+        except NotHere:
+            # They may unfold to more than is held at once.
+            self._most = max(self._most // 2, _MIB)
+            raise
+        return (len(chosen), len(fresh)) if table.put_in_place(sizes, count, fresh, {}) else (0, 0)
 
 
 def gathered(files: Sequence[Mapping[str, Any]], most_bytes: int) -> list[Mapping[str, Any]]:
     """Files that become one as they come, the smallest first, up to so many bytes; none while they are few.
 
-    One that is larger than all smaller ones together waits for more of them: a byte is written anew each time that the
-    file in which it lies doubles.
+    One that is larger than all smaller ones together waits for more of them, and one of half of the bytes is none of
+    them: a byte is written anew each time that the file in which it lies doubles.
     """
-    chosen, total = sorted(files, key=lambda file: file["size"]), sum(file["size"] for file in files)
+    small = (file for file in files if file["size"] < most_bytes // 2)
+    chosen = sorted(small, key=lambda file: file["size"])
+    total = sum(file["size"] for file in chosen)
     while chosen and 2 * chosen[-1]["size"] > total:
         total -= chosen.pop()["size"]
-    if len(chosen) < _GATHERED_FILES:
+    if len(chosen) < _GATHERED:
         return []
     sizes = np.cumsum([file["size"] for file in chosen])
-    chosen = chosen[: int(np.searchsorted(sizes, most_bytes, side="right"))]
-    return chosen if len(chosen) > 1 else []
+    return chosen[: int(np.searchsorted(sizes, most_bytes, side="right"))]
 
 
 def _if_small(file: Mapping[str, Any]) -> dict[str, Any] | None:
     """The entry of a file in the log, if it is to be merged as it comes; one that was sorted into others is not."""
-    return dict(file) if file["size"] < _GATHERED_BYTES and RUN not in (file.get("tags") or {}) else None
+    return dict(file) if file["size"] < _FILE_BYTES // 2 and RUN not in (file.get("tags") or {}) else None
 
 
 def together(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:

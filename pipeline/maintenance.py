@@ -141,7 +141,8 @@ def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: U
     """Merge files, and sort messages into one another. A failure is logged: reads are slower without, logs still go."""
     merged, into = 0, 0
     try:
-        if is_new(spark, warehouse, table):
+        # Files of `messages` are merged between rounds too, and what was left then is merged now.
+        if table is MESSAGES or is_new(spark, warehouse, table):
             merged, into = compact(spark, warehouse, table)
         if table is MESSAGES:
             # What is released until the next round is not worth the while.

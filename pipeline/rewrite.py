@@ -94,8 +94,11 @@ class Rewriting:
             while (piece := next(pieces, None)) is not None:
                 fresh += self.appender.put(piece)
                 del piece
-        except pa.ArrowException as error:
-            raise NotHere from error
+        except Exception as error:
+            self.appender.discard(fresh)
+            if isinstance(error, pa.ArrowException):
+                raise NotHere from error
+            raise
         return fresh
 
     def put_in_place(
@@ -124,9 +127,11 @@ class Rewriting:
         """
         if rows(fresh) != count:
             _LOG.error("%s: written anew, files have %d rows instead of %d", self.table.name, rows(fresh), count)
+            self.appender.discard(fresh)
             raise NotHere
         if not self.appender.replace(self.seen, old, fresh, tags, fewer=fewer):
             _LOG.warning("%s: files are left as they are: another commit was in the way", self.table.name)
+            self.appender.discard(fresh)
             return False
         return True
 

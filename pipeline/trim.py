@@ -5,8 +5,8 @@ it is told to keep them for a year (`pipeline.tables.PROPERTIES`), and they are 
 (Metadata Cleanup): all entries before a checkpoint, oldest first. An entry stays while a stage may have to read it,
 while it is the last one of a stage, whose note says what the stage has done, and while it is young.
 
-**A file outlives the entry that added it.** Vacuum keeps what was current when the first entry left was written. So
-whoever finds an entry finds its files: a stage, a take-over, a stream of a user, `delayline receive`.
+**A file outlives the entry that added it.** Vacuum keeps what is not older than the first entry left. So whoever finds
+an entry finds its files: a stage, a take-over, a stream of a user, `delayline receive`.
 """
 
 import math
@@ -31,6 +31,8 @@ _CHECKPOINT = "checkpoint.parquet"
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Without it Delta hears nothing of the hours it is told, and takes the table's `deletedFileRetentionDuration`.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     # Tasks that list folders; of the ten thousand that are usual, each takes milliseconds to start.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     # Two commits more for each, that say nothing to our readers.

@@ -29,7 +29,8 @@ def _columns(*columns: tuple[str, DataType], optional: tuple[str, ...] = ()) -> 
 
 
 # Every file of these is merged or deleted in the end, tens of thousands a day. What the log says of files that went is
-# in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables.
+# in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables, and a file is
+# committed as soon as it is written, so that vacuum spares what a log entry that is left has added.
 _SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
 
 LISTENER = StructType([StructField("name", TEXT), StructField("life", LONG), StructField("tick_ms", LONG)])
@@ -62,7 +63,6 @@ INBOX = Table(
         optional=("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload"),
     ),
     writer="producers",
-    properties=_SOON_FORGOTTEN,
 )
 
 SUBSCRIPTIONS = Table(

@@ -10,6 +10,7 @@ from threading import Event, Thread
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as Rust
@@ -136,6 +137,9 @@ def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str) -> 
     assert again == seen
     assert sorted(found, key=str) == sorted(told, key=str)
     assert {"delayline.run": "one"} in [file["tags"] for file in found]
+    (checkpoint,) = Path(path, "_delta_log").glob(f"{seen:020d}.checkpoint.parquet")
+    removed = pq.read_table(checkpoint, columns=["remove"])["remove"].to_pylist()
+    assert {file["path"] for file in removed if file is not None} == set(old)
     appender.commit(appender.put(rows(spark, 9).toArrow()), "")
     assert held(spark, path) == [1, 2, 3, 9]
 
@@ -149,11 +153,12 @@ def test_files_that_could_not_be_written_are_not_left_behind(
         where.write_bytes(b"the beginning of a file")
         raise OSError(28, "No space left on device")
 
-    before = sorted(Path(path).rglob("*"))
+    before, appender = sorted(Path(path).rglob("*")), Appender(spark, path, PUBLICATIONS)
+    appender.discard(appender.put(rows(spark, 1).toArrow()))
     with monkeypatch.context() as patched:
         patched.setattr("pipeline.appends._write", full)
         with pytest.raises(OSError, match="No space"):
-            Appender(spark, path, PUBLICATIONS).put(rows(spark, 1).toArrow())
+            appender.put(rows(spark, 1).toArrow())
     assert sorted(Path(path).rglob("*")) == before
 
 

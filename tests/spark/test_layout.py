@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
-from pipeline.appends import Appender
+from pipeline.appends import Appender, DataFile
 from pipeline.client.create import create_all
 from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
@@ -22,7 +25,7 @@ from pipeline.local import NotHere
 from pipeline.maintenance import maintain, own_session
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.rewrite import Rewriting
-from pipeline.settings import Upkeep
+from pipeline.settings import HOUR_MS, Upkeep
 from pipeline.tables import Warehouse
 from pipeline.trim import vacuum
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
@@ -140,6 +143,49 @@ def test_what_a_killed_process_was_writing_goes_after_an_hour(spark: SparkSessio
     os.utime(old, (time.time() - 3_700,) * 2)
     vacuum(own_session(spark), warehouse, MESSAGES, 0)
     assert (old.exists(), young.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("first_entry_h", [96, 3])
+def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(
+    spark: SparkSession, warehouse: Warehouse, first_entry_h: int
+) -> None:
+    """A stage that stood still for days finds what the entries left have added, though it was merged since.
+
+    Delta forgets after a day which files went, and by itself would keep them for no longer.
+    """
+    folder = Path(warehouse.path(MESSAGES))
+    old = [Path(unquote(urlparse(uri).path)) for uri in RustTable(folder).file_uris()]
+    assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
+    log = sorted(folder.glob("_delta_log/*.json"))
+    actions = [json.loads(line) for line in log[-1].read_text(encoding="utf-8").splitlines()]
+    for each in (action["remove"] for action in actions if "remove" in action):
+        each["deletionTimestamp"] -= 48 * HOUR_MS
+    log[-1].write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    for file, hours in [*((file, 72) for file in old), (log[0], first_entry_h)]:
+        os.utime(file, (time.time() - hours * 3_600,) * 2)
+    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
+    assert {file.exists() for file in old} == {first_entry_h > 72}
+
+
+def test_what_was_written_before_an_error_goes(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full in the middle of a piece of work would be fuller after each round."""
+    put, pieces = Appender.put, list[int]()
+
+    def full(self: Appender, *told: pa.Table) -> list[DataFile]:
+        pieces.append(len(told))
+        if len(pieces) == 2:
+            raise OSError(28, "No space left on device")
+        return put(self, *told)
+
+    before = sorted(Path(warehouse.path(MESSAGES)).rglob("*.parquet"))
+    monkeypatch.setattr(Appender, "put", full)
+    table = Rewriting.of(spark, warehouse, MESSAGES)
+    with pytest.raises(OSError, match="No space"):
+        table.write([file["path"] for file in table.files], 3)
+    assert sorted(Path(warehouse.path(MESSAGES)).rglob("*.parquet")) == before
 
 
 def test_an_error_while_messages_are_sorted_ends_no_round(

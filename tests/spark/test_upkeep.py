@@ -99,6 +99,7 @@ def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
     size = RustTable(warehouse.path(MESSAGES)).get_add_actions(flatten=True)["size_bytes"][0].as_py()
     small = SmallFiles(spark, warehouse)
     small._most = 2 * MANY * size
+    monkeypatch.setattr("pipeline.layout._MIB", 1)
     write = Rewriting.write
 
     def bounded(self: Rewriting, paths: Sequence[str], count: int = 1) -> list[DataFile]:
@@ -108,8 +109,10 @@ def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
 
     monkeypatch.setattr(Rewriting, "write", bounded)
     assert small.merge() == (0, 0)
+    assert small._most == MANY * size
     _commit(spark, warehouse, MANY)
     assert small.merge() == (MANY, 1)
+    assert small._most == 2 * MANY * size
 
 
 def test_what_failed_is_tried_again_when_as_many_have_come(

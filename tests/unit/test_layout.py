@@ -121,4 +121,6 @@ def test_few_files_are_not_gathered_and_many_no_more_than_may_be() -> None:
     assert gathered([*(listed(number, 10) for number in range(15)), listed(15, 1_000)], 10_000) == []
     sizes = [file["size"] for file in gathered([listed(number, 10 + number) for number in range(40)], 100)]
     assert sizes == [10, 11, 12, 13, 14, 15, 16]
-    assert gathered([listed(number, 90) for number in range(40)], 100) == []
+    near = [*(listed(number, 48) for number in range(40)), listed(40, 1)]
+    assert [file["size"] for file in gathered(near, 100)] == [1, 48, 48]
+    assert gathered([*(listed(number, 50) for number in range(40)), listed(40, 1)], 100) == []
