@@ -124,8 +124,8 @@ def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str) -> 
     for batch in (1, 2, 3):
         appender.commit(appender.put(rows(spark, batch).toArrow()), "")
     seen, files = log.files()
-    old = {file["path"]: file["size"] for file in files[:2]}
-    fresh = appender.put(rows(spark, 1, 2).toArrow())
+    old = {file["path"]: file["size"] for file in files}
+    fresh = appender.put(rows(spark, 1, 2, 3).toArrow())
     assert appender.replace(seen, old, fresh, {"delayline.run": "one"})
     seen, told = log.files()
     log.checkpoint()
