@@ -44,20 +44,36 @@ class LiveFiles(Generic[T]):
         """
         if self._log is None:
             self._log = TableLog(self._spark, self._path)
-        if self._version < 0 or not deltalog.reaches_back(self._files, self._path, self._version):
-            check_features(self._table.name, self._log.head())
-            self._version, live = self._log.files()
-            self._held = {unquote(each["path"]): self._kept(each) for each in live}
+        if not self._reaches_back():
+            self._read(self._log)
+        try:
+            self._follow(self._log)
+        except Exception:
+            # Maintenance cuts logs; it may have done so since we looked.
+            if self._reaches_back():
+                raise
+            self._read(self._log)
+            self._follow(self._log)
+        return self._version, self._held
+
+    def _reaches_back(self) -> bool:
+        return self._version >= 0 and deltalog.reaches_back(self._files, self._path, self._version)
+
+    def _read(self, log: TableLog) -> None:
+        check_features(self._table.name, log.head())
+        self._version, live = log.files()
+        self._held = {unquote(each["path"]): self._kept(each) for each in live}
+
+    def _follow(self, log: TableLog) -> None:
         newest = deltalog.newest(self._files, self._path, self._version)
         for version in range(self._version + 1, newest + 1):
             actions = deltalog.actions(self._files, self._path, version)
             if deltalog.changes_table(actions):
-                check_features(self._table.name, self._log.head())
+                check_features(self._table.name, log.head())
             # A version may take a file out and put it in again; the order of its actions says nothing.
             for action in sorted(actions, key=lambda each: "add" in each):
                 self._apply(action)
-        self._version = newest
-        return newest, self._held
+            self._version = version
 
     def _apply(self, action: Mapping[str, Any]) -> None:
         if "remove" in action:

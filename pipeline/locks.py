@@ -2,6 +2,8 @@
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from pipeline.client.paths import local_path
@@ -43,6 +45,19 @@ class StageLock:
         file.write(f"{os.getpid()}\n")
         file.flush()
         self._file = file
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the stage for a block.
+
+        Raises:
+            StageRunning: somebody holds it, in this process or another.
+        """
+        self.take()
+        try:
+            yield
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Unlock; nothing happens when it is not held."""

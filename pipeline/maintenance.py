@@ -6,7 +6,7 @@ it finds in conflict with others is left to the next one. Nothing passes a stage
 """
 
 import logging
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 
 from delta import exceptions
@@ -75,7 +75,26 @@ class Done:
         return f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
 
 
-def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[Done]:
+def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> set[str]:
+    """Cut the logs of the tables that the stages follow, between two rounds; give the names of those that were cut.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose tables.
+        upkeep: what is kept.
+        now_ms: the wall clock, ms UTC.
+
+    Raises:
+        StageRunning: a round is on its way.
+    """
+    with _lock(warehouse).held():
+        tables = (table for table in TABLES if table not in (SUBSCRIPTIONS, *_FOLLOWED))
+        return {table.name for table in tables if _cut(spark, warehouse, table, upkeep, now_ms)}
+
+
+def maintain(
+    spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()
+) -> Generator[Done]:
     """One round over all tables but the registry, which is small and read at old versions; gives what was done.
 
     Args:
@@ -83,20 +102,21 @@ def maintain(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
         warehouse: whose tables.
         upkeep: what is kept.
         now_ms: the wall clock, ms UTC.
+        cut: the tables whose logs were cut since the last round (`cut_logs`); files that only they named go now.
 
     Raises:
         StageRunning: another round is on its way.
     """
     own = own_session(spark)
-    lock = StageLock(LOCK, f"{warehouse.root}/_checkpoints")
-    lock.take()
-    try:
+    with _lock(warehouse).held():
         deleted = _forget(own, warehouse, upkeep)
         for table in TABLES:
             if table is not SUBSCRIPTIONS:
-                yield _tidy(own, warehouse, table, upkeep, now_ms, deleted.get(table.name, 0))
-    finally:
-        lock.release()
+                merged, into = _laid_out(own, warehouse, table, upkeep)
+                entries = _cut(own, warehouse, table, upkeep, now_ms)
+                if entries or table.name in cut:
+                    vacuum(own, warehouse, table, upkeep.files_ms)
+                yield Done(table.name, merged, into, deleted.get(table.name, 0), entries)
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -127,14 +147,14 @@ def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[s
     return deleted
 
 
-def _tidy(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int, deleted: int) -> Done:
-    """Merge files, cut the log, remove what only the log named."""
-    merged, into = _laid_out(spark, warehouse, table, upkeep)
+def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int) -> int:
+    """Cut the log of a table; give how many files of it went."""
     keep = upkeep.retain_log_ms if table in _FOLLOWED else min(upkeep.retain_log_ms, upkeep.log_ms)
-    entries = cut_log(spark, warehouse, table, now_ms - keep)
-    if entries:
-        vacuum(spark, warehouse, table, upkeep.files_ms)
-    return Done(table.name, merged, into, deleted, entries)
+    return cut_log(spark, warehouse, table, now_ms - keep)
+
+
+def _lock(warehouse: Warehouse) -> StageLock:
+    return StageLock(LOCK, f"{warehouse.root}/_checkpoints")
 
 
 def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:

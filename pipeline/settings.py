@@ -88,7 +88,8 @@ class Upkeep:
             not go before their messages. None: they stay.
         retain_log_ms: so long the logs of `deliveries`, `publications` and `rejected_*` say what each commit added, by
             the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
-        log_ms: the same for the other tables, which the stages follow: time for those who are reading just now.
+        log_ms: the same for the other tables, which the stages follow: time for those who are reading just now. What
+            no stage needs goes every minute, since Delta lists all of a log with each commit (decision 0021).
         files_ms: data files stay so much longer than the log entries that name them, and so long before they are named.
         cluster_bytes: so much of `messages` is sorted anew in a round, where a release would open many files.
     """
@@ -97,7 +98,7 @@ class Upkeep:
     retain_ms: int = 7 * DAY_MS
     retain_deliveries_ms: int | None = None
     retain_log_ms: int = 7 * DAY_MS
-    log_ms: int = 10 * MINUTE_MS
+    log_ms: int = 2 * MINUTE_MS
     files_ms: int = HOUR_MS
     cluster_bytes: int = 256 << 20
 

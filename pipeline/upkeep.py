@@ -1,8 +1,9 @@
-"""Maintenance beside the stages, in a thread: a round from time to time, and small files of `messages` as they come.
+"""Maintenance beside the stages, in a thread: a round from time to time, and what cannot wait for one.
 
 A release opens each file of `messages` in which something may be due, and a file that ingest has just written spans
 all delays there are. A round comes too seldom for that: at 5 000 messages a second there are 480 such files after ten
-minutes (decision 0019).
+minutes (decision 0019). So small files of `messages` are merged as they come. Delta lists the log of a table with each
+batch, and its cost grows with it: what nobody needs of it goes every minute (decision 0021).
 """
 
 import logging
@@ -16,13 +17,15 @@ from pyspark.sql import SparkSession
 from pipeline.clock import wall_ms
 from pipeline.errors import StageRunning
 from pipeline.layout import SmallFiles
-from pipeline.maintenance import maintain
+from pipeline.maintenance import cut_logs, maintain
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import MESSAGES
 
 _LOOK_S = 5.0
 """Pause between two looks at the files that came."""
+_CUT_S = 60.0
+"""Pause between two cuts of logs."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -46,32 +49,46 @@ def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> It
 
 
 def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
-    pause, small = upkeep.every_ms / SECOND_MS, SmallFiles(spark, warehouse)
-    end = time.monotonic() + pause
-    while not ended.wait(max(0.0, min(_LOOK_S, end - time.monotonic()))):
-        due = time.monotonic() >= end
+    work = _Work(spark, warehouse, upkeep, ended)
+    pauses = {work.merge: _LOOK_S, work.cut_logs: _CUT_S, work.round: upkeep.every_ms / SECOND_MS}
+    due = {chore: time.monotonic() + pause for chore, pause in pauses.items()}
+    while True:
+        # Of those that are due together the last one: a round does what the others do.
+        chore = min(reversed(due), key=lambda each: due[each])
+        if ended.wait(max(0.0, due[chore] - time.monotonic())):
+            return
         try:
-            if due:
-                _round(spark, warehouse, upkeep, ended)
-            else:
-                _merge(small)
+            chore()
         except StageRunning:
             _LOG.info("another round of maintenance is on its way")
         except Exception:  # noqa: BLE001 - whatever it is, messages are delivered without it
             _LOG.exception("maintenance failed; it is tried again later")
-        if due:
-            end = time.monotonic() + pause
+        due[chore] = time.monotonic() + pauses[chore]
 
 
-def _merge(small: SmallFiles) -> None:
-    merged, into = small.merge()
-    if merged:
-        _LOG.info("%s: %d files became %d", MESSAGES.name, merged, into)
+class _Work:
+    """What is done from time to time."""
 
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
+        self._spark, self._warehouse, self._upkeep, self._ended = spark, warehouse, upkeep, ended
+        self._small = SmallFiles(spark, warehouse)
+        self._cut = set[str]()
 
-def _round(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
-    with closing(maintain(spark, warehouse, upkeep, wall_ms())) as work:
-        for done in work:
-            _LOG.info("%s", done)
-            if ended.is_set():
-                return
+    def merge(self) -> None:
+        """Small files of `messages`."""
+        merged, into = self._small.merge()
+        if merged:
+            _LOG.info("%s: %d files became %d", MESSAGES.name, merged, into)
+
+    def cut_logs(self) -> None:
+        """Logs that stages follow; the files that only they named wait for the next round."""
+        self._cut |= cut_logs(self._spark, self._warehouse, self._upkeep, wall_ms())
+
+    def round(self) -> None:
+        """All that there is to do, unless the block ends meanwhile."""
+        with closing(maintain(self._spark, self._warehouse, self._upkeep, wall_ms(), self._cut)) as work:
+            for done in work:
+                _LOG.info("%s", done)
+                self._cut.discard(done.table)
+                if self._ended.is_set():
+                    return

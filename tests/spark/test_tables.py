@@ -55,8 +55,8 @@ def test_a_table_is_made_as_its_contract_says(spark: SparkSession, warehouse: Wa
     assert warehouse.read(spark, table).dtypes == spark.createDataFrame([], table.schema).dtypes
     nullable = {field.name: field.nullable for field in made.schema().fields}
     assert nullable == {field.name: field.nullable for field in table.schema.fields}
-    said = made.metadata().configuration
-    assert {key: said.get(key) for key in PROPERTIES} == PROPERTIES | table.properties
+    promised, said = PROPERTIES | table.properties, made.metadata().configuration
+    assert {key: said.get(key) for key in promised} == promised
     assert not NO_DELTA_RS_WRITER & set(made.protocol().writer_features or [])
 
 

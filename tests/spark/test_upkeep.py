@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
-from pipeline import upkeep
+from pipeline import deltalog, maintenance, upkeep
 from pipeline.appends import Appender, DataFile
 from pipeline.client.create import create_all
+from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
+from pipeline.errors import StageRunning
+from pipeline.files import Files
 from pipeline.layout import SmallFiles, compact
+from pipeline.livefiles import LiveFiles
 from pipeline.local import NotHere
-from pipeline.maintenance import own_session
+from pipeline.maintenance import cut_logs, maintain, own_session
 from pipeline.rewrite import Rewriting
-from pipeline.settings import HOUR_MS, Upkeep
+from pipeline.settings import HOUR_MS, SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
 from pipeline.upkeep import maintaining
-from schemas import MESSAGES
+from schemas import MESSAGES, Table
 from tests.support.rows import T0, messages
 
 MANY = 16
@@ -132,6 +138,92 @@ def test_what_failed_is_tried_again_when_as_many_have_come(
         assert small.merge() == (0, 0)
     _commit(spark, warehouse, MANY)
     assert small.merge() == (2 * MANY, 1)
+
+
+def _versions(warehouse: Warehouse) -> list[int]:
+    """The versions of `messages` that its log has."""
+    return sorted(int(each.stem) for each in Path(warehouse.path(MESSAGES), "_delta_log").glob("*.json"))
+
+
+def _grown(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Commits of messages before a checkpoint and behind it."""
+    _commit(spark, warehouse, 3)
+    TableLog(spark, warehouse.path(MESSAGES)).checkpoint()
+    _commit(spark, warehouse, 2)
+
+
+def _cut(spark: SparkSession, warehouse: Warehouse) -> set[str]:
+    return cut_logs(spark, warehouse, Upkeep(log_ms=0), wall_ms() + SECOND_MS)
+
+
+def test_logs_are_cut_between_rounds(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files that only they named go with the next round, though it finds no log to cut."""
+    _grown(spark, warehouse)
+    assert _cut(spark, warehouse) == {MESSAGES.name}
+    assert _versions(warehouse) == [3, 4, 5]
+    cleaned = list[Table]()
+    monkeypatch.setattr(maintenance, "vacuum", lambda *told: cleaned.append(told[2]))
+    assert _cut(spark, warehouse) == set()
+    for cut in [set[str](), {MESSAGES.name}]:
+        assert {done.entries for done in maintain(spark, warehouse, Upkeep(), wall_ms(), cut)} == {0}
+    assert cleaned == [MESSAGES]
+
+
+def test_no_log_is_cut_beside_a_round(spark: SparkSession, warehouse: Warehouse) -> None:
+    """It may be in another process, and ask for the age of an entry."""
+    _grown(spark, warehouse)
+    with closing(maintain(spark, warehouse, Upkeep(), wall_ms())) as work:
+        next(work)
+        with pytest.raises(StageRunning):
+            _cut(spark, warehouse)
+    assert _cut(spark, warehouse) == {MESSAGES.name}
+
+
+def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a look at where the log begins and reading it."""
+    live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    assert live.look() == (0, {})
+    _grown(spark, warehouse)
+    newest = deltalog.newest
+
+    def cut(files: Files, path: str, known: int) -> int:
+        found = newest(files, path, known)
+        _cut(spark, warehouse)
+        return found
+
+    monkeypatch.setattr(deltalog, "newest", cut)
+    version, held = live.look()
+    assert (version, len(held)) == (5, 5)
+
+
+def test_the_next_round_is_told_which_logs_were_cut(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the one before did not reach their tables."""
+    now, done, told = [0.0], Event(), list[set[str]]()
+    cuts = iter([{"messages"}, {"segments"}])
+
+    def cut(*_: object) -> set[str]:
+        now[0] += 100.0
+        return next(cuts, set())
+
+    def maintain(*given: Any) -> Generator[SimpleNamespace]:  # noqa: ANN401 - the last one is looked at
+        told.append(set(given[-1]))
+        if len(told) == 3:
+            done.set()
+        yield SimpleNamespace(table="inbox" if len(told) == 1 else "messages")
+
+    monkeypatch.setattr(upkeep, "cut_logs", cut)
+    monkeypatch.setattr(upkeep, "maintain", maintain)
+    monkeypatch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(upkeep, "_CUT_S", 0.0)
+    with maintaining(spark, warehouse, Upkeep(every_ms=200 * SECOND_MS)):
+        assert done.wait(10)
+    assert told[:3] == [{"messages", "segments"}, {"messages", "segments"}, {"segments"}]
 
 
 def test_rounds_come_in_time_whatever_the_merges_do(
