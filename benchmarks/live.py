@@ -66,7 +66,9 @@ class Snapshot:
     def take(cls, root: str, pid: int) -> Snapshot:
         """Count now."""
         folder = Path(root)
-        commits = {table.name: len(list((folder / table.name / "_delta_log").glob("*.json"))) for table in TABLES}
+        # By the number of the last one: logs are cut meanwhile.
+        logs = {table.name: (folder / table.name / "_delta_log").glob("*.json") for table in TABLES}
+        commits = {name: 1 + max(int(entry.stem) for entry in log) for name, log in logs.items()}
         found = (file for table in TABLES for file in (folder / table.name).rglob("*.parquet"))
         data = sum("_delta_log" not in file.parts for file in found)
         ours = sum(len(names) for _, _, names in os.walk(folder / "_checkpoints"))
