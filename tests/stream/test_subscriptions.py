@@ -12,8 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.client.pending import pending
 from pipeline.client.registry import TYPES
+from pipeline.schedule import shards
+from pipeline.session import PARTITIONS
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import (
+    Step,
     World,
     advance,
     append,
@@ -99,6 +102,51 @@ def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(sp
             check(no_stranger),
         ],
     )
+
+
+def test_another_number_of_state_stores_at_another_start_loses_nobody(spark: SparkSession, folder: str) -> None:
+    """A machine with more cores: subscriptions change their shard while messages wait for them, and again back."""
+    names = [f"s{number}" for number in range(6)]
+    usual = str(spark.conf.get(PARTITIONS))
+    counts = set[int]()
+
+    def stores(count: str) -> Step:
+        def step(world: World) -> None:
+            spark.conf.set(PARTITIONS, count)
+            restart()(world)
+            counts.add(shards(spark))
+
+        return check(step)
+
+    def everyone_got(*expected: str) -> Step:
+        def step(world: World) -> None:
+            found = Counter((row["subscription"], bytes(row["payload"]).decode()) for row in world.rows(DELIVERIES))
+            assert found == Counter((name, payload) for name in names for payload in expected)
+
+        return check(step)
+
+    try:
+        play(
+            spark,
+            folder,
+            [
+                *(subscribe("t", name) for name in names),
+                append(message("early", after=60_000), message("middle", after=120_000)),
+                advance(T0),
+                stores("7"),
+                append(message("late", deliver_at=T0 + 120_000), message("last", deliver_at=T0 + 180_000)),
+                advance(T0 + 60_000),
+                everyone_got("early"),
+                advance(T0 + 120_000),
+                everyone_got("early", "middle", "late"),
+                stores("1"),
+                advance(T0 + 180_000),
+                everyone_got("early", "middle", "late", "last"),
+            ],
+        )
+    finally:
+        spark.conf.set(PARTITIONS, usual)
+    assert counts == {28, 4}
 
 
 @pytest.mark.parametrize("entries", [3, pytest.param(50_000, marks=pytest.mark.soak)])
