@@ -64,7 +64,8 @@ class Workload:
     @property
     def upkeep(self) -> Upkeep:
         """What maintenance keeps."""
-        return Upkeep(retain_ms=self.retain_ms, retain_deliveries_ms=self.retain_ms, retain_log_ms=0, log_ms=0)
+        kept = {"retain_ms": self.retain_ms, "retain_deliveries_ms": self.retain_ms}
+        return Upkeep(**kept, retain_log_ms=0, log_ms=0, files_ms=0)
 
     @property
     def last(self) -> int:

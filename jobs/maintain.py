@@ -11,6 +11,7 @@ from pipeline.errors import PipelineError
 from pipeline.maintenance import maintain
 from pipeline.settings import DAY_MS, Upkeep
 from pipeline.tables import Warehouse
+from schemas import TABLES
 
 _ANY_SIZE = 1 << 62
 
@@ -25,7 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     upkeep = Upkeep(retain_ms=told.retain, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
     spark = tool_session(app)
     try:
-        for done in maintain(spark, Warehouse(told.warehouse.rstrip("/")), upkeep, wall_ms()):
+        every = [table.name for table in TABLES]
+        for done in maintain(spark, Warehouse(told.warehouse.rstrip("/")), upkeep, wall_ms(), every):
             sys.stdout.write(f"{done}\n")
     except PipelineError as error:
         sys.stderr.write(f"delayline: {error}\n")

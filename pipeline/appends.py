@@ -248,7 +248,10 @@ class Appender:
             for version in range(self._version + 1, found + 1):
                 self._notice(deltalog.actions(self._files, self._path, version))
         else:
+            # Cut up to a version behind the last one that we know: all that is left is others'.
             self._take_note()
+            for actions in deltalog.commits(self._files, self._path, found):
+                self._guard(deltalog.metadata(actions))
         self._version = found
         return found
 

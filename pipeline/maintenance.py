@@ -75,8 +75,8 @@ class Done:
         return f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
 
 
-def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> set[str]:
-    """Cut the logs of the tables that the stages follow, between two rounds; give the names of those that were cut.
+def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str]:
+    """Cut the logs of the tables that the stages write and follow, between two rounds; gives the name of each.
 
     Args:
         spark: a session with Delta.
@@ -88,8 +88,9 @@ def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
         StageRunning: a round is on its way.
     """
     with _lock(warehouse).held():
-        tables = (table for table in TABLES if table not in (SUBSCRIPTIONS, *_FOLLOWED))
-        return {table.name for table in tables if _cut(spark, warehouse, table, upkeep, now_ms)}
+        for table in TABLES:
+            if table not in (SUBSCRIPTIONS, *_FOLLOWED) and _cut(spark, warehouse, table, upkeep, now_ms):
+                yield table.name
 
 
 def maintain(
@@ -102,7 +103,8 @@ def maintain(
         warehouse: whose tables.
         upkeep: what is kept.
         now_ms: the wall clock, ms UTC.
-        cut: the tables whose logs were cut since the last round (`cut_logs`); files that only they named go now.
+        cut: the tables whose logs were cut since the last round, for all that the caller knows (`cut_logs`): files that
+            only those named are there yet. A table whose log the round itself cuts need not be told.
 
     Raises:
         StageRunning: another round is on its way.
@@ -149,7 +151,13 @@ def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[s
 
 def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int) -> int:
     """Cut the log of a table; give how many files of it went."""
-    keep = upkeep.retain_log_ms if table in _FOLLOWED else min(upkeep.retain_log_ms, upkeep.log_ms)
+    keep = min(upkeep.retain_log_ms, upkeep.log_ms)
+    if table in _FOLLOWED:
+        keep = upkeep.retain_log_ms
+    elif table is INBOX:
+        # Who appends by Spark asks when he is done whether the version behind the one that he began with is there. Was
+        # it cut, his commit lies before the beginning of the log, and nobody ever reads it.
+        keep = max(upkeep.log_ms, upkeep.files_ms)
     return cut_log(spark, warehouse, table, now_ms - keep)
 
 

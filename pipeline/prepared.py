@@ -127,7 +127,7 @@ class Shelf:
     def all(self) -> list[Prepared]:
         """All that is noted, in the order in which it was."""
         names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
-        found = (Prepared.loads(self._files.text(f"{self._folder}/{name}")) for name in names)
+        found = [each for name in names if (each := self._read(f"{self._folder}/{name}")) is not None]
         return sorted(found, key=lambda each: each.parts[0].number)
 
     def check(self, prepared: Prepared, part: Part) -> None:
@@ -140,6 +140,15 @@ class Shelf:
         for file in part.files:
             if not self._files.exists(f"{table}/{file.path}"):
                 raise PreparedFileGone(prepared.batch, prepared.source, file.path)
+
+    def _read(self, path: str) -> Prepared | None:
+        """A note; None when it was dropped since it was listed: maintenance looks while dispatch goes on."""
+        try:
+            return Prepared.loads(self._files.text(path))
+        except Exception:
+            if self._files.exists(path):
+                raise
+            return None
 
     def _path(self, prepared: Prepared) -> str:
         return f"{self._folder}/{prepared.parts[0].number}.json"

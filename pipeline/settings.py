@@ -90,7 +90,8 @@ class Upkeep:
             the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
         log_ms: the same for the other tables, which the stages follow: time for those who are reading just now. What
             no stage needs goes every minute, since Delta lists all of a log with each commit (decision 0021).
-        files_ms: data files stay so much longer than the log entries that name them, and so long before they are named.
+        files_ms: data files stay so much longer than the log entries that name them, and so long before they are named;
+            the log of `inbox` says so long what was added. So an append to `inbox` may take so long.
         cluster_bytes: so much of `messages` is sorted anew in a round, where a release would open many files.
     """
 

@@ -54,13 +54,17 @@ def cut_log(spark: SparkSession, warehouse: Warehouse, table: Table, written_bef
     files, path = Files(spark), warehouse.path(table)
     found = _entries(files, path)
     versions = [version for version, kind, _ in found if kind == "json"]
-    needed = unread_from(spark, warehouse, table)
-    limit = min(versions[-1] if needed is None else needed, _noted_from(files, path, table, versions[-1]))
+    checkpoints = [(version, f"{path}/{name}") for version, kind, name in found if kind == _CHECKPOINT]
+    old = [v for v, name in checkpoints if v > versions[0] and files.modified_ms(name) < written_before]
+    needed = unread_from(spark, warehouse, table) if old else None
+    old = [v for v in old if needed is None or v <= needed]
+    if not old:
+        # Nobody has to read the log: it may be long, when its reader is far behind.
+        return 0
+    limit = _noted_from(files, path, table, versions[-1])
     if table is DELIVERIES:
         limit = min(limit, _accounted(spark, warehouse))
-    checkpoints = [(version, name) for version, kind, name in found if kind == _CHECKPOINT and version <= limit]
-    old = (v for v, name in reversed(checkpoints) if files.modified_ms(f"{path}/{name}") < written_before)
-    first = next(old, 0)
+    first = max((v for v in old if v <= limit), default=0)
     going = [name for version, _, name in found if version < first]
     for name in going:
         files.delete(f"{path}/{name}")

@@ -20,7 +20,7 @@ from pipeline.layout import SmallFiles
 from pipeline.maintenance import cut_logs, maintain
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
-from schemas import MESSAGES
+from schemas import MESSAGES, TABLES
 
 _LOOK_S = 5.0
 """Pause between two looks at the files that came."""
@@ -53,8 +53,7 @@ def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep,
     pauses = {work.merge: _LOOK_S, work.cut_logs: _CUT_S, work.round: upkeep.every_ms / SECOND_MS}
     due = {chore: time.monotonic() + pause for chore, pause in pauses.items()}
     while True:
-        # Of those that are due together the last one: a round does what the others do.
-        chore = min(reversed(due), key=lambda each: due[each])
+        chore = min(due, key=lambda each: due[each])
         if ended.wait(max(0.0, due[chore] - time.monotonic())):
             return
         try:
@@ -72,7 +71,8 @@ class _Work:
     def __init__(self, spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:
         self._spark, self._warehouse, self._upkeep, self._ended = spark, warehouse, upkeep, ended
         self._small = SmallFiles(spark, warehouse)
-        self._cut = set[str]()
+        # Nobody knows what an earlier process left.
+        self._cut = {table.name for table in TABLES}
 
     def merge(self) -> None:
         """Small files of `messages`."""
@@ -82,7 +82,9 @@ class _Work:
 
     def cut_logs(self) -> None:
         """Logs that stages follow; the files that only they named wait for the next round."""
-        self._cut |= cut_logs(self._spark, self._warehouse, self._upkeep, wall_ms())
+        with closing(cut_logs(self._spark, self._warehouse, self._upkeep, wall_ms())) as work:
+            for name in work:
+                self._cut.add(name)
 
     def round(self) -> None:
         """All that there is to do, unless the block ends meanwhile."""

@@ -144,6 +144,21 @@ def test_a_checkpoint_says_what_the_log_said(spark: SparkSession, path: str) -> 
     assert held(spark, path) == [1, 2, 3, 9]
 
 
+def test_what_others_added_is_told_though_the_log_was_cut_meanwhile(spark: SparkSession, path: str) -> None:
+    """A stage whose process was held up finds that another one has gone on, or it would write its batch again."""
+    told = list[str | None]()
+    first, second = Appender(spark, path, PUBLICATIONS, told.append), Appender(spark, path, PUBLICATIONS)
+    for note in ("one", "two", "three"):
+        newest = second.commit(second.put(rows(spark, 1).toArrow()), note)
+    TableLog(spark, path).checkpoint()
+    for entry in Path(path, "_delta_log").glob("*.*"):
+        if entry.name < f"{newest:020d}":
+            entry.unlink()
+    assert first.newest() == newest
+    assert told == ["three"]
+    assert (first.newest(), told) == (newest, ["three"])
+
+
 def test_files_that_could_not_be_written_are_not_left_behind(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
