@@ -1,12 +1,12 @@
 """Schedule: encoded positions wait in streaming state, and leave as runs when they are due.
 
 The function is called with a key's rows, or when its alarm fires; either way it releases all that is due at the
-batch's instant. A call costs milliseconds whatever is in it, so many subscriptions share a key. It answers with one row
-for each of whom something is due, the runs packed in a binary column, because a million positions as pandas rows take
-seconds; they become rows in `Unpacker`, by whole arrays.
+batch's instant. A call costs milliseconds whatever is in it, so many subscriptions share a key; those of a topic that
+listen alike share an index, too. The function answers with one row for each index of which something is due, the runs
+packed in a binary column, because a million positions as pandas rows take seconds; they become rows for each
+subscription in `Unpacker`, by whole arrays.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,14 +35,25 @@ STAGE = "schedule"
 REBUILD = "rebuild"
 """The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
 KEY = ("shard", "segment_ms")
-RELEASE = (
-    "topic string, subscription string, life bigint, segment_ms bigint, tick_ms bigint, instant bigint, "
-    "runs binary, error string, chunk binary"
-)
+RELEASE = "owner string, segment_ms bigint, tick_ms bigint, instant bigint, runs binary, error string, chunk binary"
 _COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
-_SENT = ("topic", "subscription", "life", "tick_ms", "chunk")
+_SENT = ("owner", "tick_ms", "chunk")
 _SAME = ("topic", "subscription", "life", "tick_ms", "instant")
 """What all runs of an answer have in common."""
+_OWNER = """to_json(flatten(array(
+    array(coalesce(topic, '')),
+    flatten(transform(
+        sort_array(filter(subscriptions, listener -> coalesce(listener.tick_ms, 0) = tick_ms)),
+        listener -> array(coalesce(listener.name, ''), cast(coalesce(listener.life, 0) as string))
+    ))
+)))"""
+"""Whom an index is for, as text: JSON of the topic, and name and life of each subscription that a row of `segments` is
+for and that has one tick, so that they get the same positions at the same instants. Only Spark reads it."""
+_LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
+    named_struct('topic', owners[0], 'subscription', owners[place], 'life', cast(owners[place + 1] as bigint))
+))"""
+"""The subscriptions that share an index, a row each; `owners` is the array of such a text."""
+_NOBODY = '["","","0"]'
 _SHARDS_A_STORE = 4
 """Enough that stores are filled alike, and few: a call costs five milliseconds, whatever is in it (decision 0018)."""
 _RUN = arrow_schema(REDELIVERY.schema)
@@ -52,8 +63,8 @@ _ROW_BYTES, _MOST_BYTES = 100, 128 << 20
 """Bytes of a row of `redelivery` beside its texts, and of the rows that are made at once."""
 Key = tuple[int, int]
 """Shard, and the segment's start in ms: the `KEY` of a state."""
-Owner = tuple[str, str, int]
-"""Topic, subscription, and which of its lives: whom an index is for."""
+Sent = tuple[str, int, bytes]
+"""Owner, tick in ms, and an encoded chunk for it."""
 Answer = list[Any]
 """A row of `RELEASE`."""
 Frames = Iterable[pd.DataFrame]
@@ -65,7 +76,7 @@ def shards(spark: SparkSession) -> int:
 
 
 def releases(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
-    """The stream of releases: rows for the subscriptions of whom something is due, from `count` shards.
+    """The stream of releases: a row for each index of which something is due, from `count` shards.
 
     Positions carry no event time, so Spark never drops them as late; ticks carry nothing else. One watermark, after
     the union. The filter behind it names the event time: one that did not would be pushed below the watermark, and the
@@ -86,41 +97,39 @@ def of_rebuild(segments: DataFrame, rebuilt: int | None) -> DataFrame:
 
 
 def addressed(segments: DataFrame, count: int) -> DataFrame:
-    """Chunks of `segments`, once for each subscription that they are for, with its shard of so many.
+    """Chunks of `segments`, once for all subscriptions that listen alike, with their shard of so many.
 
     Nothing is nullable: Spark hands nullable longs to pandas as floats, which lose the last digits of large numbers.
     """
-    listeners = segments.where("kind <> 'marker'").select("*", F.explode("subscriptions").alias("listener"))
-    zero, nothing = F.lit(0).cast("bigint"), F.lit("")
-    rows = listeners.select(
-        F.coalesce("topic", nothing).alias("topic"),
-        F.coalesce("listener.name", nothing).alias("subscription"),
-        F.coalesce("listener.life", zero).alias("life"),
+    ticks = F.expr("explode(array_distinct(transform(subscriptions, listener -> coalesce(listener.tick_ms, 0))))")
+    rows = segments.where("kind <> 'marker'").select("*", ticks.alias("tick_ms"))
+    shard, zero = F.pmod(F.hash("topic", "tick_ms"), F.lit(count)).cast("bigint"), F.lit(0).cast("bigint")
+    return rows.select(
+        F.coalesce(shard, zero).alias("shard"),
+        F.coalesce(F.expr(_OWNER), F.lit(_NOBODY)).alias("owner"),
         F.coalesce(F.unix_millis("segment_start"), zero).alias("segment_ms"),
-        F.coalesce("listener.tick_ms", zero).alias("tick_ms"),
+        F.coalesce("tick_ms", zero).alias("tick_ms"),
         "chunk",
     )
-    shard = F.pmod(F.hash("topic", "subscription", "life"), F.lit(count)).cast("bigint")
-    return rows.select(F.coalesce(shard, zero).alias("shard"), "*")
 
 
 def release(key: Key, frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
     """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back."""
     instant = group_state.watermark_ms(state)
-    sent: list[tuple[Owner, int, bytes]] = []
+    sent: list[Sent] = []
     try:
         if not state.hasTimedOut:
             sent = [_sent(*row) for frame in frames for row in zip(*(frame[name] for name in _SENT), strict=True)]
         answers = _release(key, instant, sent, state)
     except Exception as error:  # noqa: BLE001 - whatever it is, it would come back with every replay
         group_state.keep(state, instant + HOUR_MS)
-        lost: list[tuple[Owner, bytes | None]] = [(owner, chunk) for owner, _, chunk in sent] or [(("", "", 0), None)]
+        lost: list[tuple[str, bytes | None]] = [(owner, chunk) for owner, _, chunk in sent] or [(_NOBODY, None)]
         answers = [_failure(key, owner, instant, error, chunk) for owner, chunk in lost]
     if answers:
         yield pd.DataFrame(answers, columns=_COLUMNS)
 
 
-def _release(key: Key, instant: int, sent: list[tuple[Owner, int, bytes]], state: GroupState) -> list[Answer]:
+def _release(key: Key, instant: int, sent: list[Sent], state: GroupState) -> list[Answer]:
     """Append, pop, save. The state is touched last: what fails before leaves it as it was."""
     pending = group_state.load(state)
     refused = list(_append(key, instant, pending, sent))
@@ -130,19 +139,19 @@ def _release(key: Key, instant: int, sent: list[tuple[Owner, int, bytes]], state
     return [*answers, *refused]
 
 
-def _append(key: Key, instant: int, pending: IndexGroup, sent: list[tuple[Owner, int, bytes]]) -> Iterator[Answer]:
+def _append(key: Key, instant: int, pending: IndexGroup, sent: list[Sent]) -> Iterator[Answer]:
     """Append chunks; give a row for each that is refused, with the chunk, so that nothing is lost."""
     for owner, tick, chunk in sent:
         try:
-            pending.append_chunk(_name(owner), tick, chunk)
+            pending.append_chunk(owner.encode(), tick, chunk)
         except DelaylineError as error:
             yield _failure(key, owner, instant, error, chunk)
 
 
 def _pop(key: Key, instant: int, pending: IndexGroup) -> Iterator[Answer]:
-    """A row for each subscription of whom something is due. One that cannot be read is kept, and looked at again."""
+    """A row for each index of which something is due. One that cannot be read is kept, and looked at again."""
     for name in pending.due(instant):
-        owner, tick = _owner(name), pending.tick_ms(name)
+        owner, tick = name.decode(), pending.tick_ms(name)
         try:
             runs = pending.pop_due_runs(name, instant)
         except DelaylineError as error:
@@ -150,26 +159,17 @@ def _pop(key: Key, instant: int, pending: IndexGroup) -> Iterator[Answer]:
             yield _failure(key, owner, instant, error, None)
         else:
             if len(runs):
-                yield [*owner, key[1], tick, instant, pack(runs), None, None]
+                yield [owner, key[1], tick, instant, pack(runs), None, None]
 
 
-def _failure(key: Key, owner: Owner, instant: int, error: Exception, chunk: bytes | None) -> Answer:
+def _failure(key: Key, owner: str, instant: int, error: Exception, chunk: bytes | None) -> Answer:
     """What is wrong with whose positions, and the remedy."""
-    reason = f"{(*owner, key[1])}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
-    return [*owner, key[1], 0, instant, b"", reason, chunk]
+    reason = f"{owner} in segment {key[1]}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
+    return [owner, key[1], 0, instant, b"", reason, chunk]
 
 
-def _sent(topic: str, subscription: str, life: Any, tick: Any, chunk: Any) -> tuple[Owner, int, bytes]:  # noqa: ANN401 - as pandas hands it over
-    return (topic, subscription, int(life)), int(tick), bytes(chunk)
-
-
-def _name(owner: Owner) -> bytes:
-    return json.dumps(owner).encode()
-
-
-def _owner(name: bytes) -> Owner:
-    topic, subscription, life = json.loads(name)
-    return topic, subscription, life
+def _sent(owner: str, tick: Any, chunk: Any) -> Sent:  # noqa: ANN401 - as pandas hands it over
+    return owner, int(tick), bytes(chunk)
 
 
 def pack(runs: Runs) -> bytes:
@@ -265,8 +265,9 @@ class Schedule:
 
 
 def _count(released: DataFrame) -> tuple[int, int]:
-    """The job that runs the stateful function, over all partitions: how many bytes of runs it gave, and errors."""
-    size = F.coalesce(F.sum(F.octet_length("runs").cast("bigint")), F.lit(0))
+    """The job that runs the stateful function, over all partitions: bytes of runs for all who get them, and errors."""
+    listeners = F.expr("(json_array_length(owner) - 1) div 2")
+    size = F.coalesce(F.sum(F.octet_length("runs") * listeners), F.lit(0))
     row = released.agg(size, F.count_if(F.col("error").isNotNull())).collect()[0]
     return row[0], row[1]
 
@@ -282,13 +283,19 @@ def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:
 
 
 def _packed(released: DataFrame) -> DataFrame:
-    """Answers that hold runs."""
-    return released.where(F.octet_length("runs") > 0).select(*_SAME, "runs")
+    """Answers that hold runs, for each subscription."""
+    return _each(released.where(F.octet_length("runs") > 0)).select(*_SAME, "runs")
+
+
+def _each(released: DataFrame) -> DataFrame:
+    """Answers, once for each subscription that shares the index, which `topic`, `subscription` and `life` name."""
+    owners = released.select("*", F.from_json("owner", "array<string>").alias("owners")).drop("owner")
+    return owners.select("*", F.expr(_LISTENERS)).drop("owners")
 
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_schedule`."""
-    return released.where("error IS NOT NULL").select(
+    return _each(released.where("error IS NOT NULL")).select(
         F.col("error").alias("reason"),
         F.timestamp_millis("instant").alias("rejected_at"),
         F.lit(batch_id).alias("batch_id"),

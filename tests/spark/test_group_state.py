@@ -19,7 +19,7 @@ from tests.support.group_states import NO_TIMER, group_state, timer_of, woken
 
 PIPELINE = Path(adapter.__file__).parent
 KEY = (3, 0)
-NAME = b'["t", "s", 1]'
+NAME = b'["t","s","1"]'
 Position = tuple[int, int, int]
 
 
@@ -47,8 +47,13 @@ def chunk(*positions: Position, tick: int = 1) -> bytes:
 
 def frame(*chunks: bytes, tick: int = 1, subscription: str = "s") -> pd.DataFrame:
     """A frame as the stateful function gets it."""
-    same = {"topic": "t", "subscription": subscription, "life": 1, "tick_ms": tick}
-    return pd.DataFrame({**{name: [value] * len(chunks) for name, value in same.items()}, "chunk": list(chunks)})
+    count = len(chunks)
+    return pd.DataFrame({"owner": [owner(subscription)] * count, "tick_ms": [tick] * count, "chunk": list(chunks)})
+
+
+def owner(subscription: str) -> str:
+    """Whom an index is for."""
+    return f'["t","{subscription}","1"]'
 
 
 def let_go(answers: list[pd.DataFrame]) -> list[tuple[int, ...]]:
@@ -169,7 +174,7 @@ def test_chunks_of_a_state_that_cannot_be_read_come_back() -> None:
     sent = chunk((1, 1, 10))
     (answer,) = schedule.release(KEY, [frame(sent), frame(sent, subscription="z")], state)
     assert answer["chunk"].tolist() == [sent, sent]
-    assert answer["subscription"].tolist() == ["s", "z"]
+    assert answer["owner"].tolist() == [owner("s"), owner("z")]
 
 
 FRAMES = (frame(chunk((1, 0, 10), (1, 1, 10))), frame(chunk((1, 2, 10))), frame(chunk((0, 5, 9), (2, 0, 300))))
@@ -208,7 +213,7 @@ def test_a_tick_that_no_index_takes_is_refused_with_its_chunk() -> None:
     state, sent = group_state(watermark=50), chunk((1, 1, 10))
     (answer,) = schedule.release(KEY, [frame(sent, tick=0, subscription="odd"), frame(sent)], state)
     assert let_go([answer]) == [(1, 1, 1, 10)]
-    assert answer[answer["error"].notna()][["subscription", "chunk"]].to_numpy().tolist() == [["odd", sent]]
+    assert answer[answer["error"].notna()][["owner", "chunk"]].to_numpy().tolist() == [[owner("odd"), sent]]
 
 
 def test_a_subscription_that_rots_does_not_stop_its_shard() -> None:
@@ -222,8 +227,8 @@ def test_a_subscription_that_rots_does_not_stop_its_shard() -> None:
     state = group_state((*scalars, data[:-1] + bytes([data[-1] ^ 0xFF])), watermark=50, timed_out=True)
     (answer,) = schedule.release(KEY, [], state)
     assert let_go([answer]) == [(2, 2, 2, 10)]
-    assert answer["subscription"][answer["error"].notna()].tolist() == ["z"]
-    assert "('t', 'z', 1, 0)" in answer["error"].dropna().iloc[0]
+    assert answer["owner"][answer["error"].notna()].tolist() == [owner("z")]
+    assert f"{owner('z')} in segment 0" in answer["error"].dropna().iloc[0]
     assert timer_of(state) == 89
     later = woken(state, 90)
     assert later is not None

@@ -35,7 +35,7 @@ def with_event_times(segments: DataFrame, ticks: DataFrame, count: int) -> DataF
     rows = schedule.addressed(segments, count).withColumn("event_time", F.timestamp_millis("segment_ms"))
     instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
     both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
-    grouped = both.where("topic IS NOT NULL OR event_time IS NULL").groupBy(*schedule.KEY)
+    grouped = both.where("owner IS NOT NULL OR event_time IS NULL").groupBy(*schedule.KEY)
     timeout = GroupStateTimeout.EventTimeTimeout
     return grouped.applyInPandasWithState(schedule.release, schedule.RELEASE, STATE_ROW, "append", timeout)
 

@@ -105,7 +105,7 @@ def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(sp
 
 
 def test_another_number_of_state_stores_at_another_start_loses_nobody(spark: SparkSession, folder: str) -> None:
-    """A machine with more cores: subscriptions change their shard while messages wait for them, and again back."""
+    """A machine with more cores: indexes change their shard while messages wait in them, and again back."""
     names = [f"s{number}" for number in range(6)]
     usual = str(spark.conf.get(PARTITIONS))
     counts = set[int]()
@@ -130,7 +130,7 @@ def test_another_number_of_state_stores_at_another_start_loses_nobody(spark: Spa
             spark,
             folder,
             [
-                *(subscribe("t", name) for name in names),
+                *(subscribe("t", name, tick_ms=1 << number) for number, name in enumerate(names)),
                 append(message("early", after=60_000), message("middle", after=120_000)),
                 advance(T0),
                 stores("7"),
