@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
@@ -40,19 +40,12 @@ _COLUMNS = [field.split()[0] for field in RELEASE.split(", ")]
 _SENT = ("owner", "tick_ms", "chunk")
 _SAME = ("topic", "subscription", "life", "tick_ms", "instant")
 """What all runs of an answer have in common."""
-_OWNER = """to_json(flatten(array(
-    array(coalesce(topic, '')),
-    flatten(transform(
-        sort_array(filter(subscriptions, listener -> coalesce(listener.tick_ms, 0) = tick_ms)),
-        listener -> array(coalesce(listener.name, ''), cast(coalesce(listener.life, 0) as string))
-    ))
-)))"""
-"""Whom an index is for, as text: JSON of the topic, and name and life of each subscription that a row of `segments` is
-for and that has one tick, so that they get the same positions at the same instants. Only Spark reads it."""
+_ALIKE = 64
+"""About so many subscriptions share an index at most: whoever comes or goes gives the others another owner."""
 _LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
     named_struct('topic', owners[0], 'subscription', owners[place], 'life', cast(owners[place + 1] as bigint))
 ))"""
-"""The subscriptions that share an index, a row each; `owners` is the array of such a text."""
+"""The subscriptions that share an index, a row each; `owners` is the array that the name of its owner holds."""
 _NOBODY = '["","","0"]'
 _SHARDS_A_STORE = 4
 """Enough that stores are filled alike, and few: a call costs five milliseconds, whatever is in it (decision 0018)."""
@@ -71,7 +64,7 @@ Frames = Iterable[pd.DataFrame]
 
 
 def shards(spark: SparkSession) -> int:
-    """So many shards share the subscriptions. Another number at another start does no harm: a state keeps its alarm."""
+    """So many shards share the indexes. Another number at another start does no harm: a state keeps its alarm."""
     return _SHARDS_A_STORE * int(str(spark.conf.get(PARTITIONS)))
 
 
@@ -99,16 +92,33 @@ def of_rebuild(segments: DataFrame, rebuilt: int | None) -> DataFrame:
 def addressed(segments: DataFrame, count: int) -> DataFrame:
     """Chunks of `segments`, once for all subscriptions that listen alike, with their shard of so many.
 
+    Alike listen subscriptions that a row is for and that have one tick: they get the same positions at the same
+    instants. The name of such an owner is JSON of the topic, and of name and life of each. Only Spark reads it.
     Nothing is nullable: Spark hands nullable longs to pandas as floats, which lose the last digits of large numbers.
     """
-    ticks = F.expr("explode(array_distinct(transform(subscriptions, listener -> coalesce(listener.tick_ms, 0))))")
-    rows = segments.where("kind <> 'marker'").select("*", ticks.alias("tick_ms"))
-    shard, zero = F.pmod(F.hash("topic", "tick_ms"), F.lit(count)).cast("bigint"), F.lit(0).cast("bigint")
+    zero, nothing = F.lit(0).cast("bigint"), F.lit("")
+    parts = F.expr(f"shiftleft(1, cast(ceil(log2(greatest(1, size(subscriptions) / {_ALIKE}))) as int))")
+
+    def listener(each: Column) -> Column:
+        name, part = F.coalesce(each["name"], nothing), F.pmod(F.hash(each["name"]), parts)
+        tick, life = F.coalesce(each["tick_ms"], zero), F.coalesce(each["life"], zero)
+        return F.struct(tick.alias("tick_ms"), part.alias("part"), name.alias("name"), life.alias("life"))
+
+    def party(each: Column) -> Column:
+        return F.struct(each["tick_ms"].alias("tick_ms"), each["part"].alias("part"))
+
+    heard = segments.where("kind <> 'marker'")
+    rows = heard.select("*", F.array_sort(F.transform("subscriptions", listener)).alias("listeners"))
+    rows = rows.select("*", F.explode(F.array_distinct(F.transform("listeners", party))).alias("party"))
+    alike = F.filter("listeners", lambda each: party(each) == F.col("party"))
+    names = F.flatten(F.transform(alike, lambda each: F.array(each["name"], each["life"].cast("string"))))
+    owner = F.to_json(F.concat(F.array(F.coalesce("topic", nothing)), names))
+    shard = F.pmod(F.hash("topic", "party"), F.lit(count)).cast("bigint")
     return rows.select(
         F.coalesce(shard, zero).alias("shard"),
-        F.coalesce(F.expr(_OWNER), F.lit(_NOBODY)).alias("owner"),
+        F.coalesce(owner, F.lit(_NOBODY)).alias("owner"),
         F.coalesce(F.unix_millis("segment_start"), zero).alias("segment_ms"),
-        F.coalesce("tick_ms", zero).alias("tick_ms"),
+        F.coalesce("party.tick_ms", zero).alias("tick_ms"),
         "chunk",
     )
 
@@ -164,7 +174,7 @@ def _pop(key: Key, instant: int, pending: IndexGroup) -> Iterator[Answer]:
 
 def _failure(key: Key, owner: str, instant: int, error: Exception, chunk: bytes | None) -> Answer:
     """What is wrong with whose positions, and the remedy."""
-    reason = f"{owner} in segment {key[1]}: {type(error).__name__}: {error}; rebuild the schedule from the tables"
+    reason = f"{type(error).__name__}: {error}; rebuild the schedule from the tables"
     return [owner, key[1], 0, instant, b"", reason, chunk]
 
 
@@ -266,7 +276,7 @@ class Schedule:
 
 def _count(released: DataFrame) -> tuple[int, int]:
     """The job that runs the stateful function, over all partitions: bytes of runs for all who get them, and errors."""
-    listeners = F.expr("(json_array_length(owner) - 1) div 2")
+    listeners = F.coalesce(F.expr("(json_array_length(owner) - 1) div 2"), F.lit(1))
     size = F.coalesce(F.sum(F.octet_length("runs") * listeners), F.lit(0))
     row = released.agg(size, F.count_if(F.col("error").isNotNull())).collect()[0]
     return row[0], row[1]
@@ -289,8 +299,9 @@ def _packed(released: DataFrame) -> DataFrame:
 
 def _each(released: DataFrame) -> DataFrame:
     """Answers, once for each subscription that shares the index, which `topic`, `subscription` and `life` name."""
-    owners = released.select("*", F.from_json("owner", "array<string>").alias("owners")).drop("owner")
-    return owners.select("*", F.expr(_LISTENERS)).drop("owners")
+    # A name that cannot be read would be nobody's, and what it was given would be gone without a word.
+    names = F.from_json("owner", "array<string>", {"mode": "FAILFAST"})
+    return released.select("*", names.alias("owners")).select("*", F.expr(_LISTENERS)).drop("owner", "owners")
 
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The row that the schedule keeps per (shard, segment): all that is pending for the subscriptions of a shard.
+"""The row that the schedule keeps per (shard, segment): all that is pending in the indexes of a shard.
 
 Spark freezes the schema of a stateful operator at its first start, and accepts atomic columns only. So everything
 that may change lives in one binary column whose bytes carry their own version; the scalars beside it never change.
@@ -17,4 +17,5 @@ STATE_ROW = StructType(
         StructField("indexes", BinaryType(), nullable=False),
     ]
 )
-"""version; first bucket due in ms UTC; positions pending; `IndexGroup` bytes."""
+"""version; first bucket due in ms UTC; positions pending, once for all who share them;
+`IndexGroup` bytes."""

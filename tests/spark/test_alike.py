@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline import schedule
 from pipeline.schedule import RELEASE, addressed, failures, local_run_rows, pack, run_rows
 from schemas import SEGMENTS
 from state import Runs
@@ -31,11 +32,15 @@ def segment(topic: str, *listeners: dict[str, object], **told: object) -> dict[s
     return row | {"count": 1, "batch_id": 0} | told
 
 
-def answers(spark: SparkSession, owners: list[str], *, entries: int = 1, error: str | None = None) -> DataFrame:
-    """What the stateful function answers for each owner: a run of entry 0 to the last one, or an error."""
-    one, last = np.array([5], np.int64), np.array([entries - 1], np.int64)
-    runs = b"" if error else pack(Runs(np.array([T0], np.int64), one, one * 0, last))
-    return spark.createDataFrame([(owner, T0, 8, T0 + 1, runs, error, None) for owner in owners], RELEASE)
+def answers(spark: SparkSession, owners: list[str], *, error: str | None = None) -> DataFrame:
+    """What the stateful function answers: an error, or n + 1 runs of n + 1 entries in ledger n for the n-th owner."""
+    rows = []
+    for number, owner in enumerate(owners):
+        entries = np.arange(number + 1, dtype=np.int64) * 10
+        same = np.ones(number + 1, np.int64)
+        runs = b"" if error else pack(Runs(same * T0, same * number, entries, entries + number))
+        rows.append((owner, T0, 8, T0 + 1, runs, error, None))
+    return spark.createDataFrame(rows, RELEASE)
 
 
 def named(rows: DataFrame) -> Counter[tuple[object, ...]]:
@@ -90,16 +95,48 @@ def test_names_survive_whatever_they_are_made_of(spark: SparkSession, name: str)
 
 def test_each_who_shares_gets_all_runs_of_the_index(spark: SparkSession) -> None:
     """In the driver as in tasks."""
-    released = answers(spark, ['["t","a","1","b","12"]', '["u","a","1"]'], entries=4)
+    released = answers(spark, ['["u","a","1"]', '["t","a","1","b","12"]', '["v","c","1"]'])
     rows = local_run_rows(released, 6)
     assert rows.to_pylist() == run_rows(released, 6).toArrow().cast(rows.schema).to_pylist()
-    found = [(row["topic"], row["subscription"], row["life"], row["last_entry"]) for row in rows.to_pylist()]
-    assert sorted(found) == [("t", "a", 1, 3), ("t", "b", 12, 3), ("u", "a", 1, 3)]
-    assert set(rows.column("batch_id").to_pylist()) == {6}
-    assert set(rows.column("tick_ms").to_pylist()) == {8}
+    names = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "tick_ms", "batch_id")
+    found = sorted(tuple(row[name] for name in names) for row in rows.to_pylist())
+    assert found == [
+        ("t", "a", 1, 1, 0, 1, 8, 6),
+        ("t", "a", 1, 1, 10, 11, 8, 6),
+        ("t", "b", 12, 1, 0, 1, 8, 6),
+        ("t", "b", 12, 1, 10, 11, 8, 6),
+        ("u", "a", 1, 0, 0, 0, 8, 6),
+        *(("v", "c", 1, 2, entry, entry + 2, 8, 6) for entry in (0, 10, 20)),
+    ]
+    # By this a batch is taken for one that the driver can hold: 32 bytes a run, for each who gets it.
+    assert schedule._count(released) == (32 * len(found), 0)
 
 
 def test_an_index_from_before_is_that_of_one_subscription(spark: SparkSession) -> None:
     """Its name was written by Python, with blanks, escapes and a number; a checkpoint from then goes on."""
-    owner = json.dumps(("ü", "s", 4))
-    assert named(run_rows(answers(spark, [owner]), 0)) == {("ü", "s", 4): 1}
+    released = answers(spark, [json.dumps(("ü😀", "s", 4))])
+    assert named(run_rows(released, 0)) == {("ü😀", "s", 4): 1}
+    assert schedule._count(released) == (32, 0)
+
+
+def test_a_name_that_cannot_be_read_is_an_error(spark: SparkSession) -> None:
+    """It would be nobody's, and what it was given would be gone without a word."""
+    with pytest.raises(Exception, match="MALFORMED_RECORD"):
+        local_run_rows(answers(spark, ['["t","a",']), 0)
+
+
+def test_of_very_many_only_some_share_and_a_newcomer_disturbs_few(spark: SparkSession) -> None:
+    """Everybody is in one index and no more; few of these are others when somebody joins, the shards are the same."""
+    crowd = [listener(f"s{number}") for number in range(1_000)]
+    found = []
+    for listeners in (crowd, [*crowd, listener("new")]):
+        rows = addressed(rows_of(spark, SEGMENTS.schema, segment("t", *listeners)), SHARDS).collect()
+        found.append({row["owner"]: row["shard"] for row in rows})
+        names = Counter(name for owner in found[-1] for name in json.loads(owner)[1::2])
+        assert names == Counter(each["name"] for each in listeners)
+        assert max(len(json.loads(owner)) for owner in found[-1]) < 2 * 128
+        assert len(set(found[-1].values())) > 1
+    before, after = found
+    assert len(before) == len(after)
+    assert len(set(before) ^ set(after)) == 2
+    assert sorted(before.values()) == sorted(after.values())

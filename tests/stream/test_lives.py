@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -103,6 +104,53 @@ def test_earliest_gets_the_whole_log_once_again(spark: SparkSession, folder: str
             advance(T0 + 6 * HOUR),
             delivered("now", "now", "soon", "later", "parked"),
             check(lives),
+        ],
+    )
+
+
+ALL = ("now", "soon", "later", "parked")
+
+
+@pytest.mark.parametrize(
+    ("start", "again"),
+    [
+        ("latest", []),
+        pytest.param("earliest", [], marks=pytest.mark.soak),
+        pytest.param("latest", [check(rebuilt), restart()], marks=pytest.mark.soak),
+        ("earliest", [check(rebuilt), restart()]),
+    ],
+)
+def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(
+    spark: SparkSession, folder: str, start: str, again: list[Step]
+) -> None:
+    """Both wait in one index when one of them leaves: the other gets each message once, and so do both lives."""
+    once_more = ALL if start == "earliest" else ()
+
+    def got(world: World) -> None:
+        found = Counter(
+            (row["subscription"], row["life"], bytes(row["payload"]).decode()) for row in world.rows(DELIVERIES)
+        )
+        assert found == Counter(
+            [
+                *(("a", 1, name) for name in (*ALL, "new")),
+                ("s", 1, "now"),
+                *(("s", 2, name) for name in (*once_more, "new")),
+            ]
+        )
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "a"),
+            *back(start, *NOTICED),
+            *again,
+            append(message("new", after=15 * MINUTE)),
+            advance(T0 + 2 * MINUTE),
+            advance(T0 + HOUR),
+            delivered("now", "soon", "new", "later", subscription="a"),
+            advance(T0 + 6 * HOUR),
+            check(got),
         ],
     )
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline import schedule
 from pipeline.client.pending import pending
 from pipeline.client.registry import TYPES
 from pipeline.schedule import shards
@@ -100,6 +101,46 @@ def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(sp
             delivered("a", "b", "c", subscription="s"),
             delivered("a", "b", "c", subscription="minute"),
             check(no_stranger),
+        ],
+    )
+
+
+def by_itself(segments: DataFrame, count: int) -> DataFrame:
+    """Whom chunks were for before decision 0022: each subscription had an index, and Python wrote its name."""
+    each = segments.where("kind <> 'marker'").select("*", F.explode("subscriptions").alias("listener"))
+    return each.select(
+        F.pmod(F.hash("topic", "listener.name", "listener.life"), F.lit(count)).cast("bigint").alias("shard"),
+        F.format_string('["%s", "%s", %d]', "topic", "listener.name", "listener.life").alias("owner"),
+        F.unix_millis("segment_start").alias("segment_ms"),
+        F.col("listener.tick_ms").alias("tick_ms"),
+        "chunk",
+    )
+
+
+def test_a_checkpoint_of_when_each_had_an_index_goes_on(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits under a name of one leaves under it, beside what has come since for those who listen alike."""
+    monkeypatch.setattr(schedule, "addressed", by_itself)
+
+    def now_shared(world: World) -> None:
+        monkeypatch.undo()
+        restart()(world)
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            subscribe("t", "z"),
+            append(message("old", after=60_000), message("oldest", after=120_000)),
+            advance(T0),
+            check(now_shared),
+            append(message("new", deliver_at=T0 + 120_000)),
+            advance(T0 + 60_000),
+            *(delivered("old", subscription=name) for name in "sz"),
+            advance(T0 + 120_000),
+            *(delivered("old", "oldest", "new", subscription=name) for name in "sz"),
         ],
     )
 
