@@ -47,6 +47,7 @@ _LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
 ))"""
 """The subscriptions that share an index, a row each; `owners` is the array that the name of its owner holds."""
 _NOBODY = '["","","0"]'
+"""Owner of an answer that is about a whole state."""
 _SHARDS_A_STORE = 4
 """Enough that stores are filled alike, and few: a call costs five milliseconds, whatever is in it (decision 0018)."""
 _RUN = arrow_schema(REDELIVERY.schema)
@@ -100,17 +101,15 @@ def addressed(segments: DataFrame, count: int) -> DataFrame:
     parts = F.expr(f"shiftleft(1, cast(ceil(log2(greatest(1, size(subscriptions) / {_ALIKE}))) as int))")
 
     def listener(each: Column) -> Column:
-        name, part = F.coalesce(each["name"], nothing), F.pmod(F.hash(each["name"]), parts)
-        tick, life = F.coalesce(each["tick_ms"], zero), F.coalesce(each["life"], zero)
-        return F.struct(tick.alias("tick_ms"), part.alias("part"), name.alias("name"), life.alias("life"))
-
-    def party(each: Column) -> Column:
-        return F.struct(each["tick_ms"].alias("tick_ms"), each["part"].alias("part"))
+        tick, part = F.coalesce(each["tick_ms"], zero), F.pmod(F.hash(each["name"]), parts)
+        party = F.struct(tick.alias("tick_ms"), part.alias("part"))
+        name, life = F.coalesce(each["name"], nothing), F.coalesce(each["life"], zero)
+        return F.struct(party.alias("party"), name.alias("name"), life.alias("life"))
 
     heard = segments.where("kind <> 'marker'")
     rows = heard.select("*", F.array_sort(F.transform("subscriptions", listener)).alias("listeners"))
-    rows = rows.select("*", F.explode(F.array_distinct(F.transform("listeners", party))).alias("party"))
-    alike = F.filter("listeners", lambda each: party(each) == F.col("party"))
+    rows = rows.select("*", F.explode(F.array_distinct(F.col("listeners.party"))).alias("party"))
+    alike = F.filter("listeners", lambda each: each["party"] == F.col("party"))
     names = F.flatten(F.transform(alike, lambda each: F.array(each["name"], each["life"].cast("string"))))
     owner = F.to_json(F.concat(F.array(F.coalesce("topic", nothing)), names))
     shard = F.pmod(F.hash("topic", "party"), F.lit(count)).cast("bigint")
@@ -118,7 +117,7 @@ def addressed(segments: DataFrame, count: int) -> DataFrame:
         F.coalesce(shard, zero).alias("shard"),
         F.coalesce(owner, F.lit(_NOBODY)).alias("owner"),
         F.coalesce(F.unix_millis("segment_start"), zero).alias("segment_ms"),
-        F.coalesce("party.tick_ms", zero).alias("tick_ms"),
+        "party.tick_ms",
         "chunk",
     )
 
@@ -173,7 +172,7 @@ def _pop(key: Key, instant: int, pending: IndexGroup) -> Iterator[Answer]:
 
 
 def _failure(key: Key, owner: str, instant: int, error: Exception, chunk: bytes | None) -> Answer:
-    """What is wrong with whose positions, and the remedy."""
+    """What is wrong, and the remedy; `failures` says with whose positions."""
     reason = f"{type(error).__name__}: {error}; rebuild the schedule from the tables"
     return [owner, key[1], 0, instant, b"", reason, chunk]
 
@@ -306,8 +305,9 @@ def _each(released: DataFrame) -> DataFrame:
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_schedule`."""
+    reason = F.format_string("('%s', '%s', %d, %d): %s", "topic", "subscription", "life", "segment_ms", "error")
     return _each(released.where("error IS NOT NULL")).select(
-        F.col("error").alias("reason"),
+        reason.alias("reason"),
         F.timestamp_millis("instant").alias("rejected_at"),
         F.lit(batch_id).alias("batch_id"),
         "topic",

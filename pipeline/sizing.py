@@ -16,8 +16,7 @@ MOST_RATE = 10_000_000
 
 # Round ones, which divide an hour: who reads a due time knows its segment.
 _SPANS_MS = (*(s * SECOND_MS for s in (1, 2, 5, 10, 15, 30)), *(m * MINUTE_MS for m in (1, 2, 5, 10, 15, 30)), HOUR_MS)
-# A position takes 2 to 3 bytes: an index stays under 1 MB, and its positions within the horizon take
-# about 50 MB.
+# A position takes 2 to 3 bytes: an index stays under 1 MB, and its positions within the horizon take about 50 MB.
 _POSITION_BYTES = 3
 _SEGMENT_POSITIONS = 300_000
 _HORIZON_POSITIONS = 20_000_000

@@ -66,7 +66,7 @@ def test_what_rots_is_named_with_its_remedy_and_a_rebuild_brings_it_back(
         rows = world.rows(REJECTED_SCHEDULE)
         assert {(row["topic"], row["subscription"]) for row in rows} == {("t", "s")}
         assert {int(row["segment_start"].timestamp() * 1_000) for row in rows} >= {T0 + 10 * MINUTE}
-        assert all("rebuild the schedule" in row["reason"] for row in rows)
+        assert all("('t', 's', " in row["reason"] and "rebuild the schedule" in row["reason"] for row in rows)
 
     def remedy(world: World) -> None:
         world.end()

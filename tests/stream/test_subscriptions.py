@@ -13,7 +13,6 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline import schedule
 from pipeline.client.pending import pending
 from pipeline.client.registry import TYPES
-from pipeline.schedule import shards
 from pipeline.session import PARTITIONS
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import (
@@ -155,7 +154,7 @@ def test_another_number_of_state_stores_at_another_start_loses_nobody(spark: Spa
         def step(world: World) -> None:
             spark.conf.set(PARTITIONS, count)
             restart()(world)
-            counts.add(shards(spark))
+            counts.add(schedule.shards(spark))
 
         return check(step)
 
