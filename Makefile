@@ -82,7 +82,7 @@ test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 # The smoke tests first and alone: they start clusters of their own, and a first start fetches the JARs for all.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
 	$(PY) -m pytest tests/smoke
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile $(SPARK_TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(SPARK_TESTS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search
