@@ -49,7 +49,6 @@ class Workload:
     choice: list[tuple[float, str, int]] = field(default_factory=list)
     ledgers: int | None = None
     numbered: str = "publish"
-    dense: bool = False
     aim: float | None = None
     published_mb: float | None = None
 

@@ -101,7 +101,9 @@ def subscribe(
     start: Annotated[Start, typer.Option("--from", help="With what is in the log already, or from now on.")] = (
         Start.LATEST
     ),
-    kind: Annotated[Kind, typer.Option("--type", help="Subscription type.")] = Kind.SHARED,
+    kind: Annotated[
+        Kind, typer.Option("--type", help="Kept with the subscription; deliveries do not depend on it.")
+    ] = Kind.SHARED,
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
     from pipeline.client import registry

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do one round: 0 when it was done, 2 when it was refused."""
     parser = argparse.ArgumentParser(description="Merge files, delete what is settled and old, cut logs, vacuum.")
     parser.add_argument("--warehouse", required=True, help="folder of the tables")
-    about = "messages stay so long after they were due, and logs so long after they were written (7d)"
+    about = "messages stay so long after they were due, and logs of what others read after they were written (7d)"
     parser.add_argument("--retain", type=_duration, default=7 * DAY_MS, metavar="DURATION", help=about)
     told, app = parser.parse_args(arguments), "delayline maintain"
     upkeep = Upkeep(retain_ms=told.retain, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)

@@ -47,7 +47,7 @@ CORRECTNESS = {
 COST = {
     # 50 partitions for the state of a Delta log is most of the time of a small commit on one machine.
     "spark.databricks.delta.snapshotPartitions": "2",
-    # Frames of the stateful stage: state values are as large as a megabyte, and Arrow batches are not bounded in bytes.
+    # Frames of the stateful stage: state values have megabytes, and Arrow batches are not bounded in bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Plans are made for a batch and run once. Planning them again between their shuffles makes a job of each stage.
     "spark.sql.adaptive.enabled": "false",

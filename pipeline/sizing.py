@@ -24,8 +24,8 @@ _STEP_MESSAGES = 1_000_000
 _LEAST_STEP_MS = 10_000
 # While both come back from an outage, ingest may be so many steps behind the schedule before a load comes too late.
 _STEPS_AHEAD = 4
-# A twentieth of what a store takes in (docs/performance.md, encode), because their number stays. A batch costs more
-# with each of them, whatever is in it.
+# Far less than a store takes in (docs/performance.md, encode), because their number stays. A batch costs more with
+# each of them, whatever is in it.
 _STORE_RATE = 10_000
 # A small message takes about a kilobyte in the driver: an eighth of the memory.
 _BYTES_A_DRIVER_ROW = 8 * 1_000

@@ -27,7 +27,7 @@ from schemas import (
 SEGMENT_PROPERTY = "delayline.segmentMs"
 RATE_PROPERTY = "delayline.rate"
 
-# Checkpoints of the log every 50 commits instead of 10: each is a Spark job inside somebody's batch. The log is kept
+# Checkpoints of the log every 50 commits instead of 10: each takes time inside somebody's batch. The log is kept
 # for a year: a stage that starts anew reads its source from a version, and a missing version would be lost rows.
 PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 365 days"}
 

@@ -350,8 +350,6 @@ class TimeBucketIndex:
             CorruptBytes: a chunk is not what its directory says, or a position is held twice in a bucket.
         """
         self._check_settings()
-        if len(self._chunks) > self.max_chunks:
-            raise CorruptBytes("index", f"{len(self._chunks)} chunks where {self.max_chunks} are allowed")
         for chunk in self._chunks:
             chunk.check_invariants()
         runs = Runs.concat([self._read(chunk) for chunk in self._chunks]).sorted()
@@ -361,6 +359,8 @@ class TimeBucketIndex:
             raise CorruptBytes("index", "the earliest of the open messages is off")
 
     def _check_settings(self) -> None:
+        if len(self._chunks) > self.max_chunks:
+            raise CorruptBytes("index", f"{len(self._chunks)} chunks where {self.max_chunks} are allowed")
         for chunk in self._chunks:
             if chunk.strict != self.rule.strict or not (chunk.strict or chunk.bits == self.rule.bits):
                 raise CorruptBytes("index", "a chunk follows another due rule")

@@ -17,7 +17,7 @@ class Message:
         topic: where to; not empty.
         payload: the bytes to deliver.
         publish_time: when it was sent, with a time zone; None: when ingest takes it.
-        key: messages with one key stay in order on a key-shared subscription.
+        key: travels with the message; the order of deliveries does not depend on it.
         properties: what travels beside the payload.
         deliver_at: not before this time, with a time zone.
         deliver_after_ms: not before so many ms after ingest takes it. Not together with `deliver_at`.

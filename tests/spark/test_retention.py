@@ -75,7 +75,9 @@ def test_who_follows_the_table_hears_nothing_of_it(spark: SparkSession, warehous
     rows = warehouse.follow(spark, MESSAGES, 0, 100)
     query = rows.writeStream.format("memory").queryName("followed").trigger(availableNow=True).start()
     query.awaitTermination()
-    assert spark.table("followed").count() == 15
+    count = spark.table("followed").count()
+    spark.catalog.dropTempView("followed")
+    assert count == 15
 
 
 def test_rows_that_somebody_else_takes_out_are_nobody_s_twice(

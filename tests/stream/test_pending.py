@@ -13,8 +13,8 @@ HOUR = 3_600_000
 
 LEFT_OVER = """
     SELECT s.name, COUNT(*) AS count, UNIX_MILLIS(MIN(m.due_time)) AS next_due
-    FROM messages m JOIN (VALUES ('early', 'earliest'), ('late', 'latest')) s(name, start)
-    LEFT ANTI JOIN deliveries d
+    FROM {messages} m JOIN (VALUES ('early', 'earliest'), ('late', 'latest')) s(name, start)
+    LEFT ANTI JOIN {deliveries} d
     ON d.subscription = s.name AND d.ledger_id = m.ledger_id AND d.entry_id = m.entry_id
     WHERE m.topic = 't' AND (s.start = 'earliest' OR CAST(m.payload AS STRING) >= 'late')
     GROUP BY s.name ORDER BY s.name
@@ -23,9 +23,8 @@ LEFT_OVER = """
 
 def sql(world: World) -> list[Row]:
     """What every subscription has still to get, by position."""
-    for table in (MESSAGES, DELIVERIES):
-        world.warehouse.read(world.spark, table).createOrReplaceTempView(table.name)
-    return world.spark.sql(LEFT_OVER).collect()
+    tables = {table.name: world.warehouse.read(world.spark, table) for table in (MESSAGES, DELIVERIES)}
+    return world.spark.sql(LEFT_OVER, **tables).collect()
 
 
 def test_pending_agrees_with_sql_over_the_tables_at_every_step(spark: SparkSession, folder: str) -> None:

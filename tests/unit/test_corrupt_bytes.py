@@ -196,6 +196,11 @@ def test_an_index_that_lies_is_refused(name: str) -> None:
     assert refuses(lambda data: TimeBucketIndex.from_bytes(data).check_invariants(), data)
 
 
+def test_an_index_of_too_many_chunks_is_refused_when_it_is_read() -> None:
+    """Nobody has to ask for it, as with each other field of the head."""
+    assert refuses(TimeBucketIndex.from_bytes, INDEX_LIARS["more chunks than allowed"])
+
+
 def peak(read: Read, data: bytes) -> int:
     """Most bytes that were allocated at a time."""
     tracemalloc.start()
