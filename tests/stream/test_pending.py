@@ -23,8 +23,8 @@ LEFT_OVER = """
 
 def sql(world: World) -> list[Row]:
     """What every subscription has still to get, by position."""
-    tables = {table.name: world.warehouse.read(world.spark, table) for table in (MESSAGES, DELIVERIES)}
-    return world.spark.sql(LEFT_OVER, **tables).collect()
+    messages, deliveries = (world.warehouse.read(world.spark, table) for table in (MESSAGES, DELIVERIES))
+    return world.spark.sql(LEFT_OVER, messages=messages, deliveries=deliveries).collect()
 
 
 def test_pending_agrees_with_sql_over_the_tables_at_every_step(spark: SparkSession, folder: str) -> None:
