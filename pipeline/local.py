@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pipeline.arrow import arrow_schema
@@ -26,9 +25,10 @@ from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
 
 IntArray = npt.NDArray[np.int64]
+Footer = tuple[str, pq.FileMetaData]
+"""Where a file is on this machine, and its metadata."""
 # Spark's INT96 has nanoseconds, in which the year 9999 has no number.
 _INT96 = {"coerce_int96_timestamp_unit": "us"}
-_PARQUET = ds.ParquetFileFormat(**_INT96)
 _READ_BYTES, _MOST_ROWS = 16 << 20, 1 << 16
 """About so many bytes of a row group are read at a time, and so many rows."""
 _MAP_BYTES = 256 << 20
@@ -37,11 +37,6 @@ _MAP_BYTES = 256 << 20
 
 class NotHere(Exception):
     """The tables are not on this machine, or the batch is too large for it."""
-
-
-def dataset(table: Table, paths: Sequence[str]) -> ds.Dataset:
-    """Files of a table."""
-    return ds.dataset(list(paths), schema=arrow_schema(table.schema), format=_PARQUET)
 
 
 def files_between(
@@ -69,19 +64,19 @@ def is_plain(file: Mapping[str, Any]) -> bool:
 
 
 def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The messages within bounds; files and row groups outside are passed over by their statistics.
+    """The messages within bounds, of columns that are small; files and row groups outside are passed over.
 
     Raises:
-        NotHere: they are not on this machine.
+        NotHere: they are not on this machine, or have other columns than they should.
     """
-    paths = log.local_paths([bounds])
-    if paths is None:
-        raise NotHere
-    ledger, due = ds.field("ledger_id"), ds.field("due_time")
-    first, last = (pa.scalar(ms * 1_000, pa.timestamp("us", "UTC")) for ms in (bounds.first_due, bounds.last_due))
-    inside = (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger) & (due >= first) & (due <= last)
-    found = dataset(MESSAGES, paths)
-    yield from found.to_batches(list(columns), inside, batch_readahead=2, fragment_readahead=2)
+    names = [*dict.fromkeys((*columns, "ledger_id", "due_time"))]
+    for _, file in _opened(MESSAGES, _within(log, bounds)):
+        for batch in file.iter_batches(_MOST_ROWS, list(_meeting(file, bounds)), names):
+            rows = _as_told(MESSAGES, batch)
+            due, ledger = np.floor_divide(longs(rows, "due_time"), 1_000), longs(rows, "ledger_id")
+            inside = (due >= bounds.first_due) & (due <= bounds.last_due)
+            inside &= (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
+            yield rows.select(list(columns)).take(pa.array(np.flatnonzero(inside)))
 
 
 @dataclass(frozen=True)
@@ -109,12 +104,12 @@ class RowGroup:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; of columns that are small."""
-        return self._as_told(self.file.read_row_group(self.number, list(columns)))
+        return _as_told(self.table, self.file.read_row_group(self.number, list(columns)))
 
     def all(self) -> Iterator[pa.Table]:
         """All rows with all columns, a few at a time."""
         for batch in self.file.iter_batches(self.step, [self.number], self.table.schema.names):
-            yield self._as_told(pa.Table.from_batches([batch]))
+            yield pa.Table.from_batches([_as_told(self.table, batch)])
 
     def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
         """Some rows, ascending, a few at a time."""
@@ -123,15 +118,10 @@ class RowGroup:
             first, last = np.searchsorted(rows, (start, start + batch.num_rows))
             if last > first:
                 taken = batch.take(pa.array(rows[first:last] - start))
-                yield self._as_told(pa.Table.from_batches([taken]))
+                yield pa.Table.from_batches([_as_told(self.table, taken)])
             start += batch.num_rows
             if last == len(rows):
                 return
-
-    def _as_told(self, rows: pa.Table) -> pa.Table:
-        """Rows with the types of the table."""
-        schema = arrow_schema(self.table.schema)
-        return rows.cast(pa.schema([schema.field(name) for name in rows.column_names]))
 
 
 def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
@@ -140,11 +130,19 @@ def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     Raises:
         NotHere: they are not on this machine, or have other columns than they should.
     """
+    yield from _row_groups(MESSAGES, _within(log, bounds), lambda file: _meeting(file, bounds))
+
+
+def _within(log: MessageLog, bounds: Bounds) -> Iterator[Footer]:
+    """The files in which messages within bounds may be.
+
+    Raises:
+        NotHere: they are not on this machine.
+    """
     paths = log.local_paths([bounds])
     if paths is None:
         raise NotHere
-    files = ((path, pq.read_metadata(path)) for path in paths)
-    yield from _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds))
+    return _read_footers(paths)
 
 
 def due_times(paths: Sequence[str]) -> IntArray:
@@ -153,7 +151,7 @@ def due_times(paths: Sequence[str]) -> IntArray:
     Raises:
         NotHere: the files are not what the table says.
     """
-    groups = _row_groups(MESSAGES, ((path, pq.read_metadata(path)) for path in paths))
+    groups = _row_groups(MESSAGES, _read_footers(paths))
     return np.concatenate([np.empty(0, np.int64), *(_due_ms(group) for group in groups)])
 
 
@@ -169,8 +167,7 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
         NotHere: there are more, or the files are not what the table says.
     """
     held, size = [arrow_schema(MESSAGES.schema).empty_table()], 0
-    files = ((path, pq.read_metadata(path)) for path in paths)
-    for group in _row_groups(MESSAGES, files, lambda file: _meeting(file, bounds)):
+    for group in _row_groups(MESSAGES, _read_footers(paths), lambda file: _meeting(file, bounds)):
         due = _due_ms(group)
         inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
         for rows in group.take(MESSAGES.schema.names, inside) if len(inside) else ():
@@ -201,21 +198,39 @@ def _meeting(file: pq.ParquetFile, bounds: Bounds) -> Iterator[int]:
 
 
 def _row_groups(
-    table: Table,
-    files: Iterable[tuple[str, pq.FileMetaData]],
-    chosen: Callable[[pq.ParquetFile], Iterable[int]] = _all,
+    table: Table, footers: Iterable[Footer], chosen: Callable[[pq.ParquetFile], Iterable[int]] = _all
 ) -> Iterator[RowGroup]:
-    """Row groups of files, whose paths come with their metadata.
+    """Row groups of files.
 
     Raises:
         NotHere: a file has other columns than it should.
     """
-    for path, told in files:
-        with pq.ParquetFile(path, metadata=told, **_INT96) as file:
+    for path, file in _opened(table, footers):
+        for number in chosen(file):
+            yield RowGroup(table, path, file, number)
+
+
+def _read_footers(paths: Iterable[str]) -> Iterator[Footer]:
+    return ((path, pq.read_metadata(path)) for path in paths)
+
+
+def _opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.ParquetFile]]:
+    """Files with their paths, each open until the next one.
+
+    Raises:
+        NotHere: a file has other columns than it should.
+    """
+    for path, footer in footers:
+        with pq.ParquetFile(path, metadata=footer, **_INT96) as file:
             if not set(table.schema.names) <= set(file.schema_arrow.names):
                 raise NotHere
-            for number in chosen(file):
-                yield RowGroup(table, path, file, number)
+            yield path, file
+
+
+def _as_told(table: Table, rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
+    """Rows with the types of their table."""
+    schema = arrow_schema(table.schema)
+    return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))
 
 
 def _step(path: str, told: pq.FileMetaData, number: int) -> int:
@@ -274,7 +289,7 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
     """
     held, size = [arrow_schema(table.schema).empty_table()], 0
     try:
-        files = [(path, pq.read_metadata(path)) for path in paths]
+        files = list(_read_footers(paths))
         groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
         if sum(group.total_byte_size for group in groups) > most:
             raise NotHere

@@ -86,11 +86,6 @@ class MessageLog:
         """The files that `read` reads; None when they are not on this machine."""
         return None if self._folder is None else [f"{self._folder}/{path}" for path in self._paths(wanted)]
 
-    @property
-    def local(self) -> bool:
-        """Whether the files are on this machine."""
-        return self._folder is not None
-
     def _paths(self, wanted: Sequence[Bounds]) -> list[str]:
         """Relative to the table."""
         _, live = self._live.look()

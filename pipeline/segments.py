@@ -92,7 +92,11 @@ def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: in
 def local_segment_rows(
     log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The same in the driver, for a log on this machine. No more is held at once than what the encoder holds."""
+    """The same in the driver. No more is held at once than what the encoder holds.
+
+    Raises:
+        NotHere: the log is not on this machine, or is not what the table says.
+    """
     return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
 
 

@@ -1,20 +1,23 @@
-"""Files that hold far more than their size are told before they are read."""
+"""What is read in this process, and files that hold far more than their size, which are told before they are."""
 
 from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pipeline.accept_local import INBOX_ROWS
+from pipeline.arrow import arrow_schema
 from pipeline.deltalog import spelled
-from pipeline.local import NotHere, whole
+from pipeline.local import NotHere, longs, messages, whole
+from pipeline.messagelog import Bounds, MessageLog
 from pipeline.progress import Checkpoint, Position
-from schemas import INBOX
+from schemas import INBOX, MESSAGES
 
 MB = 1 << 20
 MOST = 64 * MB
@@ -79,6 +82,73 @@ def test_a_file_that_is_cut_off_is_left_to_spark(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(NotHere):
         whole(INBOX, [str(path)], MOST)
+
+
+class Log:
+    """Files of `messages`, of which nobody knows what they hold."""
+
+    def __init__(self, *paths: Path) -> None:
+        """Where they are."""
+        self._paths = [str(path) for path in paths]
+
+    def local_paths(self, _: object) -> list[str]:
+        """As `MessageLog.local_paths`."""
+        return self._paths
+
+
+def written(path: Path, how: dict[str, Any]) -> tuple[Path, list[tuple[int, int, int]]]:
+    """A file of messages in the order of their due times; where it is, and their (entry, ledger, due time in ms)."""
+    rng = np.random.default_rng(len(path.name))
+    told = [(n, int(rng.integers(5)), 1_000 + n * 10) for n in range(300)]
+    entry, ledger, due = zip(*told, strict=True)
+    schema = arrow_schema(MESSAGES.schema)
+    given = {"topic": pa.repeat("t", 300), "entry_id": pa.array(entry), "ledger_id": pa.array(ledger)}
+    given["due_time"] = pa.array([ms * 1_000 for ms in due])
+    columns = [given.get(field.name, pa.nulls(300)).cast(field.type) for field in schema]
+    pq.write_table(pa.Table.from_arrays(columns, schema=schema), path, row_group_size=40, **how)
+    return path, told
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds(),
+        Bounds(first_due=2_000, last_due=2_340),
+        Bounds(first_ledger=2, last_ledger=3),
+        Bounds(1, 1, 1_501, 1_900),
+        Bounds(last_due=1_000),
+        Bounds(last_due=999),
+        Bounds(first_ledger=5),
+    ],
+)
+@pytest.mark.parametrize(
+    "how", [{}, {"write_statistics": False}, {"coerce_timestamps": "ms"}, {"use_deprecated_int96_timestamps": True}]
+)
+def test_messages_within_bounds_are_found_and_no_others(tmp_path: Path, bounds: Bounds, how: dict[str, Any]) -> None:
+    """However a file tells times, and whatever it says of them; ends are included."""
+    files = [written(tmp_path / name, how) for name in ("a", "bb")]
+    log = cast("MessageLog", Log(*(path for path, _ in files)))
+    batches = list(messages(log, bounds, ("entry_id", "due_time")))
+    kind = arrow_schema(MESSAGES.schema).field("due_time").type
+    assert all(batch.schema == pa.schema({"entry_id": pa.int64(), "due_time": kind}) for batch in batches)
+    rows = pa.Table.from_batches(batches, batches[0].schema) if batches else pa.table({"entry_id": [], "due_time": []})
+    found = list(zip(rows.column("entry_id").to_pylist(), longs(rows, "due_time") // 1_000, strict=True))
+    wanted = [
+        (entry, due)
+        for _, told in files
+        for entry, ledger, due in told
+        if bounds.first_ledger <= ledger <= bounds.last_ledger and bounds.first_due <= due <= bounds.last_due
+    ]
+    assert found == wanted
+
+
+def test_messages_without_a_column_of_theirs_are_left_to_spark(tmp_path: Path) -> None:
+    """Whoever wrote such a file."""
+    path, _ = written(tmp_path / "file", {})
+    pq.write_table(pq.read_table(path).drop_columns(["parked"]), path)
+    with pytest.raises(NotHere):
+        list(messages(cast("MessageLog", Log(path)), Bounds(), ("entry_id",)))
+    assert list(messages(cast("MessageLog", Log()), Bounds(), ("entry_id",))) == []
 
 
 @pytest.mark.parametrize(
