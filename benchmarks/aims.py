@@ -157,11 +157,17 @@ def _spread_out(row: Row) -> Iterator[Line]:
 
 
 def _idle(row: Row, others: Sequence[Row]) -> Line:
-    """What a job takes while nothing is due, after the stream of its run; `others` are baselines of that run."""
-    quiet, cost = row["quiet"], "cpu_s_per_minute"
-    commits = quiet["commits_end"] - quiet["commits_start"]
-    what = f"{quiet[cost]} CPU s a minute, {commits} commits, {quiet['data_files']} data files"
-    met = quiet[cost] <= 15 and not commits and not quiet["data_files"]
+    """What a job takes while nothing is due, after the stream of its run; `others` are baselines of that run.
+
+    Maintenance merges, once, what the stream left; that is told apart.
+    """
+    quiet, upkeep, cost = row["quiet"], row["quiet"]["upkeep"], "cpu_s_per_minute"
+    commits = quiet["commits_end"] - quiet["commits_start"] - upkeep["commits"]
+    files = quiet["data_files"] - upkeep["data_files"]
+    what = f"{quiet[cost]} CPU s a minute, {commits} commits, {files} data files"
+    if upkeep["commits"]:
+        what += f"; maintenance, of what the stream left: {upkeep['commits']} and {upkeep['data_files']}"
+    met = quiet[cost] <= 15 and commits <= 0 and files <= 0
     beside = ", ".join(f"{each['system']} {each['quiet'][cost]} CPU s" for each in others)
     return Line("idle", f"nothing due for {quiet['seconds']} s", "<= 15 CPU s, no commits, no files", what, met, beside)
 

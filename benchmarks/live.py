@@ -18,7 +18,7 @@ import time
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -28,16 +28,19 @@ from typing import Any
 from benchmarks.live_report import show
 from benchmarks.load import Producer, Workload, changed, produce, workloads
 from benchmarks.machine import describe
-from benchmarks.processes import Usage, started, usage
+from benchmarks.processes import started
 from benchmarks.report import tell
 from benchmarks.sizes import merged
+from benchmarks.snapshot import Snapshot, Upkeep
 from benchmarks.usual import LOCAL
 from pipeline.client.create import create_all
 from pipeline.client.delta import append, open_table, query, rows_of
-from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS, TABLES
+from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 _LOOK_S, _START_S, _STOP_S, _SETTLE_S = 0.2, 180, 120, 10
+_READ_S = 20
+"""Pause between two looks at what was committed; logs are kept for longer."""
 _LEAD_MS = 2_000
 """From the start of the observer to that of the load: it has to be there before the first delivery."""
 SYSTEMS: dict[str, tuple[list[str], int]] = {
@@ -50,43 +53,6 @@ SYSTEMS: dict[str, tuple[list[str], int]] = {
 
 class Failed(Exception):
     """A process of a run ended before its time; what it said last is in the text."""
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What a warehouse holds and its job has used, at one moment."""
-
-    at: float
-    used: Usage
-    commits: Mapping[str, int]
-    data_files: int
-    checkpoint_files: int
-
-    @classmethod
-    def take(cls, root: str, pid: int) -> Snapshot:
-        """Count now."""
-        folder = Path(root)
-        # By the number of the last one: logs are cut meanwhile.
-        logs = {table.name: (folder / table.name / "_delta_log").glob("*.json") for table in TABLES}
-        commits = {name: 1 + max(int(entry.stem) for entry in log) for name, log in logs.items()}
-        found = (file for table in TABLES for file in (folder / table.name).rglob("*.parquet"))
-        data = sum("_delta_log" not in file.parts for file in found)
-        ours = sum(len(names) for _, _, names in os.walk(folder / "_checkpoints"))
-        return cls(time.monotonic(), usage(pid), commits, data, ours)
-
-    def since(self, before: Snapshot) -> dict[str, Any]:
-        """What was used and written between two of them."""
-        seconds = self.at - before.at
-        return {
-            "seconds": round(seconds, 1),
-            "cpu_s_per_minute": round((self.used.cpu_s - before.used.cpu_s) / seconds * 60, 1),
-            "resident_mb": round(self.used.resident / (1 << 20)),
-            "commits_start": sum(before.commits.values()),
-            "commits_end": sum(self.commits.values()),
-            "commits": {name: count - before.commits[name] for name, count in self.commits.items()},
-            "data_files": self.data_files - before.data_files,
-            "checkpoint_files": self.checkpoint_files - before.checkpoint_files,
-        }
 
 
 class Run:
@@ -188,8 +154,12 @@ class Run:
         """What the job takes while nothing is due, a moment after the last of the stream was delivered."""
         time.sleep(_SETTLE_S)
         before = Snapshot.take(self._root, job.pid)
-        time.sleep(self._workload.quiet_s)
-        return {"quiet": Snapshot.take(self._root, job.pid).since(before)}
+        upkeep, end = Upkeep(self._root, before.commits), time.monotonic() + self._workload.quiet_s
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _READ_S))
+            upkeep.look()
+        quiet = Snapshot.take(self._root, job.pid).since(before)
+        return {"quiet": quiet | {"upkeep": {"commits": upkeep.commits, "data_files": upkeep.data_files}}}
 
     def _check(self, observed: Mapping[str, Any]) -> dict[str, int]:
         """What did not come in time, and what the table holds twice."""

@@ -23,7 +23,9 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
         yield from _lateness(row)
     yield f"  run    {_used(row['run'])}"
     if "quiet" in row:
+        upkeep = row["quiet"]["upkeep"]
         yield f"  quiet  {_used(row['quiet'])}"
+        yield f"         of these by maintenance: {upkeep['commits']} commits, {upkeep['data_files']} data files"
 
 
 def _lateness(row: Mapping[str, Any]) -> Iterator[str]:

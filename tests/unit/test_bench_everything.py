@@ -24,7 +24,14 @@ def late(p50: float, p99: float, count: int = 5_000) -> dict[str, float]:
 def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any kind
     """A run of the live benchmark that went well."""
     workload = workloads(full=True)[name]
-    quiet = {"seconds": 60.0, "cpu_s_per_minute": 14.0, "commits_start": 9, "commits_end": 9, "data_files": 0}
+    quiet: dict[str, Any] = {
+        "seconds": 60.0,
+        "cpu_s_per_minute": 14.0,
+        "commits_start": 9,
+        "commits_end": 9,
+        "data_files": 0,
+    }
+    quiet["upkeep"] = {"commits": 0, "data_files": 0}
     told = {
         "parameters": vars(workload), "workload": name, "system": system, "early": 0, "twice": 0, "missing": 0,
         "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(2_000, 4_000)}, "quiet": quiet,
@@ -90,7 +97,7 @@ def test_each_aim_is_judged_by_its_figure() -> None:
     assert {key for key, met in found.items() if met is False} == set()
     slow = {"late": late(501, 2_001), "to_prepared": late(900, 2_000), "at_once": late(2_000, 4_000)}
     late_ones: dict[str, Any] = {"warm": slow, "last_seen_ms": 10_001}
-    busy = {"seconds": 60.0, "cpu_s_per_minute": 15.1, "commits_start": 9, "commits_end": 9, "data_files": 0}
+    busy = live("steady")["quiet"] | {"cpu_s_per_minute": 15.1}
     rows = [live(name, **late_ones, quiet=busy, early=1) for name in workloads(full=True)]
     worse = {"index": index(2.1), "backlog": waiting(1.6), "day": long_run(1.3)}
     bad = marks({"stages": stages(5.1, 10.1), "live": {"rows": rows}} | worse)
@@ -100,6 +107,22 @@ def test_each_aim_is_judged_by_its_figure() -> None:
         ("uniform", "index"), ("a day", "memory"),
     }  # fmt: skip
     assert {workload for workload, _ in judged} >= {"steady", "spread", "release", "idle", "parked", "dispatch"}
+
+
+@pytest.mark.parametrize(
+    ("commits", "files", "met", "told"),
+    [
+        (3, 2, True, "0 commits, 0 data files; maintenance, of what the stream left: 3 and 2"),
+        (4, 2, False, "1 commits, 0 data files; maintenance, of what the stream left: 3 and 2"),
+        (3, 3, False, "0 commits, 1 data files; maintenance, of what the stream left: 3 and 2"),
+    ],
+)
+def test_while_nothing_is_due_only_maintenance_may_commit(commits: int, files: int, met: bool, told: str) -> None:  # noqa: FBT001 - a parameter
+    """Once, what the stream left; whatever a stage does is against the aim."""
+    steady = live("steady")
+    steady["quiet"] |= {"commits_end": 9 + commits, "data_files": files, "upkeep": {"commits": 3, "data_files": 2}}
+    (line,) = (each for each in aims.table({"live": {"rows": [steady]}}) if each.workload == "idle")
+    assert (line.met, told in line.ours) == (met, True)
 
 
 def test_a_short_run_of_a_release_has_a_figure_and_no_verdict() -> None:

@@ -21,17 +21,18 @@ pytest.importorskip("pyspark", reason="profiles are read by the stages, which ne
 
 from deltalake import DeltaTable, write_deltalake
 
-from benchmarks.live import ROOT, SYSTEMS, Failed, Run, Snapshot, main, profile_text
+from benchmarks.live import ROOT, SYSTEMS, Failed, Run, main, profile_text
 from benchmarks.live_report import show
 from benchmarks.load import Producer, Workload, changed, workloads
 from benchmarks.observer import Rows, Shelf, Until, Watch, observe, read, report, spread_of
 from benchmarks.observer import main as observer
 from benchmarks.processes import usage
 from benchmarks.sizes import merged
+from benchmarks.snapshot import Snapshot, Upkeep
 from pipeline import prepared
 from pipeline.appends import DataFile
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table
+from pipeline.client.delta import append, open_table, rows_of
 from pipeline.prepared import Part, Prepared
 from pipeline.profiles import read_profile
 from schemas import INBOX
@@ -280,10 +281,18 @@ def test_a_run_is_told_with_its_parameters_and_cold_beside_warm() -> None:
     }
     used |= {"commits": {"deliveries": 3, "inbox": 0}, "data_files": 5, "checkpoint_files": 6}
     workload = workloads(full=False)["steady"]
-    row = {"workload": "steady", "system": "delayline", "parameters": vars(workload), "run": used, "quiet": used}
+    quiet = used | {"upkeep": {"commits": 2, "data_files": 4}}
+    row = {"workload": "steady", "system": "delayline", "parameters": vars(workload), "run": used, "quiet": quiet}
     more = {"missing": 0, "twice": 0, "started_s": 9.5, "job_exit": 0, "longest_pause_ms": 7.5}
     text = "\n".join(show(row | found | more))
-    for words in ("rate 2000", "clock.lookahead_ms 10000", "cold, late", "warm, late", "commits 4 to 7 (deliveries 3)"):
+    for words in (
+        "maintenance: 2 commits, 4 data files",
+        "rate 2000",
+        "clock.lookahead_ms 10000",
+        "cold, late",
+        "warm, late",
+        "commits 4 to 7 (deliveries 3)",
+    ):
         assert words in text
     assert next(line for line in text.splitlines() if "warm, late" in line).split()[2:] == ["1", *["0.20"] * 4]
 
@@ -313,6 +322,25 @@ def test_data_files_are_those_of_partitions_too_and_not_those_of_the_log(tmp_pat
     (tmp_path / "inbox" / "_delta_log" / f"{1:020d}.json").touch()
     told = Snapshot.take(str(tmp_path), os.getpid()).since(before)
     assert (told["data_files"], told["commits"]["inbox"], told["commits_end"] - told["commits_start"]) == (2, 1, 1)
+
+
+def test_commits_that_append_nothing_are_those_of_maintenance(tmp_path: Path) -> None:
+    """Whoever made them; each is counted once."""
+    root = str(tmp_path)
+    create_all(root)
+    table = open_table(root, INBOX)
+    row = {"topic": "t", "payload": b"", "publish_time": datetime.now(UTC)}
+    append(root, INBOX, rows_of(INBOX, [row]))
+    upkeep = Upkeep(root, Snapshot.take(root, os.getpid()).commits)
+    for _ in range(2):
+        append(root, INBOX, rows_of(INBOX, [row]))
+        upkeep.look()
+    assert (upkeep.commits, upkeep.data_files) == (0, 0)
+    table.update_incremental()
+    table.optimize.compact()
+    upkeep.look()
+    upkeep.look()
+    assert (upkeep.commits, upkeep.data_files) == (1, 1)
 
 
 def test_a_job_that_fails_ends_the_run_with_its_last_words(
