@@ -159,17 +159,18 @@ def _spread_out(row: Row) -> Iterator[Line]:
 def _idle(row: Row, others: Sequence[Row]) -> Line:
     """What a job takes while nothing is due, after the stream of its run; `others` are baselines of that run.
 
-    Maintenance merges, once, what the stream left; that is told apart.
+    Maintenance still merges what the stream left. Its commits are told apart: those of the stages are judged.
     """
     quiet, upkeep, cost = row["quiet"], row["quiet"]["upkeep"], "cpu_s_per_minute"
     commits = quiet["commits_end"] - quiet["commits_start"] - upkeep["commits"]
     files = quiet["data_files"] - upkeep["data_files"]
     what = f"{quiet[cost]} CPU s a minute, {commits} commits, {files} data files"
     if upkeep["commits"]:
-        what += f"; maintenance, of what the stream left: {upkeep['commits']} and {upkeep['data_files']}"
-    met = quiet[cost] <= 15 and commits <= 0 and files <= 0
+        what += f"; maintenance: {upkeep['commits']} and {upkeep['data_files']}"
+    met = quiet[cost] <= 15 and not commits and not files
     beside = ", ".join(f"{each['system']} {each['quiet'][cost]} CPU s" for each in others)
-    return Line("idle", f"nothing due for {quiet['seconds']} s", "<= 15 CPU s, no commits, no files", what, met, beside)
+    aim = "<= 15 CPU s; stages: no commits, no files"
+    return Line("idle", f"nothing due for {quiet['seconds']} s", aim, what, met, beside)
 
 
 def _many(row: Row) -> Iterator[Line]:

@@ -153,13 +153,13 @@ class Run:
     def _quiet(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:
         """What the job takes while nothing is due, a moment after the last of the stream was delivered."""
         time.sleep(_SETTLE_S)
-        before = Snapshot.take(self._root, job.pid)
-        upkeep, end = Upkeep(self._root, before.commits), time.monotonic() + self._workload.quiet_s
-        while (left := end - time.monotonic()) > 0:
+        now = before = Snapshot.take(self._root, job.pid)
+        upkeep, mine = Upkeep(self._root, before), dict[str, int]()
+        while (left := before.at + self._workload.quiet_s - now.at) > 0:
             time.sleep(min(left, _READ_S))
-            upkeep.look()
-        quiet = Snapshot.take(self._root, job.pid).since(before)
-        return {"quiet": quiet | {"upkeep": {"commits": upkeep.commits, "data_files": upkeep.data_files}}}
+            now = Snapshot.take(self._root, job.pid)
+            mine = upkeep.look(now)
+        return {"quiet": now.since(before) | {"upkeep": mine}}
 
     def _check(self, observed: Mapping[str, Any]) -> dict[str, int]:
         """What did not come in time, and what the table holds twice."""

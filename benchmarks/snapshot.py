@@ -6,9 +6,11 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from benchmarks.processes import Usage, usage
 from schemas import TABLES
@@ -24,7 +26,7 @@ class Snapshot:
     at: float
     used: Usage
     commits: Mapping[str, int]
-    data_files: int
+    data_files: frozenset[str]
     checkpoint_files: int
 
     @classmethod
@@ -35,7 +37,7 @@ class Snapshot:
         logs = {table.name: (folder / table.name / "_delta_log").glob("*.json") for table in TABLES}
         commits = {name: 1 + max(int(entry.stem) for entry in log) for name, log in logs.items()}
         found = (file for table in TABLES for file in (folder / table.name).rglob("*.parquet"))
-        data = sum("_delta_log" not in file.parts for file in found)
+        data = frozenset(str(file.relative_to(folder)) for file in found if "_delta_log" not in file.parts)
         ours = sum(len(names) for _, _, names in os.walk(folder / "_checkpoints"))
         return cls(time.monotonic(), usage(pid), commits, data, ours)
 
@@ -49,33 +51,33 @@ class Snapshot:
             "commits_start": sum(before.commits.values()),
             "commits_end": sum(self.commits.values()),
             "commits": {name: count - before.commits[name] for name, count in self.commits.items()},
-            "data_files": self.data_files - before.data_files,
+            "data_files": len(self.data_files - before.data_files),
             "checkpoint_files": self.checkpoint_files - before.checkpoint_files,
         }
 
 
 class Upkeep:
-    """The commits of maintenance from some versions on: all that append nothing.
+    """Whose commits there were from a moment on: those that append nothing are of maintenance."""
 
-    Attributes:
-        commits: how many there were.
-        data_files: how many files they added.
-    """
+    def __init__(self, root: str, before: Snapshot) -> None:
+        """Begin at this moment."""
+        self._root, self._before, self._next = Path(root), before, dict(before.commits)
+        self._commits, self._added = 0, set[str]()
 
-    def __init__(self, root: str, commits: Mapping[str, int]) -> None:
-        """Count those from the given version of each table on, which is to be added next."""
-        self._root, self._next = Path(root), dict(commits)
-        self.commits = self.data_files = 0
+    def look(self, now: Snapshot) -> dict[str, int]:
+        """How many commits of maintenance there were until now, and how many of their data files are there.
 
-    def look(self) -> None:
-        """Count what was added since the last look. Versions that nobody can read any more are not counted."""
-        for name in self._next:
-            log = self._root / name / "_delta_log"
-            while (entry := log / f"{self._next[name]:020d}.json").exists():
-                self._next[name] += 1
-                self._count([json.loads(line) for line in entry.read_text(encoding="utf-8").split("\n") if line])
+        A version whose file is gone, since logs are cut, is not counted: look before.
+        """
+        for name, end in now.commits.items():
+            for version in range(self._next[name], end):
+                with suppress(FileNotFoundError):
+                    self._count(name, (self._root / name / "_delta_log" / f"{version:020d}.json").read_text("utf-8"))
+            self._next[name] = end
+        return {"commits": self._commits, "data_files": len(self._added & now.data_files - self._before.data_files)}
 
-    def _count(self, actions: list[dict[str, Any]]) -> None:
+    def _count(self, name: str, text: str) -> None:
+        actions = [json.loads(line) for line in text.split("\n") if line]
         if not any(each["commitInfo"].get("operation") == APPEND for each in actions if "commitInfo" in each):
-            self.commits += 1
-            self.data_files += sum("add" in each for each in actions)
+            self._commits += 1
+            self._added |= {f"{name}/{unquote(each['add']['path'])}" for each in actions if "add" in each}

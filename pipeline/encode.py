@@ -49,7 +49,7 @@ class Encoder:
         held: list[pa.RecordBatch] = []
         rows, size = 0, 0
         for batch in batches:
-            # A row group in which nothing was found is a batch as well.
+            # One in which nothing was found comes as well.
             if batch.num_rows:
                 held.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.nbytes

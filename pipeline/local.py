@@ -67,16 +67,21 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
     """The messages within bounds, of columns that are small; files and row groups outside are passed over.
 
     Raises:
-        NotHere: they are not on this machine, or have other columns than they should.
+        NotHere: they are not on this machine, or are not what the table says.
     """
     names = [*dict.fromkeys((*columns, "ledger_id", "due_time"))]
-    for _, file in _opened(MESSAGES, _within(log, bounds)):
-        for batch in file.iter_batches(_MOST_ROWS, list(_meeting(file, bounds)), names):
-            rows = _as_told(MESSAGES, batch)
-            due, ledger = np.floor_divide(longs(rows, "due_time"), 1_000), longs(rows, "ledger_id")
-            inside = (due >= bounds.first_due) & (due <= bounds.last_due)
-            inside &= (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
-            yield rows.select(list(columns)).take(pa.array(np.flatnonzero(inside)))
+    first, last = bounds.first_due * 1_000, bounds.last_due * 1_000
+    try:
+        for _, file in _opened(MESSAGES, _within(log, bounds)):
+            for batch in file.iter_batches(_MOST_ROWS, list(_meeting(file, bounds)), names):
+                rows = _as_told(MESSAGES, batch)
+                ledger, due = longs(rows, "ledger_id"), longs(rows, "due_time")
+                inside = (due >= first) & (due <= last)
+                inside &= (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
+                found = rows.select(list(columns))
+                yield found if inside.all() else found.take(pa.array(np.flatnonzero(inside)))
+    except pa.ArrowException as error:
+        raise NotHere from error
 
 
 @dataclass(frozen=True)

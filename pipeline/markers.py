@@ -118,7 +118,7 @@ def _parked_here(log: MessageLog, loaded: int, segment_ms: int) -> frozenset[int
     """The segments in which parked messages wait that are due from `loaded` (ms) on, by whole arrays.
 
     Raises:
-        NotHere: they are not on this machine.
+        NotHere: they are not on this machine, or are not what the table says.
     """
     found: set[int] = set()
     for rows in local.messages(log, Bounds(first_due=loaded), ("due_time", "parked")):

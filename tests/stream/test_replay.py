@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from shutil import copytree
@@ -14,7 +15,9 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.errors import BadSetting
+from pipeline.local import NotHere
 from pipeline.replay import Course, replay
+from pipeline.segments import local_segment_rows
 from pipeline.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS, Settings
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, SUBSCRIPTIONS, Table
@@ -122,6 +125,21 @@ def test_other_sizes_give_equal_deliveries_in_order_but_for_ids() -> None:
     assert in_order(other, *ids) == in_order(first(), *ids)
     entry = DELIVERIES.schema.names.index("entry_id")
     assert max(row[entry] for row in in_order(other)) < 16
+
+
+def test_positions_that_cannot_be_read_here_are_read_by_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was read until then; the deliveries cannot tell."""
+    tried = []
+
+    def half(*words: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - those of the other one
+        tried.append(next(local_segment_rows(*words)))
+        yield tried[-1]
+        raise NotHere
+
+    expected = in_order(first())
+    monkeypatch.setattr("pipeline.ingest.local_segment_rows", half)
+    assert in_order(replayed()) == expected
+    assert tried
 
 
 def test_a_course_has_its_ends_and_steps_between_them() -> None:

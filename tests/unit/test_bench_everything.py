@@ -112,13 +112,13 @@ def test_each_aim_is_judged_by_its_figure() -> None:
 @pytest.mark.parametrize(
     ("commits", "files", "met", "told"),
     [
-        (3, 2, True, "0 commits, 0 data files; maintenance, of what the stream left: 3 and 2"),
-        (4, 2, False, "1 commits, 0 data files; maintenance, of what the stream left: 3 and 2"),
-        (3, 3, False, "0 commits, 1 data files; maintenance, of what the stream left: 3 and 2"),
+        (3, 2, True, "0 commits, 0 data files; maintenance: 3 and 2"),
+        (4, 2, False, "1 commits, 0 data files; maintenance: 3 and 2"),
+        (3, 3, False, "0 commits, 1 data files; maintenance: 3 and 2"),
     ],
 )
 def test_while_nothing_is_due_only_maintenance_may_commit(commits: int, files: int, met: bool, told: str) -> None:  # noqa: FBT001 - a parameter
-    """Once, what the stream left; whatever a stage does is against the aim."""
+    """It merges what the stream left; whatever a stage does is against the aim."""
     steady = live("steady")
     steady["quiet"] |= {"commits_end": 9 + commits, "data_files": files, "upkeep": {"commits": 3, "data_files": 2}}
     (line,) = (each for each in aims.table({"live": {"rows": [steady]}}) if each.workload == "idle")

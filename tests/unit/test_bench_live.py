@@ -331,16 +331,17 @@ def test_commits_that_append_nothing_are_those_of_maintenance(tmp_path: Path) ->
     table = open_table(root, INBOX)
     row = {"topic": "t", "payload": b"", "publish_time": datetime.now(UTC)}
     append(root, INBOX, rows_of(INBOX, [row]))
-    upkeep = Upkeep(root, Snapshot.take(root, os.getpid()).commits)
-    for _ in range(2):
+    before = Snapshot.take(root, os.getpid())
+    upkeep = Upkeep(root, before)
+    found = []
+    for number in range(3):
         append(root, INBOX, rows_of(INBOX, [row]))
-        upkeep.look()
-    assert (upkeep.commits, upkeep.data_files) == (0, 0)
-    table.update_incremental()
-    table.optimize.compact()
-    upkeep.look()
-    upkeep.look()
-    assert (upkeep.commits, upkeep.data_files) == (1, 1)
+        if number == 1:
+            table.update_incremental()
+            table.optimize.compact()
+        found.append(upkeep.look(now := Snapshot.take(root, os.getpid())))
+    assert found == [{"commits": 0, "data_files": 0}, *[{"commits": 1, "data_files": 1}] * 2]
+    assert now.since(before)["data_files"] == 4
 
 
 def test_a_job_that_fails_ends_the_run_with_its_last_words(

@@ -142,10 +142,19 @@ def test_messages_within_bounds_are_found_and_no_others(tmp_path: Path, bounds: 
     assert found == wanted
 
 
-def test_messages_without_a_column_of_theirs_are_left_to_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spoilt", ["a column less", "a time that is not known", "a file that is cut off"])
+def test_messages_that_are_not_what_the_table_says_are_left_to_spark(tmp_path: Path, spoilt: str) -> None:
     """Whoever wrote such a file."""
     path, _ = written(tmp_path / "file", {})
-    pq.write_table(pq.read_table(path).drop_columns(["parked"]), path)
+    rows = pq.read_table(path)
+    if spoilt == "a column less":
+        pq.write_table(rows.drop_columns(["parked"]), path)
+    elif spoilt == "a time that is not known":
+        unknown = pa.nulls(1, rows.schema.field("due_time").type)
+        due = pa.chunked_array([unknown, rows.column("due_time")[1:].combine_chunks()])
+        pq.write_table(rows.set_column(rows.schema.get_field_index("due_time"), "due_time", due), path)
+    else:
+        path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(NotHere):
         list(messages(cast("MessageLog", Log(path)), Bounds(), ("entry_id",)))
     assert list(messages(cast("MessageLog", Log()), Bounds(), ("entry_id",))) == []
