@@ -22,6 +22,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.files import Files
+from pipeline.jvm import java_class
 
 _LOG = logging.getLogger(__name__)
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
@@ -45,7 +46,7 @@ class TableLog:
         """Use Delta's log of a table's folder. Every call below asks it for what is new."""
         context: Any = spark.sparkContext
         self._spark, self._path = spark, path
-        self._jvm, self._conf = context._jvm, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `files`
+        self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         self._folder = Files(spark).local(f"{path}/_delta_log")
 
     def head(self) -> Head:
@@ -81,12 +82,13 @@ class TableLog:
                 # Hadoop's sum of the file that says which one is the last, if somebody wrote one, is that of another.
                 (self._folder / "._last_checkpoint.crc").unlink(missing_ok=True)
                 return
-        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._jvm.scala.Option.empty())
+        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._class("scala.Option").empty())
 
     @property
     def _log(self) -> Any:  # noqa: ANN401 - a Java object
         """Asked for each time: Delta forgets it when it is not used for long, and then others would get another one."""
-        return self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
+        logs = self._class("org.apache.spark.sql.delta.DeltaLog")
+        return logs.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
 
     def _linked(self, folder: Path, version: int, lines: Sequence[str]) -> bool:
         fresh = folder / f".{version:020d}.json.{uuid4()}.tmp"
@@ -104,11 +106,11 @@ class TableLog:
         return True
 
     def _stored(self, version: int, lines: Sequence[str]) -> bool:
-        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._path}/_delta_log/{version:020d}.json")
-        actions = self._jvm.java.util.ArrayList()
+        path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/_delta_log/{version:020d}.json")
+        actions = self._class("java.util.ArrayList")()
         for line in lines:
             actions.add(line)
-        each = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions.iterator())
+        each = self._class("scala.jdk.javaapi.CollectionConverters").asScala(actions.iterator())
         try:
             self._log.store().write(path, each, False, self._conf)  # noqa: FBT003 - Delta has no name for "overwrite"
         except Py4JJavaError as error:
@@ -119,8 +121,11 @@ class TableLog:
 
     def _snapshot(self) -> Any:  # noqa: ANN401 - a Java object
         # Delta asks the thread for its session when it reads a checkpoint. A thread in which no query ran has none.
-        sessions = self._jvm.org.apache.spark.sql.classic.SparkSession
+        sessions = self._class("org.apache.spark.sql.classic.SparkSession")
         if sessions.getActiveSession().isEmpty():
             sessions.setActiveSession(self._spark._jsparkSession)  # noqa: SLF001
-        nothing = self._jvm.scala.Option.empty()
+        nothing = self._class("scala.Option").empty()
         return self._log.update(False, nothing, nothing)  # noqa: FBT003 - not stale
+
+    def _class(self, name: str) -> Any:  # noqa: ANN401 - a Java object
+        return java_class(self._spark, name)

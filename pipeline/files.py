@@ -1,8 +1,8 @@
 """Files beside the tables: checkpoints and Delta logs, on whatever file system the warehouse lies.
 
 Hadoop's file systems see what Spark sees, at the price of a few calls into the JVM each time; on this machine's own
-file system Python does the same without. Beside `pipeline.deltajvm` and `pipeline.watch_listener` the only module that
-reaches into the JVM.
+file system Python does the same without. Beside `pipeline.jvm`, `pipeline.deltajvm` and `pipeline.watch_listener` the
+only module that reaches into the JVM.
 """
 
 import shutil
@@ -12,6 +12,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipeline.client.paths import local_path
+from pipeline.jvm import java_class
+
+_HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
 
 
 class Files:
@@ -19,12 +22,11 @@ class Files:
 
     def __init__(self, spark: SparkSession) -> None:
         """Use the Hadoop configuration of a session."""
-        jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - PySpark has no public door to Hadoop's file systems
-        self._jvm = jvm
-        self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        context: Any = spark.sparkContext
+        self._spark = spark
+        self._gateway, self._conf = context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         # Where a path without a scheme lies, when that is here.
-        default = jvm.org.apache.hadoop.fs.FileSystem.get(self._conf)
+        default = java_class(spark, f"{_HADOOP}.FileSystem").get(self._conf)
         here = str(default.getUri().getScheme()) == "file"
         self._here = Path(default.getWorkingDirectory().toUri().getPath()) if here else None
 
@@ -74,7 +76,7 @@ class Files:
         stream = self._system(path).open(self._path(path))
         try:
             stream.seek(max(0, size - count))
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            return bytes(java_class(self._spark, _IO).toByteArray(stream))
         finally:
             stream.close()
 
@@ -85,7 +87,7 @@ class Files:
             return here.read_bytes().decode(errors="replace")
         stream = self._system(path).open(self._path(path))
         try:
-            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            return str(java_class(self._spark, _IO).toString(stream, "UTF-8"))
         finally:
             stream.close()
 
@@ -101,10 +103,10 @@ class Files:
         fresh = self._written_beside(path, content)
         old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
         # `FileSystem.rename` replaces nothing on HDFS; this does, at once.
-        hadoop = self._jvm.org.apache.hadoop.fs
-        how = self._gateway.new_array(getattr(hadoop, "Options$Rename"), 1)
-        how[0] = getattr(hadoop, "Options$Rename").OVERWRITE
-        hadoop.FileContext.getFileContext(new.toUri(), self._conf).rename(old, new, how)
+        rename, context = (java_class(self._spark, f"{_HADOOP}.{name}") for name in ("Options$Rename", "FileContext"))
+        how = self._gateway.new_array(rename, 1)
+        how[0] = rename.OVERWRITE
+        context.getFileContext(new.toUri(), self._conf).rename(old, new, how)
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens when it is not there."""
@@ -164,7 +166,7 @@ class Files:
         return fresh
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
-        return self._jvm.org.apache.hadoop.fs.Path(path)
+        return java_class(self._spark, f"{_HADOOP}.Path")(path)
 
     def _system(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return self._path(path).getFileSystem(self._conf)
@@ -176,8 +178,8 @@ def without_sums(spark: SparkSession) -> None:
     It removes those that are there with their files, and a file that had one is still checked against it.
     """
     context: Any = spark.sparkContext
-    here = context._jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration())  # noqa: SLF001
-    here.setWriteChecksum(False)
+    systems = java_class(spark, f"{_HADOOP}.FileSystem")
+    systems.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001 - as in `jvm`
 
 
 def _sum_of(file: Path) -> Path:
