@@ -296,15 +296,27 @@ class Appender:
 
     def _note_sums(self, files: int, size: int) -> None:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
-        folder = f"{self._path}/_delta_log"
-        before = f"{folder}/{self._version - 1:020d}.crc"
         with _optional(f"the sums of {self._table.name}"):
-            if not self._files.exists(before):
+            sums = self._sums(self._version - 1)
+            if sums is None:
                 return
-            sums = json.loads(self._files.text(before))
             kept = {name: sums[name] for name in _CARRIED if name in sums}
             grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
-            self._files.write(f"{folder}/{self._version:020d}.crc", json.dumps(kept | grown))
+            self._files.write(f"{self._path}/_delta_log/{self._version:020d}.crc", json.dumps(kept | grown))
+
+    def _sums(self, version: int) -> dict[str, Any] | None:
+        """The sums of a version; those of an empty table when delta-rs made it, which writes none."""
+        file = f"{self._path}/_delta_log/{version:020d}.crc"
+        if self._files.exists(file):
+            told: dict[str, Any] = json.loads(self._files.text(file))
+            return told
+        if version:
+            return None
+        made = {name: action for each in deltalog.actions(self._files, self._path, 0) for name, action in each.items()}
+        if set(made) != {"commitInfo", "protocol", "metaData"}:
+            return None
+        empty = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": []}
+        return empty | {"numMetadata": 1, "numProtocol": 1, "metadata": made["metaData"], "protocol": made["protocol"]}
 
 
 _CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")

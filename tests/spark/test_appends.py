@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.appends import Appender
+from pipeline.client.create import create_all
 from pipeline.deltajvm import TableLog
 from pipeline.errors import ContractBroken, ForeignOwner, UnknownTableFeature
 from pipeline.messagelog import Bounds, MessageLog
@@ -92,6 +93,27 @@ def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, pat
     detail = DeltaTable.forPath(spark, path).detail().collect()[0]
     assert (sums["numFiles"], sums["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
     assert list(log.glob("*.checkpoint.parquet"))
+
+
+def test_a_table_that_was_made_without_spark_has_sums_from_its_first_append_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Without them Delta runs a job for each new version that it looks at. It takes them as if they were its own."""
+    create_all(str(tmp_path))
+    path = str(tmp_path / PUBLICATIONS.name)
+    appender = Appender(spark, path, PUBLICATIONS)
+    for batch in (1, 2):
+        appender.commit(appender.put(rows(spark, batch).toArrow()), "")
+    sums = json.loads(Path(path, "_delta_log", f"{2:020d}.crc").read_text())
+    detail = DeltaTable.forPath(spark, path).detail().collect()[0]
+    assert (sums["numFiles"], sums["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
+    snapshot = appender._log._log.unsafeVolatileSnapshot()
+    assert snapshot.checksumOpt().get().metadata().json() == snapshot.metadata().json()
+    # Delta takes it over from us, and we from it.
+    rows(spark, 3).write.format("delta").mode("append").save(path)
+    appender.commit(appender.put(rows(spark, 4).toArrow()), "")
+    assert Path(path, "_delta_log", f"{4:020d}.crc").exists()
+    assert held(spark, path) == [1, 2, 3, 4]
 
 
 def test_a_version_has_its_sums_before_somebody_adds_the_next(
