@@ -5,9 +5,7 @@ happens once, at the start of a query, because only its first batch can be a rep
 kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at several times the cost.)
 """
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +15,7 @@ from pipeline.appends import Appender, DataFile
 from pipeline.deltalog import commits, metadata, newest
 from pipeline.errors import CheckpointBehind, ForeignOwner
 from pipeline.files import Files
+from pipeline.notes import Commit
 from pipeline.tables import Warehouse
 from schemas import Table
 
@@ -29,36 +28,6 @@ Rows: TypeAlias = "DataFrame | pa.Table | Sequence[pa.Table]"
 
 def nobody(step: str, batch_id: int) -> None:
     """The observer that looks away."""
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What a stage noted in a commit of a table.
-
-    Attributes:
-        stage: the stage that wrote.
-        owner: the identity of its checkpoint.
-        batch: the batch of that checkpoint.
-        note: what else the stage needs to finish or to repeat the batch.
-    """
-
-    stage: str
-    owner: str
-    batch: int
-    note: Mapping[str, Any] = field(default_factory=dict)
-
-    def dumps(self) -> str:
-        """The commit's metadata."""
-        return json.dumps({"stage": self.stage, "owner": self.owner, "batch": self.batch, "note": dict(self.note)})
-
-    @classmethod
-    def loads(cls, text: str | None) -> "Commit | None":
-        """The note in a commit's metadata; None when somebody else wrote the commit."""
-        try:
-            found = json.loads(text or "")
-            return cls(str(found["stage"]), str(found["owner"]), int(found["batch"]), found["note"])
-        except (ValueError, KeyError, TypeError):
-            return None
 
 
 def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:

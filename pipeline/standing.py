@@ -10,9 +10,10 @@ from pipeline.deltalog import commits, metadata, newest
 from pipeline.dispatch import noted
 from pipeline.files import Files
 from pipeline.ingest import Plan
+from pipeline.notes import Commit
 from pipeline.prepared import Shelf
 from pipeline.progress import EVERYTHING_BEFORE, Checkpoint
-from pipeline.sinks import Commit, last_commit
+from pipeline.sinks import last_commit
 from pipeline.tables import Warehouse
 from schemas import (
     DELIVERIES,

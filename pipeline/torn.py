@@ -17,10 +17,11 @@ from pipeline.deltalog import added
 from pipeline.dispatch import Dispatch
 from pipeline.files import Files
 from pipeline.ingest import Ingest, Plan
+from pipeline.notes import Commit
 from pipeline.prepared import Shelf
 from pipeline.progress import EVERYTHING_BEFORE, Origin, Position
 from pipeline.run import Options
-from pipeline.sinks import Commit, last_commit
+from pipeline.sinks import last_commit
 from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
 from schemas import (

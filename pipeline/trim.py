@@ -19,9 +19,10 @@ from pipeline import dispatch
 from pipeline.clock import wall_ms
 from pipeline.deltalog import commits, metadata
 from pipeline.files import Files
+from pipeline.notes import Commit
 from pipeline.prepared import Shelf
 from pipeline.settings import HOUR_MS
-from pipeline.sinks import Commit, last_commit
+from pipeline.sinks import last_commit
 from pipeline.standing import unread_from
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX, PUBLICATIONS, Table

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from pipeline.appends import DataFile
+from pipeline.notes import Commit
 from pipeline.prepared import Part, Prepared, Shelf
 from pipeline.publisher import Publisher
-from pipeline.sinks import Commit, Sink
+from pipeline.sinks import Sink
 from pipeline.timeline import Timeline
 
 OWNER = "checkpoint"

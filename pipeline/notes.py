@@ -1,0 +1,36 @@
+"""What a stage notes in its commits. No Spark: whoever reads a log can read the notes."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a stage noted in a commit of a table.
+
+    Attributes:
+        stage: the stage that wrote.
+        owner: the identity of its checkpoint.
+        batch: the batch of that checkpoint.
+        note: what else the stage needs to finish or to repeat the batch.
+    """
+
+    stage: str
+    owner: str
+    batch: int
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        """The commit's metadata."""
+        return json.dumps({"stage": self.stage, "owner": self.owner, "batch": self.batch, "note": dict(self.note)})
+
+    @classmethod
+    def loads(cls, text: str | None) -> "Commit | None":
+        """The note in a commit's metadata; None when somebody else wrote the commit."""
+        try:
+            found = json.loads(text or "")
+            return cls(str(found["stage"]), str(found["owner"]), int(found["batch"]), found["note"])
+        except (ValueError, KeyError, TypeError):
+            return None
