@@ -186,6 +186,19 @@ def pending(
 
 
 @app.command()
+def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
+    """Check each table against the others, without changing anything; the stages may run. Exit code 1: an error."""
+    from jobs.commands import doctor as command
+    from pipeline.doctor.examine import examine
+
+    found = examine(warehouse, time.time_ns() // 1_000_000)
+    for line in [command.as_json(found)] if as_json else command.report(found):
+        typer.echo(line)
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+@app.command()
 def run(
     warehouse: Warehouse,
     profile: Annotated[

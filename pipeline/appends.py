@@ -34,6 +34,7 @@ from pipeline.arrow import arrow_schema
 from pipeline.clock import wall_ms
 from pipeline.deltajvm import Head, TableLog
 from pipeline.errors import UnknownTableFeature
+from pipeline.features import unknown
 from pipeline.files import Files
 from pipeline.footers import missing, statistics
 from schemas import Table
@@ -43,8 +44,6 @@ _TAIL = 1 << 16
 """Bytes read from the end of a file: the footer of a few row groups."""
 _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
-_PLAIN = {"appendOnly", "invariants"}
-"""What a writer of version 2 knows; a table of a later version names its features."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
 _GROUP_ROWS, _GROUP_BYTES, _GROUPS = 8_192, 8 << 20, 64
@@ -329,14 +328,9 @@ def check_features(table: str, head: Head) -> None:
     Raises:
         UnknownTableFeature: it does.
     """
-    protocol = head.protocol
-    features = {*protocol.get("readerFeatures", ()), *protocol.get("writerFeatures", ())}
-    versions = (protocol["minReaderVersion"], protocol["minWriterVersion"])
-    known = features <= _PLAIN if features else versions[0] <= 1 and versions[1] <= 2
-    if not known:
-        raise UnknownTableFeature(table, sorted(features) or versions, "reader version 1 and writer version 2 at most")
-    if head.metadata.get("partitionColumns"):
-        raise UnknownTableFeature(table, head.metadata["partitionColumns"], "no partition columns")
+    found = unknown(head.protocol, head.metadata.get("partitionColumns") or ())
+    if found is not None:
+        raise UnknownTableFeature(table, *found)
 
 
 def _write(rows: pa.Table, where: Path | pa.BufferOutputStream) -> None:

@@ -72,7 +72,12 @@ def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], Non
 
 def files_of(root: str, table: Table) -> pa.fs.PyFileSystem:
     """The folder of a table as a file system, on whatever storage it lies."""
-    return pa.fs.PyFileSystem(DeltaStorageHandler(path_of(root, table)))
+    return files_in(path_of(root, table))
+
+
+def files_in(folder: str) -> pa.fs.PyFileSystem:
+    """Any folder as a file system, on whatever storage it lies."""
+    return pa.fs.PyFileSystem(DeltaStorageHandler(folder))
 
 
 def text_of(files: pa.fs.PyFileSystem, name: str) -> str | None:
@@ -97,9 +102,14 @@ def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
 
 def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
     """The rows of a query (DataFusion's SQL) over tables, registered under the names they are given."""
+    rows: list[dict[str, Any]] = arrow_of(sql, **tables).to_pylist()
+    return rows
+
+
+def arrow_of(sql: str, **tables: DeltaTable) -> pa.Table:
+    """The same as Arrow."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder = builder.register(name, table)
     # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
-    rows: list[dict[str, Any]] = pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all().to_pylist()
-    return rows
+    return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()

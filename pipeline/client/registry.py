@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from deltalake import DeltaTable
+
 from pipeline.client.delta import append, open_table, query, rows_of
 from pipeline.client.errors import AlreadySubscribed, BadValue
 from pipeline.lives import Joined, Life, Name, next_lives
@@ -11,6 +13,11 @@ from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
+_LAST_MARKER = (1 << 63) - 1
+_LIVES = """
+    SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger
+    FROM segments WHERE first_ledger IS NOT NULL AND marker <= {last} ORDER BY marker, first_ledger
+"""
 _ACTIVE = f"""
     SELECT topic, subscription AS name,
         CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
@@ -89,8 +96,12 @@ def subscriptions(root: str) -> list[Subscription]:
     Any Delta writer may append lines. They are read as ingest reads them: those that it refuses are left out, and what
     it does not look at is given its default.
     """
-    rows = query(_ACTIVE, registry=open_table(root, SUBSCRIPTIONS))
-    return [Subscription(**row) for row in rows]
+    return active(open_table(root, SUBSCRIPTIONS))
+
+
+def active(registry: DeltaTable) -> list[Subscription]:
+    """The same of the registry at a version."""
+    return [Subscription(**row) for row in query(_ACTIVE, registry=registry)]
 
 
 def lives(root: str) -> dict[Name, Life]:
@@ -99,11 +110,12 @@ def lives(root: str) -> dict[Name, Life]:
     Reads the marker rows of `segments` that say who joined and who left; files without any are passed over by their
     statistics.
     """
-    rows = query(
-        "SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger "
-        "FROM segments WHERE first_ledger IS NOT NULL ORDER BY marker, first_ledger",
-        segments=open_table(root, SEGMENTS),
-    )
+    return lives_in(open_table(root, SEGMENTS))
+
+
+def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name, Life]:
+    """The same of `segments` at a version, up to a marker."""
+    rows = query(_LIVES.format(last=last_marker), segments=segments)
     found: dict[Name, Life] = {}
     for row in rows:
         name, first = (row["topic"], row["name"]), row["first_ledger"]

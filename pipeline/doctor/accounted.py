@@ -1,0 +1,140 @@
+"""Check of ingest: every file appended to the inbox is in one noted batch, and each of its rows accepted or refused."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.client.delta import query
+from pipeline.doctor.finding import Finding, error
+from pipeline.doctor.logs import Actions, Log, Place, appended, info_of, rows_of, takes_out
+from pipeline.doctor.look import INGEST, Look
+from pipeline.notes import Commit
+from schemas import INBOX, MESSAGES, REJECTED_INGEST
+
+CHECK = "accounted"
+_MOST = 20_000
+"""So many of the newest entries of a log are looked at."""
+_BEGINNING = (0, -1)
+_OURS = "delayline"
+NOT_AN_APPEND = "not_an_append"
+"""Ingest's reason for a version that it does not take in."""
+
+
+@dataclass
+class Taken:
+    """A batch of ingest, by its notes: from a place of the inbox up to another, and the rows that it wrote."""
+
+    owner: str
+    batch: int
+    begin: Place
+    end: Place
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def has(self, place: Place) -> bool:
+        """Whether a file of the inbox is in it."""
+        return self.begin < place <= self.end
+
+
+def accounted(look: Look) -> Iterator[Finding]:
+    """What the log of the inbox still has was taken once, row by row, or is still to come."""
+    logs = [look.table(table).log for table in (MESSAGES, REJECTED_INGEST)]
+    batches = sorted(_batches(logs), key=lambda each: (each.begin, each.end))
+    inbox = look.table(INBOX).log
+    yield from _no_appends(look, inbox)
+    known = max(_known(log) for log in logs)
+    if batches:
+        entries = inbox.read(max(known[0], inbox.newest - _MOST), batches[-1].end[0])
+        files = [
+            ((version, index), rows_of(file) or 0)
+            for version, actions in entries.items()
+            for index, file in enumerate(appended(actions))
+        ]
+        yield from _files(batches, [each for each in files if known < each[0] <= batches[-1].end])
+        yield from _rows(look, [each for each in batches if each.begin >= known], dict(files))
+
+
+def _batches(logs: Sequence[Log]) -> list[Taken]:
+    """Noted batches that moved on in the inbox."""
+    found: dict[tuple[str, int, Place], Taken] = {}
+    for table, log in zip((MESSAGES, REJECTED_INGEST), logs, strict=True):
+        for version, commit in log.notes(INGEST, _MOST):
+            begin, end = (_place(commit, name) for name in ("begin", "source"))
+            batch = found.setdefault((commit.owner, commit.batch, end), Taken(commit.owner, commit.batch, begin, end))
+            batch.rows[table.name] = sum(rows_of(file) or 0 for file in log.added(version) or ())
+    return list(found.values())
+
+
+def _place(commit: Commit, name: str) -> Place:
+    version, index = commit.note[name]
+    return version, index
+
+
+def _known(log: Log) -> Place:
+    """From where on all batches that wrote a table are known."""
+    if log.whole and log.newest < _MOST:
+        return _BEGINNING
+    first = next(log.notes(INGEST, _MOST), None)
+    return (1 << 62, 0) if first is None else _place(first[1], "begin")
+
+
+def _no_appends(look: Look, inbox: Log) -> Iterator[Finding]:
+    """Versions with rows that a stream passes over, because rows were taken out with them."""
+    changed = {
+        version: actions
+        for version, actions in inbox.read(inbox.newest - _MOST, inbox.newest).items()
+        if takes_out(actions) and _adds(actions) and not info_of(actions).get("engineInfo", "").startswith(_OURS)
+    }
+    listed = _listed(look) if changed else frozenset()
+    for version in sorted(changed.keys() - listed):
+        info = info_of(changed[version])
+        text = (
+            f"version {version} ({info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')}) is no "
+            f"append; rows that it added or changed ({_adds(changed[version])} in its files) never come"
+        )
+        yield error(
+            CHECK, NOT_AN_APPEND, INBOX.name, text, "append the new rows once more (delayline send, or any writer)"
+        )
+
+
+def _adds(actions: Actions) -> int:
+    return sum(rows_of(each["add"]) or 0 for each in actions if "add" in each and each["add"].get("dataChange", True))
+
+
+def _listed(look: Look) -> frozenset[int]:
+    """The versions that ingest has listed."""
+    sql = f"SELECT reason, properties FROM t WHERE reason LIKE '{NOT_AN_APPEND}%'"  # noqa: S608 - our own words
+    found = query(sql, t=look.table(REJECTED_INGEST).delta)
+    told = (dict(row["properties"] or ()).get("version", "") for row in found)
+    return frozenset(int(version) for version in told if version.isdecimal())
+
+
+def _files(batches: Sequence[Taken], files: Sequence[tuple[Place, int]]) -> Iterator[Finding]:
+    """Each file is in one batch."""
+    found: dict[int, dict[int, int]] = {0: {}, 2: {}}
+    begins = [each.begin for each in batches]
+    for place, rows in files:
+        at = bisect_left(begins, place)
+        holding = sum(each.has(place) for each in batches[max(0, at - 2) : at])
+        if rows and holding != 1:
+            found[holding][place[0]] = found[holding].get(place[0], 0) + rows
+    if found[0]:
+        remedy = "send the rows of these versions once more"
+        yield error(CHECK, "not_taken", INBOX.name, f"{_told(found[0])} were passed over by ingest", remedy)
+    if found[2]:
+        remedy = "tell the consumers: they get these messages twice"
+        yield error(CHECK, "taken_twice", INBOX.name, f"{_told(found[2])} were taken twice by ingest", remedy)
+
+
+def _told(rows: dict[int, int]) -> str:
+    return f"{sum(rows.values()):,} rows of versions {min(rows)} to {max(rows)}"
+
+
+def _rows(look: Look, batches: Sequence[Taken], files: dict[Place, int]) -> Iterator[Finding]:
+    """As many rows went out of a batch as came in. Only the last batch may be half done."""
+    lost = 0
+    for each in batches[:-1]:
+        given = sum(rows for place, rows in files.items() if each.has(place))
+        lost += max(0, given - sum(each.rows.values()))
+    if lost:
+        text = f"{lost:,} rows that ingest took are neither in `messages` nor in `rejected_ingest`"
+        yield error(CHECK, "not_accepted", MESSAGES.name, text, look.rebuild(INGEST))

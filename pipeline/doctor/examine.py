@@ -1,0 +1,79 @@
+"""All checks of a warehouse."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from pipeline.doctor.accounted import accounted
+from pipeline.doctor.checkpoints import checkpoints
+from pipeline.doctor.delivered import delivered
+from pipeline.doctor.finding import Finding, Severity, error
+from pipeline.doctor.look import Look, Unreadable
+from pipeline.doctor.released import released
+from pipeline.doctor.shelf import prepared
+from pipeline.doctor.surroundings import clock, rejected, space
+from pipeline.doctor.tables import tables
+
+Check = Callable[[Look], Iterator[Finding]]
+CHECKS: Mapping[str, Check] = {
+    "tables": tables,
+    "accounted": accounted,
+    "released": released,
+    "delivered": delivered,
+    "checkpoints": checkpoints,
+    "prepared": prepared,
+    "clock": clock,
+    "space": space,
+    "rejected": rejected,
+}
+"""By name, in the order in which they are told."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found.
+
+    Attributes:
+        findings: in the order of the checks.
+        versions: of the tables that were looked at.
+    """
+
+    findings: tuple[Finding, ...]
+    versions: Mapping[str, int]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no error."""
+        return not any(each.severity is Severity.ERROR for each in self.findings)
+
+
+def examine(root: str, now_ms: int) -> Report:
+    """Look at a warehouse; nothing is changed, and stages may run.
+
+    What a stage does between two reads may look wrong for a moment. So what is found is looked for once more, on what
+    the tables are then, and told when it is still there.
+
+    Args:
+        root: the warehouse.
+        now_ms: the wall clock, ms UTC.
+
+    Raises:
+        NoWarehouse: there is no table at all.
+    """
+    look = Look(root, now_ms)
+    found = list(_all(look))
+    if any(each.severity is not Severity.NOTE for each in found):
+        seen = {each.same for each in found}
+        look = Look(root, now_ms)
+        found = [each for each in _all(look) if each.severity is Severity.NOTE or each.same in seen]
+    return Report(tuple(found), {name: opened.log.newest for name, opened in look.tables.items()})
+
+
+def _all(look: Look) -> Iterator[Finding]:
+    for name, check in CHECKS.items():
+        try:
+            yield from check(look)
+        except Unreadable:
+            continue
+        except Exception as failure:  # noqa: BLE001 - one thing that cannot be read hides no other
+            text = f"the check could not be made: {type(failure).__name__}: {failure}"
+            yield error(name, "not_checked", name, text, "mend what the check of the tables says, then look again")

@@ -1,0 +1,165 @@
+"""One look at a warehouse, in an order that works while the stages run.
+
+What is written last is read first: what a checkpoint calls done is on the shelf or in `deliveries` when those are
+read, what is delivered is in `redelivery`, what is released in `messages`. What retention deletes meanwhile lies below
+its mark, which is read at the end.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from pipeline.client.delta import files_of, open_table, path_of, text_of
+from pipeline.client.errors import NoWarehouse
+from pipeline.client.paths import local_path
+from pipeline.client.registry import lives_in
+from pipeline.doctor.logs import Log
+from pipeline.doctor.prepared import Prepared, read_shelf
+from pipeline.doctor.standing import Standing
+from pipeline.lives import Life, Name, alive
+from pipeline.settled import MARK, Settled
+from schemas import (
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    REJECTED_SCHEDULE,
+    SEGMENTS,
+    SUBSCRIPTIONS,
+    TABLES,
+    Table,
+)
+
+INGEST, SCHEDULE, DISPATCH = MESSAGES.writer, REDELIVERY.writer, DELIVERIES.writer
+STAGES = (INGEST, SCHEDULE, DISPATCH)
+"""In the order in which a message passes them."""
+_ORDER = (
+    *(PUBLICATIONS, DELIVERIES, REJECTED_DISPATCH, REDELIVERY, REJECTED_SCHEDULE),
+    *(SEGMENTS, MESSAGES, REJECTED_INGEST, INBOX, SUBSCRIPTIONS),
+)
+"""Tables written last come first."""
+
+
+class Opened:
+    """A table at one version, its log and its folder."""
+
+    def __init__(self, root: str, table: Table) -> None:
+        """Open it; what cannot be opened is kept as an error.
+
+        Raises:
+            NoWarehouse: nothing is there.
+        """
+        self.table, self.error = table, ""
+        try:
+            self.files = files_of(root, table)
+        except (TableNotFoundError, FileNotFoundError) as error:
+            raise NoWarehouse(root, table.name) from error
+        self._delta: DeltaTable | None = None
+        try:
+            self._delta = open_table(root, table)
+        except NoWarehouse:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others are looked at
+            self.error = f"{type(error).__name__}: {error}"
+        self.log = Log(self.files, None if self._delta is None else self._delta.version())
+
+    @property
+    def delta(self) -> DeltaTable:
+        """The table.
+
+        Raises:
+            Unreadable: it could not be opened.
+        """
+        if self._delta is None:
+            raise Unreadable(self.table.name)
+        return self._delta
+
+
+class Unreadable(Exception):
+    """A check needs a table that could not be opened; the check of the tables says why."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A subscription in its present life."""
+
+    topic: str
+    name: str
+    life: int
+    since: int
+    tick_ms: int
+
+
+class Look:
+    """What a warehouse holds. Tables are at fixed versions; their rows are read by the checks."""
+
+    def __init__(self, root: str, now_ms: int) -> None:
+        """Open everything, in order.
+
+        Args:
+            root: the warehouse.
+            now_ms: the wall clock, ms UTC.
+
+        Raises:
+            NoWarehouse: there is no table at all.
+        """
+        self.root, self.now_ms = root.rstrip("/"), now_ms
+        self.stages = {stage: Standing(self.root, stage) for stage in STAGES}
+        self.shelf: tuple[Prepared, ...] = read_shelf(path_of(self.root, DELIVERIES))
+        self.missing: list[str] = []
+        self._tables: dict[str, Opened] = {}
+        for table in _ORDER:
+            try:
+                self._tables[table.name] = Opened(self.root, table)
+            except NoWarehouse:
+                self.missing.append(table.name)
+        if len(self.missing) == len(TABLES):
+            raise NoWarehouse(root, INBOX.name)
+        self.mark = self._mark()
+
+    def table(self, table: Table) -> Opened:
+        """A table.
+
+        Raises:
+            Unreadable: it is not there.
+        """
+        if table.name not in self._tables:
+            raise Unreadable(table.name)
+        return self._tables[table.name]
+
+    @property
+    def tables(self) -> Mapping[str, Opened]:
+        """Those that are there, by name."""
+        return self._tables
+
+    @property
+    def virtual(self) -> bool:
+        """Whether the stages run under a virtual clock."""
+        here = local_path(self.root)
+        return here is not None and (here / "_clock").is_dir()
+
+    @cached_property
+    def lives(self) -> dict[Name, Life]:
+        """The present lives, as ingest has noticed them."""
+        return alive(lives_in(self.table(SEGMENTS).delta))
+
+    def command(self, words: str) -> str:
+        """A command on this warehouse."""
+        first, _, more = words.partition(" ")
+        return f"delayline {first} --warehouse {self.root} {more}".rstrip()
+
+    def rebuild(self, stage: str) -> str:
+        """The command that lets a stage go on from the tables."""
+        return self.command(f"rebuild --stage {stage}")
+
+    def _mark(self) -> Settled:
+        if MESSAGES.name not in self._tables:
+            return Settled()
+        text = text_of(self._tables[MESSAGES.name].files, MARK)
+        return Settled() if text is None else Settled.loads(text)

@@ -1,0 +1,57 @@
+"""Checks of what is around the tables: the clock, the room on the disk, and what was refused."""
+
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from pipeline.client.delta import query
+from pipeline.client.paths import local_path
+from pipeline.doctor.finding import Finding, error, note, warning
+from pipeline.doctor.look import DISPATCH, Look
+from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE
+
+_AHEAD_MS = 300_000
+"""A lookahead is seconds; a clock that is so much ahead was wrong, or replayed the future."""
+_LEAST_BYTES, _LEAST_SHARE, _LITTLE_SHARE = 100 << 20, 0.01, 0.05
+_SHOWN = 10
+
+
+def clock(look: Look) -> Iterator[Finding]:
+    """No stage stands at a time that is still to come."""
+    if look.virtual:
+        return
+    for name, stage in look.stages.items():
+        end = stage.end(stage.last)
+        if name != DISPATCH and end is not None and end.instant > look.now_ms + _AHEAD_MS:
+            when = datetime.fromtimestamp(end.instant / 1_000, UTC).isoformat(timespec="seconds")
+            text = f"it stands at {when}, which is still to come"
+            remedy = "correct the clock of this machine, or wait, or " + look.command(
+                "rebuild --stage all --reset-clock"
+            )
+            yield warning("clock", "clock_ahead", name, text, remedy)
+
+
+def space(look: Look) -> Iterator[Finding]:
+    """A local warehouse has room to grow."""
+    here = local_path(look.root)
+    if here is None:
+        return
+    total, _, free = shutil.disk_usage(here)
+    text = f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB are free ({free / total:.1%})"
+    remedy = "make room; the stages go on by themselves, or start them again"
+    if free < max(_LEAST_BYTES, total * _LEAST_SHARE):
+        yield error("space", "disk_full", look.root, text, remedy)
+    elif free < total * _LITTLE_SHARE:
+        yield warning("space", "disk_filling", look.root, text, remedy)
+
+
+def rejected(look: Look) -> Iterator[Finding]:
+    """Rows that were refused, by reason: the senders' matter."""
+    for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH):
+        # The schedule names the error first; what it was about makes each reason another one.
+        reason = "'refused by the index'" if table is REJECTED_SCHEDULE else "reason"
+        sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
+        found = query(sql, t=look.table(table).delta)
+        if found:
+            told = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
+            yield note("rejected", "rejected", table.name, told)
