@@ -52,9 +52,10 @@ class Standing:
         """The logged end of a batch; None when it has no entry that can be read."""
         if batch < 0:
             return self.origin.position
-        text = self._text(f"offsets/{batch}")
+        text = self._text(f"offsets/{batch}") or ""
         try:
-            logged = None if text is None else parse(text)
+            # A version, metadata, at least one source.
+            logged = parse(text) if text.count("\n") > 1 else None
         except (ValueError, KeyError, TypeError):
             return None
         if logged is None:
