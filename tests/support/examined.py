@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, write_deltalake
 
 from pipeline.client.create import create_all
@@ -13,7 +16,7 @@ from pipeline.client.delta import open_table, path_of, rows_of
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.doctor.examine import examine
-from pipeline.doctor.finding import Severity
+from pipeline.doctor.finding import Finding, Severity
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from tests.support.client import at, message_row
 
@@ -28,6 +31,19 @@ OWNERS = {"ingest": "i", "schedule": "s", "dispatch": "d"}
 def wrong(root: str) -> set[tuple[str, str]]:
     """What is wrong with a warehouse, and of what."""
     return {(each.what, each.subject) for each in examine(root, NOW).findings if each.severity is Severity.ERROR}
+
+
+def found(root: str) -> list[Finding]:
+    """All findings but information."""
+    return [each for each in examine(root, NOW).findings if each.severity is not Severity.NOTE]
+
+
+@cache
+def made() -> str:
+    """A healthy warehouse, made once."""
+    folder = mkdtemp()
+    healthy(folder)
+    return folder
 
 
 def healthy(root: str) -> None:
@@ -109,3 +125,16 @@ def files(root: str, table: Table) -> list[Path]:
 def entries(root: str, table: Table) -> list[Path]:
     """The entries of a table's log."""
     return sorted(Path(path_of(root, table), "_delta_log").glob("*.json"))
+
+
+def prepare(root: str, number: int, *rows: dict[str, object]) -> Path:
+    """Put a part on the shelf, with its file; give the file."""
+    folder = Path(path_of(root, DELIVERIES))
+    file = folder / f"prepared-{number}.parquet"
+    pq.write_table(rows_of(DELIVERIES, list(rows)), file)
+    told = {"path": file.name, "size": file.stat().st_size, "modified": 0, "rows": len(rows), "stats": "{}"}
+    part = {"number": number, "first_due": 0, "last_due": 2 * NOW, "files": [told]}
+    noted = {"owner": "d", "batch": 1, "released_at": NOW, "source": [2, -1], "parts": [part]}
+    (folder / "_prepared").mkdir(exist_ok=True)
+    (folder / "_prepared" / f"{number}.json").write_text(json.dumps(noted))
+    return file
