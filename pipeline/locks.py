@@ -1,20 +1,29 @@
 """One process per stage: a lock that dies with its holder."""
 
+import errno
 import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TextIO
 
 from pipeline.client.paths import local_path
 from pipeline.errors import StageRunning
 
+_LOG = logging.getLogger(__name__)
+_HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
+"""Somebody has the lock. Any other error says that the file system has no locks, or that its server does not answer."""
+
 
 class StageLock:
     """A lock file beside the checkpoint, held while the stage runs.
 
-    The operating system drops it when the process ends, however it ends. On a remote file system there is no such
-    lock: there Spark's own check of the checkpoint log remains, which stops the second process at its first new batch.
+    The operating system drops it when the process ends, however it ends. An object store has no such lock, nor has
+    many a network disk: there a stage that finds another owner in its tables stops before its next commit, and Spark's
+    check of the checkpoint log stops the second process at its first new batch.
     """
 
     def __init__(self, stage: str, folder: str) -> None:
@@ -25,7 +34,7 @@ class StageLock:
         self._file: TextIO | None = None
 
     def take(self) -> None:
-        """Lock the stage.
+        """Lock the stage. A folder whose file system has no locks is named in a warning, and nothing is locked.
 
         Raises:
             StageRunning: somebody holds it, in this process or another.
@@ -40,7 +49,10 @@ class StageLock:
             file.seek(0)
             holder = file.read().strip()
             file.close()
-            raise StageRunning(self._stage, f"process {holder}") from error
+            if error.errno in _HELD:
+                raise StageRunning(self._stage, f"process {holder}") from error
+            _say_once(self._path.parent, error.strerror)
+            return
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -64,3 +76,8 @@ class StageLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@cache
+def _say_once(folder: Path, reason: str) -> None:
+    _LOG.warning("%s is on a file system without locks (%s): start each stage in one process only", folder, reason)

@@ -6,7 +6,13 @@ nothing about each other. But each commit of ingest notes the place, and the log
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
 
 from pipeline.client.delta import files_of, log_of, open_table
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
@@ -53,4 +59,13 @@ def _appended(root: str, first: int) -> Iterator[tuple[int, int, int]]:
         if not any(line["remove"].get("dataChange") for line in log if "remove" in line):
             adds = (line["add"] for line in log if "add" in line)
             for place, add in enumerate(add for add in adds if add["dataChange"]):
-                yield version, place, json.loads(add["stats"])["numRecords"]
+                yield version, place, _rows(files, add)
+
+
+def _rows(files: pa.fs.PyFileSystem, add: dict[str, Any]) -> int:
+    """The rows of a file by its statistics, or by its footer when its writer left them out; 0 when it is gone."""
+    count: int | None = json.loads(add.get("stats") or "{}").get("numRecords")
+    if count is None:
+        with suppress(FileNotFoundError), files.open_input_file(unquote(add["path"])) as file:
+            count = pq.read_metadata(file).num_rows
+    return count or 0

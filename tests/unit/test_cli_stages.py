@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -114,6 +117,37 @@ def test_a_lock_is_the_same_however_its_folder_is_written(tmp_path: Path, form: 
     with pytest.raises(StageRunning):
         StageLock("ingest", form.format(tmp_path)).take()
     holder.release()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_is_named_once_and_the_start_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """Many network disks have none. "Already running" would send the operator to look for a process that is not."""
+
+    def refuse(_file: object, _how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for stage in STAGES:
+        lock = StageLock(stage, str(tmp_path / str(number)))
+        lock.take()
+        lock.release()
+    (said,) = caplog.messages
+    assert str(tmp_path / str(number)) in said
+    assert os.strerror(number) in said
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
+def test_a_lock_that_somebody_holds_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """File systems say it in one of two ways."""
+
+    def refuse(_file: object, _how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(StageRunning):
+        StageLock(STAGES[0], str(tmp_path)).take()
 
 
 def test_a_request_to_stop_counts_for_all_who_run_and_for_nobody_who_comes_later(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,18 @@ def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
     assert pending(root).in_inbox == 2
     open_table(root, INBOX).optimize.compact()
     assert pending(root).in_inbox == 2
+
+
+@pytest.mark.parametrize("stats", [None, "", '{"minValues":{}}'])
+def test_the_inbox_counts_files_whose_writer_left_out_the_statistics(root: str, stats: str | None) -> None:
+    """Statistics are optional in Delta, and a producer may write none: the file itself says how many rows it has."""
+    send(root, [Message("t", b"")] * 3)
+    send(root, [Message("t", b"")] * 2)
+    entry = Path(path_of(root, INBOX), "_delta_log", f"{2:020d}.json")
+    lines = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    for line in lines:
+        if "add" in line:
+            del line["add"]["stats"]
+            line["add"] |= {} if stats is None else {"stats": stats}
+    entry.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert pending(root).in_inbox == 5
