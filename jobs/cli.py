@@ -8,6 +8,7 @@ Each command imports what it needs when it runs. Spark takes seconds to load and
 import os
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
-from jobs.commands.values import UNITS_MS, pairs
+from jobs.commands.values import UNITS_MS, pairs, printable
 from pipeline.sizing import DEFAULT_RATE
 
 DEBUG = "DELAYLINE_DEBUG"
@@ -110,7 +111,7 @@ def subscribe(
 
     new = registry.Subscription(topic, subscription, kind.value, start.value, tick)
     fresh = registry.subscribe(warehouse, new)
-    typer.echo(f"{topic}/{subscription} is {'registered' if fresh else 'registered already'}")
+    typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 
 @app.command()
@@ -265,8 +266,9 @@ def demo(
 
 
 def _stamped(text: str) -> None:
-    """A line of a service: what it says is news, not output."""
-    typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
+    """A line of a service: what it says is news, not output. A terminal that was closed takes none."""
+    with suppress(OSError):
+        typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from jobs.commands.values import UNITS_MS, iso, spell
+from jobs.commands.values import UNITS_MS, iso, printable, spell
 from pipeline.client.pending import Backlog, Pending
 
 _BARS, _WIDTH = 12, 40
@@ -44,7 +44,7 @@ def as_json(found: Pending) -> str:
 
 
 def _line(backlog: Backlog, now_ms: int) -> str:
-    name = f"{backlog.topic}/{backlog.subscription}"
+    name = printable(f"{backlog.topic}/{backlog.subscription}")
     if backlog.next_due is None:
         return f"{name}  nothing pending"
     left = backlog.next_due - now_ms

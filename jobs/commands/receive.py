@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Callable
 
+from jobs.commands.values import printable
 from pipeline.client.deliveries import Deliveries, Delivery
 
 _POLL_S = 0.2
@@ -43,8 +44,8 @@ def receive(
 
 def line(delivery: Delivery) -> str:
     """A delivery for people: when, for whom, key, payload, how late."""
-    key = f" [{delivery.key}]" if delivery.key else ""
-    name = f"{delivery.topic}/{delivery.subscription}"
+    key = f" [{printable(delivery.key)}]" if delivery.key else ""
+    name = printable(f"{delivery.topic}/{delivery.subscription}")
     text = delivery.payload.decode(errors="backslashreplace")
     return f"{delivery.visible_at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {name}{key}  {text}  ({delivery.late_s:.3f} s late)"
 

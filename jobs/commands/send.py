@@ -1,5 +1,6 @@
 """`delayline send`: messages from the command line, from files or from stdin into the inbox."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,8 @@ def send_all(root: str, form: Message, payloads: Iterable[bytes]) -> int:
 def payloads(text: str | None, files: list[Path], stdin: BinaryIO) -> Iterator[bytes]:
     """The argument, else each file as a whole, else each line of stdin without its end."""
     if text is not None:
-        yield text.encode()
+        # Bytes of the command line that are no UTF-8 are in the text as surrogates; they are sent as they came.
+        yield os.fsencode(text)
     elif files:
         yield from (file.read_bytes() for file in files)
     else:

@@ -76,3 +76,10 @@ def spell(ms: int) -> str:
 def iso(ms: int) -> str:
     """An instant in ms as ISO text, UTC."""
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def printable(text: str) -> str:
+    """A name as one line of a terminal shows it: line ends, escape sequences and the like are spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

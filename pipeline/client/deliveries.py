@@ -47,7 +47,7 @@ class Delivery:
     position: tuple[int, int]
     order: tuple[int, int]
     key: str | None
-    properties: dict[str, str]
+    properties: dict[str, str | None]
     publish_time: datetime
     deliver_at: datetime | None
     visible_at: datetime

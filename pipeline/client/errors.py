@@ -48,3 +48,15 @@ class BadValue(PipelineError):
         """Name the field, its value and what is allowed."""
         super().__init__(f"{field} = {value!r}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
+
+
+def check_text(field: str, value: str | None) -> None:
+    """Refuse a text that UTF-8 cannot hold: half of a surrogate pair, or bytes of a command line that are no UTF-8.
+
+    Raises:
+        BadValue: it is one.
+    """
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError as error:
+        raise BadValue(field, value, "text that UTF-8 can hold") from error

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from pipeline.client.delta import append, rows_of
-from pipeline.client.errors import BadValue
+from pipeline.client.errors import BadValue, check_text
 from schemas import INBOX
 
 
@@ -23,15 +23,16 @@ class Message:
         deliver_after_ms: not before so many ms after ingest takes it. Not together with `deliver_at`.
 
     Raises:
-        BadValue: topic empty, a time without a zone, both forms of delay, or a negative one. Ingest would refuse
-            such a row later, with a row in `rejected_ingest`; here the sender learns it at once.
+        BadValue: topic empty, a text that is not Unicode, a time without a zone, both forms of delay, or a negative
+            one. Ingest would refuse such a row later, with a row in `rejected_ingest`; here the sender learns it at
+            once.
     """
 
     topic: str
     payload: bytes
     publish_time: datetime | None = None
     key: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str | None] = field(default_factory=dict)
     deliver_at: datetime | None = None
     deliver_after_ms: int | None = None
 
@@ -39,6 +40,11 @@ class Message:
         """Refuse what ingest would reject."""
         if not self.topic.strip():
             raise BadValue("topic", self.topic, "a name")
+        check_text("topic", self.topic)
+        check_text("key", self.key)
+        for name, text in self.properties.items():
+            check_text("property", name)
+            check_text(f"property {name}", text)
         for name in ("publish_time", "deliver_at"):
             value = getattr(self, name)
             if value is not None and value.tzinfo is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 
 from pipeline.client.delta import append, open_table, query, rows_of
-from pipeline.client.errors import AlreadySubscribed, BadValue
+from pipeline.client.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.lives import Joined, Life, Name, next_lives
 from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
@@ -41,7 +41,7 @@ class Subscription:
         tick_ms: precision in ms: a message comes up to so much late for it, never early.
 
     Raises:
-        BadValue: an empty name, an unknown type or start.
+        BadValue: a name that is empty or not Unicode, an unknown type or start.
         OutOfRange: the tick is not in 1..2^41.
     """
 
@@ -56,6 +56,7 @@ class Subscription:
         for field in ("topic", "name"):
             if not getattr(self, field).strip():
                 raise BadValue(field, getattr(self, field), "a name")
+            check_text(field, getattr(self, field))
         for field, allowed in (("type", TYPES), ("start", STARTS)):
             if getattr(self, field) not in allowed:
                 raise BadValue(field, getattr(self, field), ", ".join(allowed))

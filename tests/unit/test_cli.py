@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -125,6 +127,17 @@ def test_a_payload_goes_out_with_all_its_options(root: str) -> None:
     assert (row["payload"], row["message_key"], row["properties"]) == (b"hello", "k", [("a", "b"), ("c", "d")])
     assert (row["deliver_at"], row["deliver_after_ms"]) == (NOON, None)
     assert row["publish_time"] is not None
+
+
+def test_bytes_on_the_command_line_that_are_no_text_are_a_payload_and_no_name(root: str) -> None:
+    """A payload is bytes, so it goes out as it came; a name is text, and the line of the refusal says which one."""
+    odd = os.fsdecode(b"a\xff")
+    assert run("send", "-w", root, "-t", "t", odd).stdout == "1 sent\n"
+    assert [row["payload"] for row in inbox(root)] == [b"a\xff"]
+    for words in (["send", "-t", odd, "x"], ["send", "-t", "t", "-k", odd, "x"], ["subscribe", "-t", "t", "-s", odd]):
+        refused = run(words[0], "-w", root, *words[1:])
+        assert (refused.exit_code, len(refused.stderr.splitlines())) == (2, 1)
+        assert "= 'a\\udcff', allowed: text that UTF-8 can hold" in refused.stderr
 
 
 def test_each_line_of_stdin_is_a_message(root: str) -> None:
@@ -271,6 +284,20 @@ def test_a_delivery_is_printed_with_its_lateness() -> None:
     """When, for whom, key, payload, how late."""
     assert line(delivery(b"hi", "k")) == "2026-03-01 12:00:00.250  t/s [k]  hi  (0.250 s late)"
     assert line(delivery(b"\xff")) == "2026-03-01 12:00:00.250  t/s  \\xff  (0.250 s late)"
+
+
+def test_a_name_is_shown_on_one_line_whatever_it_is_made_of() -> None:
+    """A line end or an escape sequence in a name would look like another delivery, or like none."""
+    odd = replace(delivery(b"", "k\x1b[2J"), topic="a\nb", subscription="é\u202e\0")
+    assert line(odd) == "2026-03-01 12:00:00.250  a\\nb/é\\u202e\\x00 [k\\x1b[2J]    (0.250 s late)"
+    (shown, *_) = report(Pending((Backlog("a\nb", "c", 0, None, {}),), 0, {}), 0)
+    assert shown == "a\\nb/c  nothing pending"
+
+
+def test_a_property_without_a_value_is_printed_as_null() -> None:
+    """A map of Spark or Arrow may hold NULL."""
+    nothing = replace(delivery(b""), properties={"k": None})
+    assert json.loads(delivery_json(nothing))["properties"] == {"k": None}
 
 
 def test_a_delivery_in_json_keeps_any_payload() -> None:

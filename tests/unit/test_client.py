@@ -145,6 +145,10 @@ def test_sending_nothing_commits_nothing(root: str) -> None:
     ("field", "given"),
     [
         ("topic", {"topic": " "}),
+        ("topic", {"topic": "t\udcff"}),
+        ("key", {"key": "\ud800"}),
+        ("property", {"properties": {"\udcff": None}}),
+        ("property p", {"properties": {"p": "\udcff"}}),
         ("deliver_at", {"deliver_at": datetime(2026, 1, 1)}),  # noqa: DTZ001 - the mistake under test
         ("deliver_after_ms", {"deliver_after_ms": -1}),
         ("deliver_after_ms", {"deliver_after_ms": 1, "deliver_at": datetime(2026, 1, 1, tzinfo=UTC)}),
@@ -205,7 +209,14 @@ def test_a_subscription_is_registered_once(root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "given"), [("name", {"name": ""}), ("type", {"type": "fast"}), ("start", {"start": "middle"})]
+    ("field", "given"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": "s\udcff"}),
+        ("topic", {"topic": "\ud800"}),
+        ("type", {"type": "fast"}),
+        ("start", {"start": "middle"}),
+    ],
 )
 def test_a_subscription_that_no_stage_knows_is_refused(field: str, given: dict[str, Any]) -> None:
     """The registry is read by every stage; a wrong line would stop them."""
