@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from jobs.commands.sizes import sized
 from pipeline.errors import PipelineError
 from pipeline.profiles import Profile, read_profile
 from pipeline.run import Stage, start, stop_all
-from pipeline.service import StopFile, serve, stop_signals, upkeep
+from pipeline.service import StopFile, serve, upkeep
 from pipeline.session import PARTITIONS, Machine, builder, local_session
+from pipeline.signals import ENDING, shield_jvm, stop_signals, stops_start
 from pipeline.tables import Warehouse, create_all
 from pipeline.watch_service import watched
 
@@ -40,22 +41,27 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
     except (PipelineError, OSError, ValueError, TypeError) as error:
         return _end(f"{told.profile}: {error}", REFUSED)
     try:
-        spark = _session(f"delayline {' '.join(stages)}", profile.machine)
+        with stops_start():
+            spark = _session(f"delayline {' '.join(stages)}", profile.machine)
+            try:
+                return _run(spark, stages, profile, Warehouse(told.warehouse.rstrip("/")))
+            finally:
+                spark.stop()
+    except KeyboardInterrupt:
+        return STOPPED
     except PipelineError as error:
         return _end(str(error), REFUSED)
-    try:
-        return _run(spark, stages, profile, Warehouse(told.warehouse.rstrip("/")))
-    finally:
-        spark.stop()
 
 
 def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse: Warehouse) -> int:
-    stop_file = StopFile(warehouse)
-    create_all(spark, warehouse)
     running: list[Stage] = []
     with stop_signals() as asked, ExitStack() as watching:
         if submitted():
             _listen_to_the_jvm(spark, asked)
+        else:
+            shield_jvm(spark)
+        stop_file = StopFile(warehouse)
+        create_all(spark, warehouse)
         try:
             if submitted():
                 profile = _with_given(spark, profile)
@@ -123,12 +129,14 @@ def _listen_to_the_jvm(spark: SparkSession, asked: threading.Event) -> None:
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - PySpark has no public door to its gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # PySpark has no type for it
     signals = gateway.jvm.sun.misc
-    for name in ("TERM", "INT"):
-        signals.Signal.handle(signals.Signal(name), _Ask(asked))
+    for number in ENDING:
+        signals.Signal.handle(signals.Signal(number.name.removeprefix("SIG")), _Ask(asked))
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    # The terminal may have been closed.
+    with suppress(OSError):
+        sys.stderr.write(f"{text}\n")
 
 
 def _end(reason: str, code: int) -> int:

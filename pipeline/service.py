@@ -1,11 +1,9 @@
 """Stages as a service: they run until somebody asks them to stop, or until one of them fails."""
 
-import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import FrameType
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from pyspark.sql import SparkSession
 
@@ -55,22 +53,6 @@ class StopFile:
         return self._path.read_text(encoding="ascii") if self._path is not None and self._path.exists() else ""
 
 
-@contextmanager
-def stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set."""
-    asked = threading.Event()
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def upkeep(
     spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
 ) -> AbstractContextManager[None]:
@@ -83,12 +65,17 @@ def upkeep(
 def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:
     """Wait until a stop is asked for or a stage fails; then stop all stages between two batches.
 
+    A stage that fails when a signal has asked for the stop is no failure: the signal has ended one of its Python
+    workers, too, and the next start repeats its batch.
+
     Returns:
         The reason of a failure; None after a stop in good order.
     """
     reason: str | None = None
     while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
         reason = next((stage.failure for stage in running if stage.failure is not None), None)
+    if asked.is_set():
+        reason = None
     end = time.monotonic() + _PATIENCE_S
     for stage in reversed(running):
         _finish_batch(stage, end)

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from benchmarks.baselines import polling, rowwise
 from pipeline.profiles import read_profile
-from pipeline.service import StopFile, serve, stop_signals
+from pipeline.service import StopFile, serve
 from pipeline.session import local_session
+from pipeline.signals import stop_signals
 from pipeline.tables import Warehouse
 
 BASELINES = {"polling": polling, "row-wise": rowwise}

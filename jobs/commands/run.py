@@ -15,7 +15,8 @@ from pipeline.errors import PipelineError
 from pipeline.locks import StageLock
 from pipeline.profiles import read_profile
 from pipeline.run import STAGES, start_all
-from pipeline.service import StopFile, serve, stop_signals, upkeep
+from pipeline.service import StopFile, serve, upkeep
+from pipeline.signals import shield_jvm, stop_signals, stops_start
 from pipeline.tables import Warehouse
 from pipeline.watch_service import reporting, watched
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
@@ -49,7 +50,9 @@ class Counts:
 
 
 def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
-    """Run all stages until SIGTERM, SIGINT or a stop file asks for the end; they end between two batches.
+    """Run all stages until a signal or a stop file asks for the end; they end between two batches.
+
+    The signals are SIGTERM, SIGINT and SIGHUP, to this process or to all of its process group.
 
     Raises:
         BadSetting: the profile holds an unknown key, or a value outside its range.
@@ -57,6 +60,14 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         StageRunning, ForeignOwner: another process runs a stage, or another checkpoint wrote its tables.
         StageFailed: a stage ended with an error.
     """
+    try:
+        with stops_start():
+            _run(root, profile, echo)
+    except KeyboardInterrupt:
+        echo("Stopped while it started or ended")
+
+
+def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     told = read_profile(profile)
     create_all(root)
     _check_free(root)
@@ -68,6 +79,7 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         stop_signals() as asked,
         watched(spark, root, told.watching, counted=True) as watch,
     ):
+        shield_jvm(spark)
         told = sized(spark, Warehouse(root), told, echo)
         running = start_all(spark, Warehouse(root), replace(told.options, watch=watch))
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")

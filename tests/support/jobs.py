@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -70,3 +71,10 @@ def name_a_file_that_is_not_there(table: Path) -> None:
     add = {"path": "gone.parquet", "partitionValues": {}, "size": 1_000, "modificationTime": 0, "dataChange": True}
     following = DeltaTable(table).version() + 1
     (table / "_delta_log" / f"{following:020d}.json").write_text(json.dumps({"add": add}) + "\n", encoding="ascii")
+
+
+def signal_all(root: int, number: int) -> None:
+    """Send a signal to a process and to all that it started, as systemd does when it stops a service."""
+    for folder in processes.tree(root):
+        with suppress(ProcessLookupError):
+            os.kill(int(folder.name), number)
