@@ -179,3 +179,52 @@ def test_a_return_survives_a_rebuild_and_what_is_on_its_way(spark: SparkSession,
             delivered("now", "now", "soon", "later", "parked"),
         ],
     )
+
+
+def test_a_return_with_another_tick_while_deliveries_are_prepared_or_released(spark: SparkSession, folder: str) -> None:
+    """Twice they leave while something is on its way to them, and come back at once with another tick.
+
+    What is prepared or released by the time at which ingest notices their return is handed over to the life that it was
+    for. Nobody gets a message twice in one life, and the present life of `earliest` gets the whole log.
+    """
+    names = {"s": "latest", "e": "earliest"}
+
+    def back_with(tick_ms: int) -> list[Step]:
+        return [
+            *(unsubscribe("t", name) for name in names),
+            *(subscribe("t", name, tick_ms=tick_ms, start=start) for name, start in names.items()),
+            restart(),
+        ]
+
+    def lives(name: str, *expected: tuple[int, tuple[str, ...]]) -> Step:
+        def step(world: World) -> None:
+            rows = (row for row in world.rows(DELIVERIES) if row["subscription"] == name)
+            found = Counter((row["life"], bytes(row["payload"]).decode()) for row in rows)
+            assert found == Counter((life, payload) for life, payloads in expected for payload in payloads)
+
+        return check(step)
+
+    play(
+        spark,
+        folder,
+        [
+            *(subscribe("t", name, start=start) for name, start in names.items()),
+            SENT,
+            advance(T0),
+            kill_after("dispatch.noted"),
+            advance(T0 + 10 * MINUTE),
+            *back_with(MINUTE),
+            append(message("new", after=5 * MINUTE)),
+            advance(T0 + 11 * MINUTE),
+            lives("s", (1, ("now", "soon"))),
+            lives("e", (1, ("now", "soon")), (2, ("now", "soon"))),
+            kill_after("schedule.redelivery"),
+            advance(T0 + 25 * MINUTE),
+            *back_with(1),
+            append(message("last", after=MINUTE)),
+            advance(T0 + 26 * MINUTE),
+            advance(T0 + 6 * HOUR),
+            lives("s", (1, ("now", "soon")), (2, ("new",)), (3, ("last",))),
+            lives("e", (1, ("now", "soon")), (2, ("now", "soon", "new", "later")), (3, (*ALL, "new", "last"))),
+        ],
+    )
