@@ -19,6 +19,10 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
+_ATTEMPTS = 4
+"""Of a task, as on a cluster. Spark's default here is one: a Python worker that is killed, for memory most of all,
+would end its query."""
+
 PARTITIONS = "spark.sql.shuffle.partitions"
 """May change while a session runs; a stateful query keeps what it found at its first start."""
 
@@ -132,7 +136,7 @@ def local_session(app: str, machine: Machine | None = None, *, extra: Mapping[st
     here = str(Path(__file__).resolve().parents[1])
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
-    plain = builder(app).master(f"local[{machine.cores}]").config("spark.driver.memory", machine.memory)
+    plain = builder(app).master(f"local[{machine.cores},{_ATTEMPTS}]").config("spark.driver.memory", machine.memory)
     plain = plain.config(_JAVA_OPTIONS, f"{COST[_JAVA_OPTIONS]} {machine.java_options}")
     plain = plain.config(PARTITIONS, str(machine.partitions)).config("spark.ui.enabled", "false")
     # The one that Spark chooses for this machine starts four processes (`readlink`) for each file that it renames.
