@@ -14,7 +14,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import pipeline
-from jobs.commands.failures import one_line
+from jobs.commands.failures import one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from pipeline.errors import PipelineError
@@ -74,7 +74,10 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             return _end(str(error), REFUSED)
         with upkeep(spark, warehouse, stages, profile.options):
             reason = serve(running, asked, stop_file)
-    return STOPPED if reason is None else _end(one_line(reason), FAILED)
+    if reason is None:
+        return STOPPED
+    what = storage(reason, warehouse.root)
+    return _end(one_line(reason) if what is None else f"{what} ({one_line(reason)})", FAILED)
 
 
 def tool_session(app: str) -> SparkSession:

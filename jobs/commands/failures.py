@@ -1,6 +1,13 @@
 """What a command says when it fails: one line, and the exit code."""
 
+import errno
+import os
+import tempfile
+from pathlib import Path
+
 FAILED, USAGE = 1, 2
+_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+_READ_ONLY = os.strerror(errno.EROFS)
 
 
 def explain(error: Exception) -> tuple[int, str]:
@@ -9,11 +16,15 @@ def explain(error: Exception) -> tuple[int, str]:
     from pipeline.errors import BadSetting  # noqa: PLC0415 - the same
     from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
 
-    text = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next(iter(lines), "")
     if isinstance(error, BadValue | BadSetting | InvalidArgument | OutOfRange):
         return USAGE, text
     if isinstance(error, DelaylineError):
         return FAILED, text
+    full = next((line for line in lines if any(each in line for each in _FULL)), None)
+    if full is not None:
+        return FAILED, f"the disk is full, make room and try again ({type(error).__name__}: {full})"
     return FAILED, f"{type(error).__name__}: {text}"
 
 
@@ -35,3 +46,23 @@ def _named_error(line: str) -> str | None:
     name = kind.rpartition(".")[2]
     known = "." in kind or name.endswith(("Error", "Exception"))
     return error if colon and " " not in kind and name[:1].isupper() and known else None
+
+
+def storage(reason: str, root: str) -> str | None:
+    """What is wrong with a disk when a write failed for that, and what to do; None when it failed for something else.
+
+    Args:
+        reason: what the write said, with the stack traces there are.
+        root: the folder of the tables. What Spark sorts and spills lies in its own folders, which are looked at, too.
+    """
+    if not any(text in reason for text in (*_FULL, _READ_ONLY)):
+        return None
+    given = [root, *os.environ.get("SPARK_LOCAL_DIRS", "").split(","), tempfile.gettempdir()]
+    folders = [(folder, os.statvfs(folder)) for folder in given if folder and Path(folder).is_dir()]
+    if any(text in reason for text in _FULL) and folders:
+        folder, told = min(folders, key=lambda each: min(each[1].f_bavail * each[1].f_frsize, each[1].f_favail << 12))
+        free, size = (blocks * told.f_frsize / 1e6 for blocks in (told.f_bavail, told.f_blocks))
+        room = f"{free:,.1f} of {size:,.1f} MB free, {told.f_favail:,} more files"
+        return f"the disk of {folder} is full ({room}); make room and start again, nothing is lost"
+    folder = next((folder for folder, told in folders if told.f_flag & os.ST_RDONLY), root)
+    return f"{folder} is read-only; make it writable and start again, nothing is lost"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from jobs.commands.failures import one_line
+from jobs.commands.failures import one_line, storage
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
@@ -31,6 +31,15 @@ class StageFailed(PipelineError):
         """Keep the reason, of which the stack traces of two languages are left out."""
         super().__init__(one_line(reason))
         self.reason = reason
+
+
+class StorageFailed(PipelineError):
+    """A disk is full or read-only. Make room, or make it writable, and start again: it goes on where it was."""
+
+    def __init__(self, what: str, error: Exception) -> None:
+        """Say what is wrong with which folder, and which write failed."""
+        super().__init__(f"{what} ({one_line(str(error))})")
+        self.what, self.error = what, error
 
 
 @dataclass(frozen=True)
@@ -59,12 +68,18 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         NoJava, NoSession: Spark did not start.
         StageRunning, ForeignOwner: another process runs a stage, or another checkpoint wrote its tables.
         StageFailed: a stage ended with an error.
+        StorageFailed: a disk is full or read-only.
     """
     try:
         with stops_start():
             _run(root, profile, echo)
     except KeyboardInterrupt:
         echo("Stopped while it started or ended")
+    except Exception as error:
+        what = storage(error.reason if isinstance(error, StageFailed) else str(error), root)
+        if what is None:
+            raise
+        raise StorageFailed(what, error) from error
 
 
 def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:

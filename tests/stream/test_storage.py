@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from schemas import MESSAGES, PUBLICATIONS, REJECTED_DISPATCH
+from pipeline import appends
+from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.stream import (
     Step,
     World,
@@ -57,6 +61,49 @@ def test_payloads_that_cannot_be_read_for_a_while_are_all_delivered(spark: Spark
             delivered("now", "0", "1", "2"),
             advance(T0 + 2_000),
             delivered("now", "0", "1", "2", "later"),
+        ],
+    )
+
+
+def test_a_disk_that_is_full_stops_each_stage_and_loses_nothing(
+    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was cut is nobody's and does not stay; with room again each batch is written whole, once."""
+
+    def failing(table: Table, instant: int) -> Step:
+        def cut(rows: pa.Table, where: Path) -> None:
+            if table.name not in where.parts:
+                write(rows, where)
+                return
+            where.write_bytes(b"PAR1")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(where))
+
+        def step(world: World) -> None:
+            with monkeypatch.context() as disk:
+                disk.setattr(appends, "_write", cut)
+                with pytest.raises(StreamingQueryException, match="No space left on device"):
+                    advance(instant)(world)
+                world.end()
+            assert [file for file in Path(world.warehouse.path(table)).rglob("part-*") if file.stat().st_size < 9] == []
+
+        return check(step)
+
+    write = appends._write
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            append(message("now"), message("soon", after=1_000), message("later", after=2_000)),
+            failing(MESSAGES, T0),
+            restart(),
+            delivered("now"),
+            failing(REDELIVERY, T0 + 1_000),
+            restart(),
+            delivered("now", "soon"),
+            failing(DELIVERIES, T0 + 2_000),
+            restart(),
+            delivered("now", "soon", "later"),
         ],
     )
 

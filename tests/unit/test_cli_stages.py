@@ -19,6 +19,7 @@ from jobs import cli
 from jobs.commands import replay, run
 from jobs.commands.demo import FolderTaken, Told
 from jobs.commands.demo import run as demo
+from jobs.commands.failures import explain, storage
 from jobs.commands.run import Counts, StageFailed
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
@@ -94,6 +95,28 @@ def test_a_warehouse_in_use_is_refused_before_spark_starts(tmp_path: Path) -> No
     run._check_free(root)
     lock.take()
     lock.release()
+
+
+def test_a_write_that_failed_for_the_disk_names_the_disk_and_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three folders on two disks nobody can guess which one is full."""
+
+    def disks(folder: str) -> os.statvfs_result:
+        free, flags = (0, os.ST_RDONLY) if folder == str(tmp_path) else (1 << 30, 0)
+        return os.statvfs_result((4_096, 4_096, 1 << 31, free, free, 1 << 20, 1 << 20, 1 << 20, flags, 255))
+
+    monkeypatch.setattr(os, "statvfs", disks)
+    full = storage("first\nCaused by: java.io.IOException: No space left on device", str(tmp_path))
+    assert full is not None
+    assert full.startswith(f"the disk of {tmp_path} is full (0.0 of ")
+    assert "make room" in full
+    assert storage("[Errno 30] Read-only file system: 'x'", str(tmp_path)) == (
+        f"{tmp_path} is read-only; make it writable and start again, nothing is lost"
+    )
+    assert storage(TRACE, str(tmp_path)) is None
+    code, said = explain(OSError("Generic LocalFileSystem error\n  Caused by: No space left on device (os error 28)"))
+    assert (code, said.partition(" (")[0]) == (1, "the disk is full, make room and try again")
 
 
 def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
