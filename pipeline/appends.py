@@ -353,6 +353,8 @@ def _optional(what: str) -> Iterator[None]:
     """What readers are faster with and right without: it may not end a stage after a commit that is good."""
     try:
         yield
+    except OSError as error:
+        _LOG.warning("%s was not written: %s", what, error)
     except Exception:  # noqa: BLE001 - whatever it is
         _LOG.exception("%s was not written", what)
 

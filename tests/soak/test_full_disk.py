@@ -85,31 +85,27 @@ def test_a_disk_that_fills_up_under_the_stages_stops_them_with_one_line(
     everything_comes_once(root, tmp_path / "again", 200)
 
 
-def test_a_disk_that_became_read_only_stops_the_stages_with_one_line(disk: Path, tmp_path: Path) -> None:
-    """As Linux does with a disk that has errors; a start is refused as well."""
-    root, log = disk / "warehouse", tmp_path / "run"
+def test_a_disk_that_is_read_only_is_refused_with_one_line(disk: Path, tmp_path: Path) -> None:
+    """As Linux mounts a disk that had errors: the start says so before Spark starts, and so does a sender."""
+    root, refused = disk / "warehouse", tmp_path / "refused"
     create_all(str(root))
     subscribe(str(root), Subscription("t", "s", tick_ms=1))
-    with service([*RUN, str(root)], log) as job:
-        until(lambda: "Running on" in said(log), job, log)
-        send(str(root), [Message("t", b"%d" % n, deliver_after_ms=300 * n) for n in range(100)])
-        until(lambda: len(delivered(root)) > 0, job, log)
-        remounted(disk, "ro")
-        failed_with_one_line(log, job.wait(timeout=PATIENCE_S), disk, "read-only")
-    refused = tmp_path / "refused"
+    send(str(root), [Message("t", b"%d" % n) for n in range(10)])
+    remount(disk, "ro")
     with service([*RUN, str(root)], refused) as job:
         failed_with_one_line(refused, job.wait(timeout=PATIENCE_S), disk, "read-only")
-    remounted(disk, "rw")
-    everything_comes_once(root, tmp_path / "again", 100)
+    assert "Starting Spark" not in said(refused)
+    command = [*COMMAND, "send", "-w", str(root), "-t", "t", "x"]
+    sent = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert sent.returncode == 1
+    assert "Read-only file system" in sent.stderr.splitlines()[-1]
+    remount(disk, "rw")
+    everything_comes_once(root, tmp_path / "again", 10)
 
 
-def remounted(disk: Path, how: str) -> None:
-    """Mount it again, to be read only or to be written; at the moment at which nobody has a file open to write."""
-    words = ["mount", "-o", f"remount,{how}", str(disk)]
-    for _ in range(1_000):
-        if subprocess.run(words, check=False, capture_output=True).returncode == 0:  # noqa: S603 - as above
-            return
-    pytest.fail(f"{disk} was not mounted {how}")
+def remount(disk: Path, how: str) -> None:
+    """Mount it again, to be read only or to be written."""
+    subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)  # noqa: S603, S607
 
 
 def everything_comes_once(root: Path, log: Path, count: int) -> None:
