@@ -15,7 +15,7 @@ and not before 1970: what was due in 1900 is simply due. The rules of refusal, t
 - `payload_too_large`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -68,11 +68,11 @@ class Batch(Protocol):
         """What it holds."""
         ...
 
-    def messages(self, target: Target, settings: Settings) -> DataFrame | Sequence[pa.Table]:
+    def messages(self, target: Target, settings: Settings) -> DataFrame | Iterable[pa.Table]:
         """Rows of `messages`: dense in (topic, due, arrival) order, so that what is due together is a run."""
         ...
 
-    def rejected(self, now: int, batch_id: int, more: pa.Table) -> DataFrame | Sequence[pa.Table]:
+    def rejected(self, now: int, batch_id: int, more: pa.Table) -> DataFrame | Iterable[pa.Table]:
         """Rows of `rejected_ingest`: the reason, and the source row as it came; `more` rows have both already."""
         ...
 

@@ -1,8 +1,8 @@
 """A batch of ingest in this process, by whole arrays: no job is planned or started. `pipeline.accept` has the rules."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 
 import numpy as np
@@ -13,7 +13,8 @@ from pipeline.accept import Counts, Limits, Target
 from pipeline.arrow import arrow_schema
 from pipeline.deltalog import spelled
 from pipeline.files import Files
-from pipeline.local import files_between, longs, ordered, ranks, whole
+from pipeline.gather import PAYLOAD_BYTES, Gathered, Texts, cuts
+from pipeline.local import IntArray, files_between, longs, ordered, ranks, row_groups
 from pipeline.progress import Position
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, Settings
 from pipeline.tables import Warehouse
@@ -21,19 +22,31 @@ from schemas import INBOX, MESSAGES
 
 INBOX_ROWS = arrow_schema(INBOX.schema)
 """The columns of the inbox."""
+NO_ROWS = Gathered.of(INBOX, INBOX_ROWS.empty_table())
 _NO_TIME = pa.scalar(None, pa.int64())
+_ROW = "row"
+"""The column with the number of a row in the order of arrival."""
 
 
-def local_inbox(files: Files, warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:
+def local_inbox(
+    files: Files,
+    warehouse: Warehouse,
+    begin: Position,
+    end: Position,
+    settings: Settings,
+    without: Collection[int] = (),
+) -> Gathered:
     """The rows of a batch of the inbox, in the order in which they arrived: by commit, file name, place in the file.
+
+    Texts that are too large to be held stay in their files. Files of some versions are left out.
 
     Raises:
         NotHere: they are not on this machine, or too many, or nothing that can be read without Spark.
     """
     found = files_between(files, warehouse, INBOX, begin, end, settings.driver_rows)
-    by_commit = groupby(found, key=itemgetter(0))
+    by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))
     paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=spelled)]
-    return whole(INBOX, paths, settings.driver_bytes)
+    return Gathered.read(INBOX, ((group, None) for group in row_groups(INBOX, paths)), settings.driver_bytes)
 
 
 @dataclass(frozen=True)
@@ -42,29 +55,43 @@ class LocalBatch:
 
     accepted: pa.Table
     refused: pa.Table
+    texts: Texts
     counts: Counts
 
     @classmethod
-    def of(cls, inbox: pa.Table, limits: Limits, load_until: int, segment_ms: int) -> "LocalBatch":
+    def of(cls, inbox: Gathered, limits: Limits, load_until: int, segment_ms: int) -> "LocalBatch":
         """Look at rows of the inbox, in the order in which they arrived."""
-        classified = classify(inbox, limits)
+        classified = classify(inbox.rows, limits)
+        classified = classified.append_column(_ROW, pa.array(np.arange(classified.num_rows)))
         good = pc.is_null(classified.column("reason"))
         accepted, refused = classified.filter(good), classified.filter(pc.invert(good))
         due = longs(accepted, "due_ms")
         segments = np.unique(due[due >= load_until] // segment_ms).tolist()
-        return cls(accepted, refused, Counts(accepted.num_rows, refused.num_rows, frozenset(segments)))
+        return cls(accepted, refused, inbox.texts, Counts(accepted.num_rows, refused.num_rows, frozenset(segments)))
 
-    def messages(self, target: Target, settings: Settings) -> Sequence[pa.Table]:
+    def messages(self, target: Target, settings: Settings) -> Iterator[pa.Table]:
         """Rows of `messages`, in pieces that shall be files."""
-        rows = message_rows(self.accepted, target, settings.entries_per_ledger)
-        size = settings.share(rows.num_rows)
-        return [rows.slice(first, size) for first in range(0, rows.num_rows, size)]
+        rows = in_order(self.accepted)
+        for first, piece in self._pieces(rows, settings.share(rows.num_rows)):
+            number = np.arange(first, first + piece.num_rows)
+            yield message_rows(piece, number, target, settings.entries_per_ledger)
 
-    def rejected(self, now: int, batch_id: int, more: pa.Table) -> Sequence[pa.Table]:
-        """Rows of `rejected_ingest`."""
-        rows = pa.concat_tables([self.refused.select(more.column_names), more])
-        rows = rows.append_column("rejected_at", pa.repeat(_moment(pa.scalar(now)), rows.num_rows))
-        return [rows.append_column("batch_id", pa.repeat(batch_id, rows.num_rows))]
+    def rejected(self, now: int, batch_id: int, more: pa.Table) -> Iterator[pa.Table]:
+        """Rows of `rejected_ingest`, in pieces that shall be files."""
+        most = max(1, self.refused.num_rows)
+        for piece in chain((piece for _, piece in self._pieces(self.refused, most)), [more]):
+            rows = piece.select(more.column_names)
+            rows = rows.append_column("rejected_at", pa.repeat(_moment(pa.scalar(now)), rows.num_rows))
+            yield rows.append_column("batch_id", pa.repeat(batch_id, rows.num_rows))
+
+    def _pieces(self, rows: pa.Table, most: int) -> Iterator[tuple[int, pa.Table]]:
+        """Rows with their texts, a piece at a time, each with the place of its first row."""
+        numbers = longs(rows, _ROW)
+        for first, last in cuts(self.texts.sizes[numbers], most):
+            piece, texts = rows.slice(first, last - first), self.texts.take(numbers[first:last])
+            for name in texts.column_names:
+                piece = piece.append_column(name, texts.column(name))
+            yield first, piece
 
 
 def classify(rows: pa.Table, limits: Limits) -> pa.Table:
@@ -102,7 +129,7 @@ def _reason(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
         "time_out_of_range": out_of_range,
         "max_delay_exceeded": pc.greater(pc.coalesce(after, pc.subtract(late, published)), limits.max_delay_ms),
         "published_in_future": pc.greater(pc.subtract(published, limits.now), limits.max_delay_ms),
-        "payload_too_large": pc.greater(pc.binary_length(rows.column("payload")), limits.max_payload_bytes),
+        "payload_too_large": pc.greater(rows.column(PAYLOAD_BYTES), limits.max_payload_bytes),
     }
     broken = pc.make_struct(*(each.fill_null(False) for each in rules.values()))  # noqa: FBT003 - Arrow has no name
     return pc.case_when(broken, *rules, pa.scalar(None, pa.string()))
@@ -125,10 +152,14 @@ def _decodes(text: bytes) -> bool:
     return True
 
 
-def message_rows(accepted: pa.Table, target: Target, entries: int) -> pa.Table:
-    """Rows of `messages` from classified rows, in the order in which they arrived; a ledger has so many entries."""
-    rows = accepted.take(pa.array(ordered([ranks(accepted, "topic"), longs(accepted, "due_ms")])))
-    number, due = np.arange(rows.num_rows), rows.column("due_ms")
+def in_order(accepted: pa.Table) -> pa.Table:
+    """Classified rows in the order of their positions, from the order in which they arrived."""
+    return accepted.take(pa.array(ordered([ranks(accepted, "topic"), longs(accepted, "due_ms")])))
+
+
+def message_rows(rows: pa.Table, number: IntArray, target: Target, entries: int) -> pa.Table:
+    """Rows of `messages` from classified rows with their texts and places; a ledger has so many entries."""
+    due = rows.column("due_ms")
     after = pc.if_else(pc.is_valid(rows.column("deliver_after_ms")), rows.column("deliver_ms"), _NO_TIME)
     made = {
         "ledger_id": pa.array(target.first_ledger + number // entries),

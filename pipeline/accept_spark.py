@@ -11,15 +11,23 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.accept import Counts, Limits, Target
 from pipeline.arrival import ARRIVAL
+from pipeline.gather import TEXTS
 from pipeline.numbering import NUMBER, in_order
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, Settings
 
 
 @dataclass(frozen=True)
 class SparkBatch:
-    """As `pipeline.accept.Batch`; `classified` is persisted."""
+    """As `pipeline.accept.Batch`.
+
+    Attributes:
+        classified: the rows. Whoever writes them reads them again.
+        small: the same without texts, persisted: what is sent may be far more than there is room for.
+        counts: what they are.
+    """
 
     classified: DataFrame
+    small: DataFrame
     counts: Counts
 
     @classmethod
@@ -27,17 +35,20 @@ class SparkBatch:
     def of(cls, inbox: DataFrame, limits: Limits, load_until: int, segment_ms: int) -> Iterator["SparkBatch"]:
         """Look at inbox rows with their place of arrival; they are held until the end of the block."""
         classified = classify(inbox, limits)
-        classified.persist(StorageLevel.MEMORY_AND_DISK)
+        small = classified.drop(*TEXTS).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            yield cls(classified, _count(classified, load_until, segment_ms))
+            yield cls(classified, small, _count(small, load_until, segment_ms))
         finally:
-            classified.unpersist()
+            small.unpersist()
 
     def messages(self, target: Target, settings: Settings) -> DataFrame:
         """Rows of `messages`."""
-        count, accepted = self.counts.accepted, self.classified.where("reason IS NULL")
+        count, (accepted, small) = (
+            self.counts.accepted,
+            (each.where("reason IS NULL") for each in (self.classified, self.small)),
+        )
         entries, tasks = settings.entries_per_ledger, settings.tasks(count)
-        return message_rows(number(accepted, count, target.first_ledger, entries, tasks), target)
+        return message_rows(number(accepted, count, target.first_ledger, entries, tasks, small), target)
 
     def rejected(self, now: int, batch_id: int, more: pa.Table) -> DataFrame:
         """Rows of `rejected_ingest`."""
@@ -90,18 +101,21 @@ def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
     return Counts(row[0], row[1], frozenset(row[2]))
 
 
-def number(accepted: DataFrame, count: int, first_ledger: int, entries: int, tasks: int) -> DataFrame:
+def number(
+    accepted: DataFrame, count: int, first_ledger: int, entries: int, tasks: int, small: DataFrame | None = None
+) -> DataFrame:
     """Add `ledger_id` and `entry_id`.
 
     Args:
-        accepted: `count` classified rows, persisted.
+        accepted: `count` classified rows.
         count: how many.
         first_ledger: the ledger that the first of them gets.
         entries: entries of a ledger.
         tasks: tasks that share the work. Positions do not depend on it.
+        small: the same rows without their texts, persisted; None: the rows are cheap to read.
     """
     row, whole = F.col(NUMBER), F.lit(entries)
-    numbered = in_order(accepted, ("topic", "due_ms", *ARRIVAL), count, tasks)
+    numbered = in_order(accepted, ("topic", "due_ms", *ARRIVAL), count, tasks, small)
     ledger = F.lit(first_ledger) + F.floor(row / whole) if count > entries else F.lit(first_ledger)
     return numbered.withColumns({"ledger_id": ledger, "entry_id": F.pmod(row, whole)})
 

@@ -18,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
 from threading import Lock
 from typing import Any
 from urllib.parse import quote
@@ -46,11 +45,14 @@ _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
+_HELD_BYTES = 128 << 20
+"""Of pieces that wait for being written together."""
 _GROUP_ROWS, _GROUP_BYTES, _GROUPS = 8_192, 8 << 20, 64
 """Rows and bytes of a row group, and how many rows make more groups than that. Who looks for a few rows reads a whole
 group, and the footer, which names them all."""
-SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES)}
-"""For Spark, which counts bytes only, before they are compressed."""
+SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES), "parquet.page.size.row.check.min": "10"}
+"""For Spark, which counts bytes only, before they are compressed, and looks at them after so many rows: with its own
+100 rows of 5 MB it would hold half a gigabyte."""
 _ADDING: defaultdict[str, Lock] = defaultdict(Lock)
 """For each path: a version and its sums are added by one at a time. Who does not find the last sums writes none."""
 _WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **SMALL_GROUPS}
@@ -125,29 +127,35 @@ class Appender:
         parts = sorted((int(name.partition("=")[2]), name) for name in self._files.folders(f"{self._path}/{folder}"))
         return {value: files for value, name in parts if (files := self._written(f"{folder}/{name}"))}
 
-    def put(self, *pieces: pa.Table) -> list[DataFile]:
-        """Write rows of this process, a file for each piece that is not empty; no job runs."""
-        schema, folder = arrow_schema(self._table.schema), uuid4().hex
-        rows = [piece.select(schema.names).cast(schema) for piece in pieces if piece.num_rows]
-        if not rows:
-            return []
-        # Who reads a stream knows a file by its name alone (`Warehouse.follow`).
-        names = [f"{folder}/part-{number:05d}-{folder}.parquet" for number in range(len(rows))]
-        if self._folder is None:
-            for name, piece in zip(names, rows, strict=True):
-                sink = pa.BufferOutputStream()
-                _write(piece, sink)
-                self._files.write(f"{self._path}/{name}", sink.getvalue().to_pybytes())
-        else:
-            (self._folder / folder).mkdir()
-            try:
-                with ThreadPoolExecutor(_WRITERS) as pool:
-                    list(pool.map(_write, rows, (self._folder / name for name in names)))
-            except Exception:
-                # A disk that is full would be fuller with each attempt.
-                rmtree(self._folder / folder, ignore_errors=True)
-                raise
-        return self._written(folder)
+    def put(self, rows: pa.Table | Iterable[pa.Table]) -> list[DataFile]:
+        """Write rows of this process, in one file, or one for each piece that is not empty; no job runs.
+
+        A few pieces are held at once, however many there are.
+        """
+        folder, count, pieces = uuid4().hex, 0, [rows] if isinstance(rows, pa.Table) else rows
+        try:
+            with ThreadPoolExecutor(_WRITERS) as pool:
+                for few in _a_few(piece for piece in pieces if piece.num_rows):
+                    # Who reads a stream knows a file by its name alone (`Warehouse.follow`).
+                    names = [f"{folder}/part-{count + place:05d}-{folder}.parquet" for place in range(len(few))]
+                    count += len(few)
+                    list((map if self._folder is None else pool.map)(self._put_one, names, few))
+        except BaseException:
+            # A disk that is full would be fuller with each attempt.
+            self._files.delete_folder(f"{self._path}/{folder}")
+            raise
+        return self._written(folder) if count else []
+
+    def _put_one(self, name: str, piece: pa.Table) -> None:
+        schema = arrow_schema(self._table.schema)
+        rows = piece.select(schema.names).cast(schema)
+        if self._folder is not None:
+            (self._folder / name).parent.mkdir(exist_ok=True)
+            _write(rows, self._folder / name)
+            return
+        sink = pa.BufferOutputStream()
+        _write(rows, sink)
+        self._files.write(f"{self._path}/{name}", sink.getvalue().to_pybytes())
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Delete what `write` or `put` gave and no version names: a disk that is full would be fuller each time."""
@@ -331,6 +339,18 @@ def check_features(table: str, head: Head) -> None:
     found = unknown(head.protocol, head.metadata.get("partitionColumns") or ())
     if found is not None:
         raise UnknownTableFeature(table, *found)
+
+
+def _a_few(pieces: Iterable[pa.Table]) -> Iterator[list[pa.Table]]:
+    """Pieces that are written at once: as many as there are writers, but no more than `_HELD_BYTES` and one."""
+    few: list[pa.Table] = []
+    for piece in pieces:
+        few.append(piece)
+        if len(few) == _WRITERS or sum(each.nbytes for each in few) > _HELD_BYTES:
+            yield few
+            few = []
+    if few:
+        yield few
 
 
 def _write(rows: pa.Table, where: Path | pa.BufferOutputStream) -> None:

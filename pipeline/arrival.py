@@ -11,14 +11,18 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.deltalog import added, spelled
 from pipeline.files import Files
 from pipeline.progress import Position
+from schemas import INBOX
 
 ARRIVAL = ("arrival_commit", "arrival_file", "arrival_block", "arrival_row")
 
 
 def with_place(stream: DataFrame) -> DataFrame:
-    """Add file and block to a stream of files. To be called on the source itself, before any other step."""
+    """Inbox rows with their file and block, from a stream of files. To be called on the source itself.
+
+    Columns that a producer added are left out here: they may have any name.
+    """
     name = F.element_at(F.split(F.input_file_name(), "/"), -1).alias("arrival_file")
-    return stream.select("*", name, F.input_file_block_start().alias("arrival_block"))
+    return stream.select(*INBOX.schema.names, name, F.input_file_block_start().alias("arrival_block"))
 
 
 def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
@@ -27,9 +31,9 @@ def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
     A block is read by one task from its first row to its last, so numbers that grow within a task will do. One commit,
     or none known, needs no look-up.
     """
-    rows = rows.withColumn("arrival_row", F.monotonically_increasing_id())
-    if len(set(commits.values())) < 2:
-        return rows.withColumn("arrival_commit", F.lit(0).cast("bigint"))
+    rows, versions = rows.withColumn("arrival_row", F.monotonically_increasing_id()), set(commits.values())
+    if len(versions) < 2:
+        return rows.withColumn("arrival_commit", F.lit(min(versions, default=0)).cast("bigint"))
     table = pa.table({"arrival_file": list(commits), "arrival_commit": pa.array(commits.values(), pa.int64())})
     known = F.broadcast(rows.sparkSession.createDataFrame(table))
     return rows.join(known, "arrival_file", "left").withColumn("arrival_commit", F.coalesce("arrival_commit", F.lit(0)))

@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.files import Files
 from pipeline.jvm import java_class
+from schemas import INBOX, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What a file system says that has no links."""
+_SHARED = frozenset(table.name for table in (INBOX, SUBSCRIPTIONS))
+"""Tables to which others commit as well."""
+_SETTLED_S = 0.1
+"""So long after a commit a process of Spark that had looked before it, and not found it, has renamed its own."""
 _EXISTS = "java.nio.file.FileAlreadyExistsException"
 
 
@@ -48,6 +54,7 @@ class TableLog:
         self._spark, self._path = spark, path
         self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         self._folder = Files(spark).local(f"{path}/_delta_log")
+        self._shared = path.rpartition("/")[2] in _SHARED
 
     def head(self) -> Head:
         """The newest version."""
@@ -91,19 +98,20 @@ class TableLog:
         return logs.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
 
     def _linked(self, folder: Path, version: int, lines: Sequence[str]) -> bool:
-        fresh = folder / f".{version:020d}.json.{uuid4()}.tmp"
-        fresh.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        fresh, entry = folder / f".{version:020d}.json.{uuid4()}.tmp", folder / f"{version:020d}.json"
+        text = "".join(f"{line}\n" for line in lines)
+        fresh.write_text(text, encoding="utf-8")
         # Delta's transactions hold it while they look for a version and rename theirs into its place.
         lock = self._log.snapshotLock()
         lock.lock()
         try:
-            os.link(fresh, folder / f"{version:020d}.json")
+            os.link(fresh, entry)
         except FileExistsError:
             return False
         finally:
             lock.unlock()
             fresh.unlink()
-        return True
+        return not self._shared or _stays(entry, text)
 
     def _stored(self, version: int, lines: Sequence[str]) -> bool:
         path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/_delta_log/{version:020d}.json")
@@ -129,3 +137,9 @@ class TableLog:
 
     def _class(self, name: str) -> Any:  # noqa: ANN401 - a Java object
         return java_class(self._spark, name)
+
+
+def _stays(entry: Path, text: str) -> bool:
+    """Whether a version that was added is still there, when a Spark process may have renamed its own over it."""
+    time.sleep(_SETTLED_S)
+    return entry.read_text(encoding="utf-8") == text

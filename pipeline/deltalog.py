@@ -26,6 +26,11 @@ def newest(files: Files, path: str, known: int = -1) -> int:
     return max(int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdigit())
 
 
+def exists(files: Files, path: str, version: int) -> bool:
+    """Whether the log has a version."""
+    return files.exists(_log(path, version))
+
+
 def reaches_back(files: Files, path: str, known: int) -> bool:
     """Whether the log still has all that came after a version."""
     return files.exists(_log(path, known + 1)) or files.exists(_log(path, known))

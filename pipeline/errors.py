@@ -83,6 +83,34 @@ class UnknownTableFeature(PipelineError):
         self.table, self.found, self.allowed = table, found, allowed
 
 
+class InboxColumn(PipelineError):
+    """A producer dropped or renamed a column of `inbox`, or changed its type. Nothing was taken in since.
+
+    Bring the column back with its type, most simply by `RESTORE TABLE` to the version before, then start again. What
+    was appended since is lost with it and has to be appended once more.
+    """
+
+    def __init__(self, column: str, found: str | None, allowed: str) -> None:
+        """Name the column, its type (None: it is gone), and the one that it must have."""
+        told = "is gone" if found is None else f"has type {found}"
+        super().__init__(f"inbox: column {column} {told}, allowed: type {allowed}")
+        self.column, self.found, self.allowed = column, found, allowed
+
+
+class MemoryEnded(PipelineError):
+    """Memory ended, or somebody ended Spark's JVM, in the middle of a batch. Nothing is lost; a start repeats it.
+
+    Raise `session.memory` in the profile (`--driver-memory` of spark-submit), or give the machine more; or append the
+    rows of the named files anew in smaller files, with fewer of their rows in a row group.
+    """
+
+    def __init__(self, stage: str, what: str, files: str | None, memory: str) -> None:
+        """Name the stage, what ended, the files of its batch (None: it was at none), and the memory of the driver."""
+        at = f"at {files}" if files else "between two batches"
+        super().__init__(f"stage {stage}: {what} {at}; session.memory = {memory}, allowed: more")
+        self.stage, self.what, self.files, self.memory = stage, what, files, memory
+
+
 class PreparedFileGone(PipelineError):
     """A file of prepared deliveries is gone: a VACUUM kept files for a shorter time than dispatch stood still.
 

@@ -5,9 +5,10 @@ that is all that decided its rows and is not in them. A repeated batch that find
 settings say now, and encodes positions from what `messages` holds.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from itertools import chain
 
 import pyarrow as pa
@@ -15,12 +16,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.accept import Batch, Counts, Limits, Target, ledgers
-from pipeline.accept_local import INBOX_ROWS, LocalBatch, local_inbox
+from pipeline.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.accept_spark import SparkBatch
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.changes import Change, Changes, refused
 from pipeline.deltajvm import TableLog
-from pipeline.deltalog import between, rows_of
+from pipeline.deltalog import between, rows_of, spelled
 from pipeline.files import Files
+from pipeline.gather import Gathered
+from pipeline.inboxcolumns import check_columns
 from pipeline.local import NotHere
 from pipeline.markers import IngestMemory, Marker, marker_rows
 from pipeline.messagelog import MessageLog
@@ -65,6 +69,7 @@ class Plan:
         registry: version of `subscriptions` that says who listens.
         begin: where the batch begins in the inbox: version, index.
         source: where it ends there.
+        told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
     """
 
     now: int
@@ -77,6 +82,7 @@ class Plan:
     registry: int
     begin: tuple[int, int]
     source: tuple[int, int]
+    told: tuple[int, ...] = ()
 
     @property
     def span(self) -> Span:
@@ -106,9 +112,12 @@ class Ingest:
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch: Watch = Unwatched()
-        self._plain = TableLog(spark, warehouse.path(INBOX)).head().protocol["minReaderVersion"] <= 1
+        head = TableLog(spark, warehouse.path(INBOX)).head()
+        check_columns(head)
+        self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
+        self._changes = Changes(spark, warehouse)
         self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
         self._memory: IngestMemory | None = None
         last = (sink.last for sink in self.sinks.values())
@@ -118,35 +127,43 @@ class Ingest:
         """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""
         owner = self._checkpoint.owner or ""
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
-        plan = self._noted(owner, batch_id) or self._plan(start, end)
-        with self._batch(rows, plan, start, end) as batch:
-            self._take(batch, plan, owner, batch_id)
+        # Most batches are of ticks alone.
+        changes = self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else []
+        plan = self._noted(owner, batch_id) or self._plan(start, end, changes)
+        with self._batch(rows, plan, start, end, changes) as batch:
+            passed = refused((each for each in changes if each.version < end.version), plan.told)
+            self._take(batch, passed, plan, owner, batch_id)
 
     @contextmanager
-    def _batch(self, rows: DataFrame, plan: Plan, start: Position, end: Position) -> Iterator[Batch]:
+    def _batch(
+        self, rows: DataFrame, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
+    ) -> Iterator[Batch]:
         """The rows of a batch, looked at: in this process when that can be, else by Spark."""
         how = Limits(plan.now, *plan.limits), plan.load_until, self._segment_ms
         if (start.version, start.index) == (end.version, end.index):
             # A tick alone: there may be something to load.
-            yield LocalBatch.of(INBOX_ROWS.empty_table(), *how)
+            yield LocalBatch.of(NO_ROWS, *how)
             return
-        inbox = self._inbox_here(start, end)
+        new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
+        inbox = None if new else self._inbox_here(start, end, changes)
         if inbox is not None:
-            self.watch.took(STAGE, inbox.num_rows)
+            self.watch.took(STAGE, inbox.rows.num_rows)
             yield LocalBatch.of(inbox, *how)
             return
         with compiled(rows.sparkSession, when=self._is_large(start, end)):
-            ordered = self._ordered(rows.where("instant IS NULL").drop("instant"), start, end)
+            ordered = self._ordered(rows.where("instant IS NULL").drop("instant"), start, end, changes)
+            ordered = reduce(DataFrame.unionByName, new, ordered)
             with SparkBatch.of(ordered, *how) as batch:
                 yield batch
 
-    def _inbox_here(self, start: Position, end: Position) -> pa.Table | None:
+    def _inbox_here(self, start: Position, end: Position, changes: Sequence[Change]) -> Gathered | None:
         """The rows of a batch, when they can be taken in this process."""
         if not self._plain:
             # Its files may have rows that do not count, or columns of other names.
             return None
         try:
-            return local_inbox(self._files, self._warehouse, start, end, self._settings)
+            without = {each.version for each in changes}
+            return local_inbox(self._files, self._warehouse, start, end, self._settings, without)
         except NotHere:
             return None
 
@@ -156,7 +173,7 @@ class Ingest:
         count = rows_of(between(self._files, self._warehouse.path(INBOX), *ends))
         return count is None or count > self._settings.rows_per_task
 
-    def _take(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> None:
+    def _take(self, batch: Batch, passed: pa.Table, plan: Plan, owner: str, batch_id: int) -> None:
         counts = batch.counts
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", batch_id)
@@ -166,13 +183,13 @@ class Ingest:
             return
         gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
         members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
-        refused = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
-        if counts.rejected or refused:
-            # Refused messages, and refused lines of the registry, in one commit.
-            rows = batch.rejected(plan.now, batch_id, refusals(refused))
+        lines = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
+        if counts.rejected or lines or passed.num_rows:
+            # Refused messages, refused lines of the registry, and what is no append, in one commit.
+            rows = batch.rejected(plan.now, batch_id, pa.concat_tables([refusals(lines), passed]))
             self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
             self._observe("ingest.rejected", batch_id)
-        self._write_segments(counts, replace(members, refused=refused), plan, owner, batch_id)
+        self._write_segments(counts, replace(members, refused=lines), plan, owner, batch_id)
 
     def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""
@@ -217,8 +234,11 @@ class Ingest:
         both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
         return both.withColumn("batch_id", F.lit(batch_id))
 
-    def _ordered(self, inbox: DataFrame, start: Position, end: Position) -> DataFrame:
+    def _ordered(self, inbox: DataFrame, start: Position, end: Position, changes: Sequence[Change]) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
+        without = [spelled(file["path"]) for change in changes for file in change.added]
+        if without:
+            inbox = inbox.where(~F.col("arrival_file").isin(without))
         return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)
 
     def _noted(self, owner: str, batch_id: int) -> Plan | None:
@@ -226,7 +246,7 @@ class Ingest:
         found = (sink.found(owner, batch_id) for sink in self.sinks.values())
         return next((Plan.of_note(commit.note) for commit in found if commit is not None), None)
 
-    def _plan(self, start: Position, end: Position) -> Plan:
+    def _plan(self, start: Position, end: Position, changes: Sequence[Change]) -> Plan:
         """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
         memory = self._recall(None)
         # A live clock ticks now and then; a message that comes in between counts its delay from when it came.
@@ -238,7 +258,8 @@ class Ingest:
         ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
         seen = -1 if last is None else int(last.note["registry"])
         self._last_instant = now
-        return Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source)
+        told = tuple(each.version for each in changes if each.version < end.version and self._changes.can_be_told(each))
+        return Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source, told)
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

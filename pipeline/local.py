@@ -33,6 +33,8 @@ _READ_BYTES, _MOST_ROWS = 16 << 20, 1 << 16
 """About so many bytes of a row group are read at a time, and so many rows."""
 _MAP_BYTES = 256 << 20
 """What the maps of a row group may come to, whatever is in them: one row may have all entries."""
+BUFFER_BYTES = 1 << 20
+"""Of a column's bytes in a file, read at once. Without a buffer Arrow reads all that a row group has of the column."""
 
 
 class NotHere(Exception):
@@ -95,17 +97,24 @@ class RowGroup:
         path: where it is on this machine.
         file: the same, opened.
         number: which row group.
+        known_step: rows that can be read at once, when that is known already.
     """
 
     table: Table
     path: str
     file: pq.ParquetFile
     number: int
+    known_step: int | None = None
 
     @cached_property
     def step(self) -> int:
         """Rows that can be read at once, whatever is in them; see `_step`."""
-        return _step(self.path, self.file.metadata, self.number)
+        return self.known_step or _step(self.path, self.file.metadata, self.number)
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return int(self.file.metadata.row_group(self.number).num_rows)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; of columns that are small."""
@@ -122,7 +131,8 @@ class RowGroup:
         for batch in self.file.iter_batches(self.step, [self.number], list(columns)):
             first, last = np.searchsorted(rows, (start, start + batch.num_rows))
             if last > first:
-                taken = batch.take(pa.array(rows[first:last] - start))
+                whole = last - first == batch.num_rows
+                taken = batch if whole else batch.take(pa.array(rows[first:last] - start))
                 yield pa.Table.from_batches([_as_told(self.table, taken)])
             start += batch.num_rows
             if last == len(rows):
@@ -183,6 +193,18 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     return pa.concat_tables(held).combine_chunks()
 
 
+def row_groups(table: Table, paths: Iterable[str]) -> Iterator[RowGroup]:
+    """All row groups of files of a table.
+
+    Raises:
+        NotHere: a file is not what the table says.
+    """
+    try:
+        yield from _row_groups(table, _read_footers(paths))
+    except pa.ArrowException as error:
+        raise NotHere from error
+
+
 def _all(file: pq.ParquetFile) -> Iterable[int]:
     return range(file.num_row_groups)
 
@@ -226,7 +248,7 @@ def _opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.P
         NotHere: a file has other columns than it should.
     """
     for path, footer in footers:
-        with pq.ParquetFile(path, metadata=footer, **_INT96) as file:
+        with pq.ParquetFile(path, metadata=footer, buffer_size=BUFFER_BYTES, **_INT96) as file:
             if not set(table.schema.names) <= set(file.schema_arrow.names):
                 raise NotHere
             yield path, file
@@ -256,7 +278,7 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
         if not all(each.has_dictionary_page for each in coded):
             raise NotHere
         names = [each.path_in_schema for each in coded]
-        with pq.ParquetFile(path, metadata=told, read_dictionary=names) as file:
+        with pq.ParquetFile(path, metadata=told, buffer_size=BUFFER_BYTES, read_dictionary=names) as file:
             first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))))
             longest = {name: _longest(first.column(name)) for name in first.schema.names}
         if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):

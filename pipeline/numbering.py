@@ -20,21 +20,24 @@ _ROW_BITS = 33
 """`monotonically_increasing_id` keeps the task above so many bits, and the row in the task below."""
 
 
-def in_order(frame: DataFrame, order: Sequence[str], count: int, tasks: int) -> DataFrame:
+def in_order(
+    frame: DataFrame, order: Sequence[str], count: int, tasks: int, small: DataFrame | None = None
+) -> DataFrame:
     """Sort rows and add their number.
 
     Args:
-        frame: the rows; read three times for more than one task, so persisted or cheap to read.
+        frame: the rows; without `small` read three times for more than one task, so persisted or cheap to read.
         order: columns that together tell any two rows apart; none is NULL.
         count: how many rows there are, about: it says how many to look at for bounds.
         tasks: tasks that share the work.
+        small: the same rows with the columns of the order, persisted; the others are then read once.
     """
     row = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << _ROW_BITS) - 1))
     if tasks == 1:
         return frame.coalesce(1).sortWithinPartitions(*order).withColumn(NUMBER, row)
-    keys = _keys(frame, order)
-    part = _part(keys, _bounds(frame, keys, count, tasks))
-    counts = {each["part"]: each["count"] for each in frame.groupBy(part.alias("part")).count().collect()}
+    known, keys = frame if small is None else small, _keys(frame, order)
+    part = _part(keys, _bounds(known, keys, count, tasks))
+    counts = {each["part"]: each["count"] for each in known.groupBy(part.alias("part")).count().collect()}
     before = [0, *accumulate(counts.get(number, 0) for number in range(tasks))][:tasks]
     placed = frame.repartitionById(tasks, part).sortWithinPartitions(*order)
     return placed.withColumn(NUMBER, F.element_at(F.array(*map(F.lit, before)), F.spark_partition_id() + 1) + row)

@@ -3,7 +3,7 @@
 Whether Spark made a batch (`pipeline.release_spark`) or this, its rows do not tell.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -15,8 +15,20 @@ import pyarrow.compute as pc
 from pipeline.appends import Appender
 from pipeline.arrow import arrow_schema
 from pipeline.files import Files
+from pipeline.gather import TEXTS, Gathered, Texts, cuts
 from pipeline.lives import Name
-from pipeline.local import IntArray, NotHere, files_between, longs, message_groups, ordered, ranks, sizes, whole
+from pipeline.local import (
+    IntArray,
+    NotHere,
+    RowGroup,
+    files_between,
+    longs,
+    message_groups,
+    ordered,
+    ranks,
+    sizes,
+    whole,
+)
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.prepared import Part
 from pipeline.progress import Position
@@ -27,7 +39,7 @@ from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 
 _ENTRY_BITS = 31
 """An entry has so many (`Settings.entries_per_ledger`); above them stands which of the window's ledgers it is in."""
-_OF_MESSAGE = tuple(name for name in MESSAGES.schema.names if name not in ("parked", "batch_id"))
+_OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 
 
 def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:
@@ -49,7 +61,8 @@ class LocalRelease:
         runs: what was released to subscriptions that are still there.
         run: the number of its run, for each position.
         entry: the entry of each position.
-        held: the messages of the positions, in any order.
+        held: the messages of the positions, in any order, without their texts.
+        texts: their texts.
         found: positions that have a message, in the order of delivery.
         message: the number of their message.
     """
@@ -59,6 +72,7 @@ class LocalRelease:
     run: IntArray
     entry: IntArray
     held: pa.Table
+    texts: Texts
     found: IntArray
     message: IntArray
 
@@ -69,7 +83,7 @@ class LocalRelease:
         """The release of a batch; None when nobody listens to any of it.
 
         Raises:
-            NotHere: it has too many positions or bytes.
+            NotHere: it has too many positions, or too many bytes without the texts of messages.
         """
         runs = _listened(runs, lives)
         if not runs.num_rows:
@@ -84,29 +98,29 @@ class LocalRelease:
         entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
         wanted = (place[run] << _ENTRY_BITS) | entry
-        held, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
+        messages, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
+        held = messages.rows
         found, message = _match(wanted, keys)
         same = pc.equal(_taken(runs, "topic", run[found]), _taken(held, "topic", message)).to_numpy(
             zero_copy_only=False
         )
         found, message = found[same], message[same]
-        if int(sizes(held)[message].sum()) + int(sizes(runs)[run].sum()) > settings.driver_bytes:
+        if int(sizes(runs)[run].sum()) > settings.driver_bytes:
             raise NotHere
         order = _order(runs, held, run[found], wanted[found], message)
-        return cls(window, runs, run, entry, held, found[order], message[order])
+        return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries."""
         due = longs(self.runs, "due_time")[self.run[self.found]] // 1_000
         ahead = np.maximum(0, -((now - due) // settings.publish_ms)) if self.window.last_bucket > now else due * 0
-        cuts = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
-        places, parts = [], []
-        for number, (first, last) in enumerate(pairwise(cuts)):
-            size = settings.share(last - first)
-            for start in range(first, last, size):
-                places.append((start, min(start + size, last)))
+        ends = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
+        places, parts, texts = [], [], self.texts.sizes[self.message]
+        for number, (first, last) in enumerate(pairwise(ends)):
+            for start, past in cuts(texts[first:last], settings.share(last - first)):
+                places.append((first + start, first + past))
                 parts.append(number)
-        files = appender.put(*(self._deliveries(*place, batch_id) for place in places))
+        files = appender.put(self._deliveries(*place, batch_id) for place in places)
         of_part = groupby(zip(parts, files, strict=True), key=itemgetter(0))
         return tuple(Part.of([file for _, file in each]) for _, each in of_part)
 
@@ -123,8 +137,10 @@ class LocalRelease:
 
     def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
         """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
-        message = pa.array(self.message[first:last])
-        told = {name: self.held.column(name).take(message) for name in _OF_MESSAGE if name != "due_time"}
+        message = self.message[first:last]
+        texts = self.texts.take(message)
+        told = {name: _taken(self.held, name, message) for name in _OF_MESSAGE}
+        told |= {name: texts.column(name) for name in TEXTS}
         told |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
         return self._rows(DELIVERIES, told, self.run[self.found[first:last]])
 
@@ -164,32 +180,29 @@ def _window(runs: pa.Table) -> Window:
 
 def _messages(
     log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArray, most: int
-) -> tuple[pa.Table, IntArray]:
+) -> tuple[Gathered, IntArray]:
     """The messages of wanted keys, and their keys.
 
     Raises:
-        NotHere: they are not on this machine, or more bytes than `most`.
+        NotHere: they are not on this machine, or more bytes than `most` without their texts.
     """
-    held, keys, size = [], [np.empty(0, np.int64)], 0
-    for group in message_groups(log, bounds):
-        places = group.read(("ledger_id", "entry_id", "due_time"))
-        due = np.floor_divide(longs(places, "due_time"), 1_000)
-        inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
-        ledger, entry = (longs(places, name)[inside] for name in ("ledger_id", "entry_id"))
-        place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
-        key = (place << _ENTRY_BITS) | entry
-        at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
-        mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
-        if not len(mine):
-            continue
-        for rows in group.take(_OF_MESSAGE, inside[mine]):
-            held.append(rows)
-            size += rows.nbytes
-            if size > most:
-                raise NotHere
-        keys.append(key[mine])
-    schema = pa.schema([arrow_schema(MESSAGES.schema).field(name) for name in _OF_MESSAGE])
-    return pa.concat_tables([schema.empty_table(), *held]).combine_chunks(), np.concatenate(keys)
+    keys = [np.empty(0, np.int64)]
+
+    def groups() -> Iterator[tuple[RowGroup, IntArray]]:
+        for group in message_groups(log, bounds):
+            places = group.read(("ledger_id", "entry_id", "due_time"))
+            due = np.floor_divide(longs(places, "due_time"), 1_000)
+            inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
+            ledger, entry = (longs(places, name)[inside] for name in ("ledger_id", "entry_id"))
+            place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
+            key = (place << _ENTRY_BITS) | entry
+            at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+            mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+            if len(mine):
+                keys.append(key[mine])
+                yield group, inside[mine]
+
+    return Gathered.read(MESSAGES, groups(), most), np.concatenate(keys)
 
 
 def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:

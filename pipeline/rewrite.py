@@ -16,10 +16,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.appends import Appender, DataFile, rows
+from pipeline.arrow import arrow_schema
 from pipeline.deltajvm import TableLog
 from pipeline.errors import UnknownTableFeature
 from pipeline.files import Files
-from pipeline.local import NotHere, due_times, is_plain, longs, message_rows, ordered, whole
+from pipeline.local import NotHere, due_times, is_plain, longs, message_rows, ordered, row_groups
 from pipeline.messagelog import Bounds
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.tables import Warehouse
@@ -87,7 +88,7 @@ class Rewriting:
         if self.folder is None:
             raise NotHere
         here = [f"{self.folder}/{unquote(path)}" for path in paths]
-        pieces = _in_order(here, count) if self.table is MESSAGES else iter([whole(self.table, here, _MOST_BYTES)])
+        pieces = _in_order(here, count) if self.table is MESSAGES else _as_they_are(self.table, here)
         fresh: list[DataFile] = []
         try:
             # One piece is held at a time.
@@ -141,6 +142,18 @@ def _is_known(table: Table, log: TableLog) -> bool:
     found = json.loads(log.head().metadata["schemaString"])["fields"]
     wanted = json.loads(table.schema.json())["fields"]
     return [(each["name"], each["type"]) for each in found] == [(each["name"], each["type"]) for each in wanted]
+
+
+def _as_they_are(table: Table, paths: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows of files, a piece at a time: they may unfold to far more than the files have."""
+    held, size = [arrow_schema(table.schema).empty_table()], 0
+    for few in (few for group in row_groups(table, paths) for few in group.all()):
+        held.append(few)
+        size += few.nbytes
+        if size > _MOST_BYTES:
+            yield pa.concat_tables(held)
+            held, size = held[:1], 0
+    yield pa.concat_tables(held).combine_chunks()
 
 
 def _in_order(paths: Sequence[str], count: int) -> Iterator[pa.Table]:

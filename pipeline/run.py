@@ -1,5 +1,6 @@
 """Starting and stopping the stages: one streaming query each, with its own checkpoint."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pyspark.errors import StreamingQueryException
@@ -9,9 +10,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline import arrival, dispatch, ingest, schedule
+from pipeline.atwork import AtWork, memory_ended
 from pipeline.clock import ticks
 from pipeline.dispatch import Dispatch
-from pipeline.errors import ForeignOwner
+from pipeline.errors import ForeignOwner, MemoryEnded
 from pipeline.files import Files
 from pipeline.ingest import Ingest
 from pipeline.locks import StageLock
@@ -26,6 +28,8 @@ from pipeline.watch import Unwatched, Watch
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
 _ALL_FILES = 1_000_000
+_OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
+"""What Delta's errors begin with when a stream has to be started again."""
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
 STAGES = (ingest.STAGE, schedule.STAGE, dispatch.STAGE)
@@ -61,6 +65,8 @@ class Stage:
     query: StreamingQuery
     lock: StageLock
     publisher: Publisher | None = None
+    work: AtWork | None = None
+    again: Callable[[], "Stage"] | None = None
 
     @property
     def failure(self) -> str | None:
@@ -70,7 +76,18 @@ class Stage:
         if self.query.isActive:
             return None
         error: StreamingQueryException | None = self.query.exception()
+        if self.work is not None and memory_ended(str(error)):
+            return str(MemoryEnded(self.name, "memory ended", self.work.files, self.work.memory))
         return f"stage {self.name}: {error or 'the query ended'}"
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the query ended because its source has other columns than when it began. A new one begins with them.
+
+        Delta's streams keep the columns that they began with. What the query committed is in its checkpoint, so
+        starting it again is like starting the process again.
+        """
+        return not self.query.isActive and _OTHER_COLUMNS in str(self.query.exception())
 
     def stop(self) -> None:
         """Stop the query, then what runs beside it, and give the stage free."""
@@ -105,7 +122,9 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         if publisher is not None:
             publisher.watch = options.watch
             publisher.start()
-        return Stage(stage, _write(rows, body, checkpoint, stage, options).start(), lock, publisher)
+        work = AtWork(spark, warehouse, stage, body, checkpoint)
+        query = _write(rows, work, checkpoint, stage, options).start()
+        return Stage(stage, query, lock, publisher, work, lambda: start(spark, warehouse, stage, options))
     except BaseException:
         if publisher is not None:
             publisher.stop()
@@ -206,7 +225,7 @@ def inbox_and_clock(
     return instants.unionByName(rows, allowMissingColumns=True)
 
 
-def _write(rows: DataFrame, body: Body, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
+def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
     writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
     writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
     return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)

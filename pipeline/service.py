@@ -1,19 +1,22 @@
 """Stages as a service: they run until somebody asks them to stop, or until one of them fails."""
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline import ingest
 from pipeline.client.paths import local_path
-from pipeline.errors import BadSetting
+from pipeline.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.run import Options, Stage, stop_all
 from pipeline.tables import Warehouse
 from pipeline.upkeep import maintaining
 
+_LOG = logging.getLogger(__name__)
 _LOOK_S = 0.2
 _PATIENCE_S = 10.0
 """So long a stop waits for pauses between batches. A stage whose batches take longer than its trigger has none."""
@@ -62,7 +65,7 @@ def upkeep(
     return maintaining(spark, warehouse, options.upkeep)
 
 
-def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:
+def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:
     """Wait until a stop is asked for or a stage fails; then stop all stages between two batches.
 
     A stage that fails when a signal has asked for the stop is no failure: the signal has ended one of its Python
@@ -70,17 +73,47 @@ def serve(running: Sequence[Stage], asked: threading.Event, stop_file: StopFile)
 
     Returns:
         The reason of a failure; None after a stop in good order.
+
+    Raises:
+        MemoryEnded: the JVM is gone.
     """
-    reason: str | None = None
+    reason, running = None, list(stages)
     while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
+        try:
+            running = [with_new_columns(stage) for stage in running]
+        except (ConnectionError, Py4JNetworkError) as error:
+            raise _jvm_gone(running) from error
+        except PipelineError as error:
+            reason = str(error)
+            break
         reason = next((stage.failure for stage in running if stage.failure is not None), None)
     if asked.is_set():
         reason = None
     end = time.monotonic() + _PATIENCE_S
     for stage in reversed(running):
         _finish_batch(stage, end)
-    stop_all(list(running))
+    stop_all(running)
     return reason
+
+
+def _jvm_gone(running: Sequence[Stage]) -> MemoryEnded:
+    """What the stages were at when the JVM ended: ingest is the first that a large file meets."""
+    at = [stage for stage in running if stage.work is not None and stage.work.files] or list(running)
+    files, memory = (None, "unknown") if at[0].work is None else (at[0].work.files, at[0].work.memory)
+    return MemoryEnded(at[0].name, "Spark's JVM ended", files, memory)
+
+
+def with_new_columns(stage: Stage) -> Stage:
+    """The stage, started again when somebody changed the columns of the table that it follows.
+
+    Raises:
+        PipelineError: it was, and was refused: the columns that it reads are not there any more.
+    """
+    if stage.again is None or not stage.outdated:
+        return stage
+    _LOG.warning("stage %s is started again: its source has other columns now", stage.name)
+    stage.stop()
+    return stage.again()
 
 
 def _finish_batch(stage: Stage, end: float) -> None:

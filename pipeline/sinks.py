@@ -5,7 +5,7 @@ happens once, at the start of a query, because only its first batch can be a rep
 kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at several times the cost.)
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -22,8 +22,8 @@ from schemas import Table
 Observer = Callable[[str, int], None]
 """Told of each step of a batch: its name, as in `ingest.messages`, and the batch id. What it raises ends the query."""
 
-Rows: TypeAlias = "DataFrame | pa.Table | Sequence[pa.Table]"
-"""Rows of Spark, or of this process: pieces that shall be files."""
+Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
+"""Rows of Spark, or of this process: pieces that shall be files, made as they are written."""
 
 
 def nobody(step: str, batch_id: int) -> None:
@@ -86,10 +86,7 @@ class Sink:
 
     def put(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
         """Append rows in one commit, whatever the table holds."""
-        if isinstance(rows, DataFrame):
-            files = self.appender.write(rows)
-        else:
-            files = self.appender.put(*([rows] if isinstance(rows, pa.Table) else rows))
+        files = self.appender.write(rows) if isinstance(rows, DataFrame) else self.appender.put(rows)
         self.commit(files, owner, batch_id, note)
 
     def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:

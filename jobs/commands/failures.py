@@ -16,6 +16,11 @@ def explain(error: Exception) -> tuple[int, str]:
     from pipeline.errors import BadSetting  # noqa: PLC0415 - the same
     from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
 
+    # What fails on the way out of a failure is no news.
+    earlier: BaseException = error
+    while earlier.__context__ is not None and not isinstance(error, DelaylineError):
+        earlier = earlier.__context__
+        error = earlier if isinstance(earlier, DelaylineError) else error
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next(iter(lines), "")
     if isinstance(error, BadValue | BadSetting | InvalidArgument | OutOfRange):

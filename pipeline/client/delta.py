@@ -12,7 +12,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from pipeline.client.errors import NoWarehouse, StillConflicting
+from pipeline.client.errors import ColumnGone, NoWarehouse, StillConflicting
 from schemas import Table
 
 ATTEMPTS = 8
@@ -57,17 +57,34 @@ def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], Non
 
     Raises:
         NoWarehouse: there is no such table.
+        ColumnGone: the table lacks a column of the rows.
         StillConflicting: the race was lost every time.
     """
     for attempt in range(ATTEMPTS):
         opened = open_table(root, table)
         try:
-            write_deltalake(opened, rows, mode="append", commit_properties=CommitProperties(max_commit_retries=15))
+            named = _by_name(opened, table, rows)
+            write_deltalake(opened, named, mode="append", commit_properties=CommitProperties(max_commit_retries=15))
         except CommitFailedError:
             pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
         else:
             return opened.version()
     raise StillConflicting(table.name, ATTEMPTS)
+
+
+def _by_name(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
+    """Rows with all columns of a table as it is now: those that somebody added are NULL.
+
+    Raises:
+        ColumnGone: the table lacks a column of the rows.
+    """
+    found = pa.schema(opened.schema().to_arrow())
+    for name in rows.column_names:
+        if name not in found.names:
+            raise ColumnGone(table.name, name, found.names)
+    columns = [rows.column(each.name) if each.name in rows.column_names else each.type for each in found]
+    filled = [pa.nulls(rows.num_rows, each) if isinstance(each, pa.DataType) else each for each in columns]
+    return pa.Table.from_arrays(filled, names=found.names)
 
 
 def files_of(root: str, table: Table) -> pa.fs.PyFileSystem:

@@ -1,5 +1,7 @@
 """What a client refuses, and why."""
 
+from collections.abc import Sequence
+
 from pipeline.errors import PipelineError
 
 
@@ -39,6 +41,15 @@ class VersionGone(PipelineError):
         """Name the table, the version and what is missing."""
         super().__init__(f"{table}: version {version} cannot be read any more ({part} was removed)")
         self.table, self.version, self.part = table, version, part
+
+
+class ColumnGone(PipelineError):
+    """Somebody dropped or renamed a column that is to be written; nothing was written. Bring the column back."""
+
+    def __init__(self, table: str, column: str, found: Sequence[str]) -> None:
+        """Name the table, the column, and the columns that the table has."""
+        super().__init__(f"{table}: there is no column {column!r}, found: {', '.join(found)}")
+        self.table, self.column, self.found = table, column, found
 
 
 class BadValue(PipelineError):

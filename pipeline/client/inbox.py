@@ -60,6 +60,7 @@ def send(root: str, messages: Sequence[Message]) -> int:
 
     Raises:
         NoWarehouse: the folder has no inbox.
+        ColumnGone: a producer dropped a column of it.
         StillConflicting: other writers were faster every time; nothing was sent.
     """
     if messages:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from pipeline.accept_spark import SparkBatch, classify, number
 from pipeline.arrival import ARRIVAL
 from pipeline.arrow import arrow_schema
 from pipeline.audience import Subscription
+from pipeline.gather import Gathered
 from pipeline.registry import refusals
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table
@@ -41,13 +42,13 @@ def by_spark(rows: DataFrame, limits: Limits) -> list[Said]:
 
 def in_the_driver(rows: DataFrame, limits: Limits) -> list[Said]:
     """The same by whole arrays."""
-    said = accept_local.classify(in_order(rows), limits).select(["published_ms", "deliver_ms", "due_ms", "reason"])
+    said = accept_local.classify(in_order(rows).rows, limits).select(["published_ms", "deliver_ms", "due_ms", "reason"])
     return [tuple(row.values()) for row in said.to_pylist()]
 
 
-def in_order(rows: DataFrame) -> pa.Table:
+def in_order(rows: DataFrame) -> Gathered:
     """Rows of the inbox as the driver reads them."""
-    return rows.orderBy(*ARRIVAL).select(*INBOX.schema.names).toArrow().cast(INBOX_ROWS)
+    return Gathered.of(INBOX, rows.orderBy(*ARRIVAL).select(*INBOX.schema.names).toArrow().cast(INBOX_ROWS))
 
 
 both_ways = pytest.mark.parametrize("look", [by_spark, in_the_driver])
@@ -173,7 +174,7 @@ def batches(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits = LI
     yield LocalBatch.of(in_order(frame), limits, T0 + 5, SEGMENT_MS)
 
 
-def written(rows: DataFrame | Sequence[pa.Table], table: Table) -> list[dict[str, Any]]:
+def written(rows: DataFrame | Iterable[pa.Table], table: Table) -> list[dict[str, Any]]:
     """Rows of a batch as they stand in their table."""
     whole = rows.select(*table.schema.names).toArrow() if isinstance(rows, DataFrame) else pa.concat_tables(rows)
     found: list[dict[str, Any]] = whole.select(table.schema.names).cast(arrow_schema(table.schema)).to_pylist()

@@ -18,13 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.appends import Appender
+from pipeline.arrow import arrow_schema
 from pipeline.client.create import create_all
 from pipeline.deltajvm import TableLog
 from pipeline.errors import ContractBroken, ForeignOwner, UnknownTableFeature
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.sinks import Sink
 from pipeline.tables import Warehouse
-from schemas import MESSAGES, PUBLICATIONS
+from schemas import INBOX, MESSAGES, PUBLICATIONS
 from tests.support.rows import T0, messages
 from tests.support.stream import at
 
@@ -296,3 +297,24 @@ def test_a_version_waits_for_a_transaction_of_deltas(spark: SparkSession, tmp_pa
     assert added == [True]
     assert TableLog(spark, path).add(1, ['{"commitInfo": {}}']) is False
     assert [each.name for each in (tmp_path / "table" / "_delta_log").iterdir() if "tmp" in each.name] == []
+
+
+def test_a_version_that_a_spark_producer_renamed_over_ours_is_added_again(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a local disk Delta looks whether a version is there and then renames: between the two we have added ours."""
+    path = str(tmp_path / INBOX.name)
+    DeltaTable.createIfNotExists(spark).location(path).addColumns(INBOX.schema).execute()
+    appender = Appender(spark, path, INBOX)
+    theirs = json.dumps({"commitInfo": {"timestamp": 1, "operation": "WRITE", "txnId": "theirs"}})
+
+    def rename(_: float) -> None:
+        monkeypatch.setattr("pipeline.deltajvm.time.sleep", lambda _: None)
+        fresh = Path(path, "_delta_log", ".fresh")
+        fresh.write_text(f"{theirs}\n")
+        fresh.rename(Path(path, "_delta_log", f"{1:020d}.json"))
+
+    monkeypatch.setattr("pipeline.deltajvm.time.sleep", rename)
+    row = pa.table({each.name: pa.nulls(1, each.type) for each in arrow_schema(INBOX.schema)})
+    assert appender.commit(appender.put(row), "ours") == 2
+    assert spark.read.format("delta").load(path).count() == 1

@@ -21,7 +21,7 @@ from pipeline.client import delta
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.delta import append, arrow_schema, open_table, path_of, rows_of
-from pipeline.client.errors import AlreadySubscribed, BadValue, NoWarehouse, StillConflicting, VersionGone
+from pipeline.client.errors import AlreadySubscribed, BadValue, ColumnGone, NoWarehouse, StillConflicting, VersionGone
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe, subscriptions
 from pipeline.errors import BadSetting
@@ -133,6 +133,27 @@ def test_a_sent_message_is_a_row_of_the_inbox(root: str) -> None:
         "deliver_after_ms": None, "payload": b"\x00\xff",
     }  # fmt: skip
     assert (second["deliver_after_ms"], second["properties"], second["publish_time"]) == (5, None, None)
+
+
+def test_a_column_that_somebody_added_is_no_hindrance(root: str) -> None:
+    """Rows are written by name; what nobody sent is NULL. A column of ours that is gone is named."""
+    inbox, places = f"{root}/{INBOX.name}", (0, 3)
+    for place in places:
+        held = open_table(root, INBOX).schema().to_arrow()
+        more = [pa.field(f"more{place}", pa.int64())]
+        added = pa.schema([*pa.schema(held), *more]).empty_table()
+        write_deltalake(inbox, added, mode="append", schema_mode="merge")
+        assert send(root, [Message("t", b"x", key=str(place))]) == 1
+    rows = pa.table(open_table(root, INBOX).to_pyarrow_table()).to_pylist()
+    assert sorted((row["message_key"], row["more0"], row["payload"]) for row in rows) == [
+        ("0", None, b"x"),
+        ("3", None, b"x"),
+    ]
+    less = pa.table(open_table(root, INBOX).to_pyarrow_table()).drop_columns(["message_key"])
+    write_deltalake(inbox, less, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(ColumnGone) as refused:
+        send(root, [Message("t", b"x")])
+    assert (refused.value.table, refused.value.column) == ("inbox", "message_key")
 
 
 def test_sending_nothing_commits_nothing(root: str) -> None:

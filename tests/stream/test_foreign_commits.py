@@ -1,0 +1,185 @@
+"""What producers do to the inbox beside appending: nothing is lost without a word, and nothing comes twice."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.client.delta import open_table
+from pipeline.client.inbox import Message, send
+from pipeline.errors import InboxColumn
+from pipeline.service import with_new_columns
+from schemas import INBOX, REJECTED_INGEST
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    kill_after,
+    message,
+    play,
+    restart,
+    subscribe,
+)
+
+T0 = 1_700_000_000_000
+
+
+def keyed(key: str, payload: str) -> dict[str, Any]:
+    """A row of the inbox with a key."""
+    return {**message(payload), "message_key": key}
+
+
+def frame(world: World, *rows: dict[str, Any]) -> DataFrame:
+    """Rows of the inbox."""
+    return world.spark.createDataFrame([[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema)
+
+
+def upsert(*rows: dict[str, Any], on: str = "t.message_key = s.message_key") -> Step:
+    """Change the rows that match, insert the others."""
+
+    def step(world: World) -> None:
+        table = DeltaTable.forPath(world.spark, world.warehouse.path(INBOX)).alias("t")
+        merge = table.merge(frame(world, *rows).coalesce(1).alias("s"), on)
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    return step
+
+
+def overwrite(*rows: dict[str, Any]) -> Step:
+    """Replace the whole inbox."""
+    return lambda world: (
+        frame(world, *rows).coalesce(1).write.format("delta").mode("overwrite").save(world.warehouse.path(INBOX))
+    )
+
+
+def sql(statement: str) -> Step:
+    """Any statement; `inbox` stands for the table."""
+
+    def step(world: World) -> None:
+        world.spark.sql(statement.replace("inbox", f"delta.`{world.warehouse.path(INBOX)}`"))
+
+    return step
+
+
+def listed(*expected: tuple[str, str]) -> Step:
+    """Exactly these versions are listed as not taken in: operation and number of rows, each with its version."""
+
+    def step(world: World) -> None:
+        rows = [dict(row["properties"]) for row in world.rows(REJECTED_INGEST) if row["reason"] == "not_an_append"]
+        rows.sort(key=lambda row: int(row["version"]))
+        assert [(row["operation"], row["rows"]) for row in rows] == list(expected)
+        assert all(row["remedy"] for row in rows)
+
+    return step
+
+
+@pytest.mark.parametrize("killed", [None, "ingest.messages", "ingest.rejected"])
+def test_the_new_rows_of_an_upsert_are_delivered_and_the_changed_ones_are_named(
+    spark: SparkSession, folder: str, killed: str | None
+) -> None:
+    """A row that was delivered is not delivered again because somebody changed it; also when the process dies on it."""
+    steps: list[Step] = [
+        subscribe("t", "s"),
+        append(keyed("a", "a"), keyed("b", "b"), keyed("b", "b"), message("no key")),
+        advance(T0),
+        delivered("a", "b", "b", "no key"),
+        upsert(keyed("a", "changed"), keyed("c", "c"), keyed("d", "d")),
+        append(keyed("e", "e")),
+        *([kill_after(killed)] if killed else []),
+        advance(T0 + 1_000),
+        *([restart()] if killed else []),
+        delivered("a", "b", "b", "no key", "c", "d", "e"),
+        listed(("MERGE", "1")),
+        upsert(keyed("f", "f")),
+        advance(T0 + 2_000),
+        delivered("a", "b", "b", "no key", "c", "d", "e", "f"),
+        listed(("MERGE", "1")),
+    ]
+    play(spark, folder, steps)
+
+
+def test_what_cannot_be_told_from_old_rows_is_listed_with_its_version(
+    spark: SparkSession, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An upsert by something that is no column, an overwrite, a restored version, an update; not a deletion."""
+    by_property = "t.properties['id'] = s.properties['id']"
+    rows = {name: {**message(name), "properties": {"id": name}} for name in ("a", "b", "c")}
+    steps: list[Step] = [
+        subscribe("t", "s"),
+        append(rows["a"], rows["b"]),
+        advance(T0),
+        upsert({**rows["a"], "message_key": "changed"}, rows["c"], on=by_property),
+        advance(T0 + 1_000),
+        listed(("MERGE", "2")),
+        sql("UPDATE inbox SET message_key = 'x' WHERE properties['id'] = 'b'"),
+        sql("DELETE FROM inbox WHERE properties['id'] = 'a'"),
+        sql("OPTIMIZE inbox"),
+        overwrite(message("d"), message("e"), message("f")),
+        sql("RESTORE inbox TO VERSION AS OF 1"),
+        sql("DELETE FROM inbox"),
+        sql("RESTORE inbox TO VERSION AS OF 1"),
+        append(message("g")),
+        advance(T0 + 2_000),
+        delivered("a", "b", "g"),
+        listed(("MERGE", "2"), ("UPDATE", "1"), ("WRITE", "3"), ("RESTORE", "2"), ("RESTORE", "2")),
+    ]
+    with caplog.at_level(logging.WARNING):
+        play(spark, folder, steps)
+    said = [record.getMessage() for record in caplog.records if "is no append" in record.getMessage()]
+    assert len(said) == 5
+    assert "version 2 (MERGE) is no append, 2 rows are not taken in; remedy: append" in said[0]
+
+
+def test_a_producer_adds_a_column_and_everybody_goes_on(
+    spark: SparkSession, folder: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The stage begins anew by itself, `send` writes by name, and one line says what is not read."""
+
+    def widen(world: World) -> None:
+        rows = frame(world, message("b")).withColumns({"instant": F.lit("mine"), "arrival_file": F.lit(1)})
+        path = world.warehouse.path(INBOX)
+        rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+        with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED"):
+            advance(T0 + 1_000)(world)
+        world.running = [with_new_columns(stage) for stage in world.running]
+        world.drain()
+
+    def sent(world: World) -> None:
+        send(world.warehouse.root, [Message("t", b"c")])
+        assert open_table(world.warehouse.root, INBOX).schema().to_arrow().names[-2:] == ["instant", "arrival_file"]
+
+    steps: list[Step] = [
+        subscribe("t", "s"), append(message("a")), advance(T0), check(widen), delivered("a", "b"),
+        check(sent), advance(T0 + 2_000), delivered("a", "b", "c"),
+        restart(driver_rows=0), append(message("d")), advance(T0 + 3_000), delivered("a", "b", "c", "d"),
+    ]  # fmt: skip
+    with caplog.at_level(logging.WARNING):
+        play(spark, folder, steps)
+    said = {record.getMessage() for record in caplog.records if record.getMessage().startswith("inbox: columns")}
+    assert said == {"inbox: columns that are not read: instant, arrival_file"}
+
+
+def test_a_column_of_another_type_is_named(spark: SparkSession, folder: str) -> None:
+    """Not a wall of Spark's: which column, what it is now, what it has to be."""
+
+    def spoil(world: World) -> None:
+        rows = frame(world, message("b")).withColumn("deliver_after_ms", F.lit("soon"))
+        writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+        writer.save(world.warehouse.path(INBOX))
+        with pytest.raises(StreamingQueryException):
+            advance(T0 + 1_000)(world)
+        with pytest.raises(InboxColumn) as refused:
+            [with_new_columns(stage) for stage in world.running]
+        found = refused.value
+        assert (found.column, found.found, found.allowed) == ("deliver_after_ms", "string", "long")
+
+    play(spark, folder, [subscribe("t", "s"), append(message("a")), advance(T0), check(spoil)])

@@ -1,0 +1,112 @@
+"""The error that a user sees when memory ends: which files, which setting, and not what fails in its wake."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from jobs.commands.failures import explain
+from pipeline.atwork import AtWork, memory_ended
+from pipeline.errors import MemoryEnded
+from pipeline.progress import Position
+from pipeline.run import Stage
+from pipeline.service import StopFile, serve
+from pipeline.tables import Warehouse
+from schemas import INBOX
+
+
+class Files:
+    """Files of this machine, without a session."""
+
+    def exists(self, path: str) -> bool:
+        """As `Files.exists`."""
+        return Path(path).exists()
+
+    def text(self, path: str) -> str:
+        """As `Files.text`."""
+        return Path(path).read_text()
+
+
+class Log:
+    """A batch that begins at the first version of a table, and ends behind the second."""
+
+    owner = "o"
+
+    def start(self, _: int) -> Position:
+        """Where it begins."""
+        return Position(0, 0, -1)
+
+    def position(self, _: int) -> Position:
+        """Where it ends."""
+        return Position(0, 2, -1)
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AtWork:
+    """Ingest, at a batch of two versions of one file and four."""
+    monkeypatch.setattr("pipeline.atwork.Files", lambda _: Files())
+    log = tmp_path / INBOX.name / "_delta_log"
+    log.mkdir(parents=True)
+    for version, sizes in enumerate(([54_000_000], [1_000_000, 3_000_000, 2_000_000, 4_000_000])):
+        files = ({"path": f"{size}.parquet", "size": size, "dataChange": True} for size in sizes)
+        (log / f"{version:020d}.json").write_text("\n".join(json.dumps({"add": file}) for file in files))
+
+    def body(*_: object) -> None:
+        raise MemoryError
+
+    spark: Any = SimpleNamespace(conf={"spark.driver.memory": "2g"})
+    found = AtWork(spark, Warehouse(str(tmp_path)), "ingest", body, cast("Any", Log()))
+    assert found.files is None
+    with pytest.raises(MemoryError):
+        found(cast("Any", None), 3)
+    return found
+
+
+NAMED = "inbox: 54000000.parquet (54 MB), 4000000.parquet (4 MB), 3000000.parquet (3 MB), 2 more"
+
+
+def test_the_largest_files_of_the_batch_are_named(work: AtWork) -> None:
+    """Who appended them knows what is in them; the log is read without the JVM, which may be gone."""
+    assert work.files == NAMED
+
+
+def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp_path: Path) -> None:
+    """Every call into it is refused from then on: that is no news, and not what the user is told."""
+
+    class Query:
+        @property
+        def isActive(self) -> bool:  # noqa: N802 - Spark's name
+            raise ConnectionRefusedError
+
+    stage = Stage("ingest", cast("Any", Query()), cast("Any", None), None, work, lambda: pytest.fail("started again"))
+    asked: Any = SimpleNamespace(wait=lambda _: False)
+    with pytest.raises(MemoryEnded) as ended:
+        serve([stage], asked, StopFile(Warehouse(str(tmp_path))))
+    assert (ended.value.stage, ended.value.files, ended.value.memory) == ("ingest", NAMED, "2g")
+    try:
+        try:
+            raise ended.value
+        finally:
+            stage.query.isActive  # noqa: B018 - what a session does on its way out
+    except ConnectionRefusedError as error:
+        code, said = explain(error)
+    assert (code, said) == (1, str(ended.value))
+    assert "session.memory = 2g" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "ended"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", True),
+        ("SparkException: Python worker exited unexpectedly (crashed)", True),
+        ("pyarrow.lib.ArrowMemoryError: malloc of size 9 failed", True),
+        ("java.io.FileNotFoundException: gone.parquet", False),
+    ],
+)
+def test_errors_of_memory_are_known_by_their_names(text: str, ended: bool) -> None:  # noqa: FBT001 - a case
+    """Of the JVM, of a worker, and of this process."""
+    assert memory_ended(text) is ended

@@ -1,0 +1,108 @@
+"""Files that hold more than may be held: their rows are ordered and written a piece at a time, in bounded memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.accept import Limits, Target
+from pipeline.accept_local import INBOX_ROWS, LocalBatch
+from pipeline.gather import TEXTS, Gathered, cuts
+from pipeline.local import NotHere, row_groups
+from pipeline.settings import Settings
+from schemas import INBOX
+
+MB = 1 << 20
+NOW = 1_700_000_000_000
+LIMITS = Limits(NOW, 10_000, MB)
+
+
+def inbox(count: int, size: int) -> pa.Table:
+    """Rows whose due times are in no order, with payloads of a size; every tenth is refused."""
+    number = np.arange(count)
+    told = {
+        "topic": pa.repeat("t", count),
+        "message_key": pa.array([str(each) for each in number]),
+        "deliver_after_ms": pa.array(np.where(number % 10 == 9, -1, number * 7_919 % 1_000)),
+        "payload": pa.array([b"%08d" % each * (size // 8) for each in number]),
+    }
+    columns = [told.get(each.name, pa.nulls(count)).cast(each.type) for each in INBOX_ROWS]
+    return pa.Table.from_arrays(columns, schema=INBOX_ROWS)
+
+
+def gathered(paths: list[Path], most: int) -> Gathered:
+    """What is held of files."""
+    return Gathered.read(INBOX, ((group, None) for group in row_groups(INBOX, map(str, paths))), most)
+
+
+@pytest.mark.parametrize("how", [{}, {"use_dictionary": False, "compression": "none"}], ids=["small", "large"])
+def test_far_more_than_may_be_held_is_taken_in_a_piece_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, object]
+) -> None:
+    """A producer's file of 256 MB in one row group: no more than a few pieces of 8 MB are in memory at any time."""
+    monkeypatch.setattr("pipeline.gather._PIECE_BYTES", 8 * MB)
+    count, path = 256, tmp_path / "file.parquet"
+    pq.write_table(inbox(count, MB), path, **how)
+    pool = pa.default_memory_pool()
+    pool.release_unused()
+    before, most, keys = pool.bytes_allocated(), 0, list[str]()
+    batch = LocalBatch.of(gathered([path], 32 * MB), LIMITS, NOW + 1_000_000, 60_000)
+    for piece in batch.messages(Target(0, NOW, NOW + 1_000_000, 7), Settings()):
+        most = max(most, pool.bytes_allocated() - before)
+        keys += piece.column("message_key").to_pylist()
+    assert most < 64 * MB
+    assert sorted(map(int, keys)) == [each for each in range(count) if each % 10 != 9]
+    refused = list(batch.rejected(NOW, 7, inbox(0, 0).append_column("reason", pa.array([], pa.string()))))
+    assert sum(piece.num_rows for piece in refused) == batch.counts.rejected == count // 10
+
+
+@pytest.mark.parametrize("rows", [1, 40, 300])
+def test_rows_are_the_same_whether_their_texts_are_held_or_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """Positions, order and everything that a message has; only where one file ends and the next begins may differ."""
+    paths = [tmp_path / f"{number}.parquet" for number in range(3)]
+    for path in paths:
+        pq.write_table(inbox(rows, 800), path, row_group_size=100)
+
+    def written(most: int, piece: int) -> pa.Table:
+        monkeypatch.setattr("pipeline.gather._PIECE_BYTES", piece)
+        batch = LocalBatch.of(gathered(paths, most), LIMITS, NOW + 500, 60_000)
+        assert (batch.texts.held is None) is (most < 3 * rows * 800)
+        return pa.concat_tables(batch.messages(Target(5, NOW, NOW + 500, 7), Settings(entries_per_ledger=77)))
+
+    held = written(1 << 30, 1 << 30)
+    again = written(3 * rows * 200, 10_000)
+    assert again.combine_chunks() == held.combine_chunks()
+
+
+def test_texts_come_in_the_order_in_which_they_are_asked_for(tmp_path: Path) -> None:
+    """A message goes to many subscriptions, so a row may be named more than once."""
+    path = tmp_path / "file.parquet"
+    rows = inbox(50, 80)
+    pq.write_table(rows, path, row_group_size=20)
+    wanted = np.array([44, 3, 3, 21, 0, 44])
+    for most in (1 << 20, 5_000):
+        texts = gathered([path], most).texts
+        assert texts.take(wanted).combine_chunks() == rows.take(pa.array(wanted)).select(TEXTS).combine_chunks()
+
+
+def test_small_columns_that_are_too_large_are_left_to_spark(tmp_path: Path) -> None:
+    """A producer whose topics are books: nothing else could hold them."""
+    path = tmp_path / "file.parquet"
+    rows = inbox(100, 8)
+    topics = pa.array([f"{number:05}" * 1_000 for number in range(100)])
+    pq.write_table(rows.set_column(0, "topic", topics), path)
+    with pytest.raises(NotHere):
+        gathered([path], 100_000)
+
+
+def test_pieces_have_so_many_rows_or_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is larger by itself is a piece by itself."""
+    monkeypatch.setattr("pipeline.gather._PIECE_BYTES", 10)
+    assert list(cuts(np.array([4, 6, 1, 20, 5, 5, 0, 0]), 3)) == [(0, 2), (2, 3), (3, 4), (4, 7), (7, 8)]
+    assert list(cuts(np.array([], np.int64), 3)) == []
