@@ -124,8 +124,9 @@ class _Gathering:
                 raise NotHere
             if self._bytes <= self._most:
                 self._held.append(texts)
-            else:
+            elif self._held:
                 self._held.clear()
+                pa.default_memory_pool().release_unused()
 
     def done(self) -> Gathered:
         held = pa.concat_tables(self._held).combine_chunks() if self._held else None

@@ -76,7 +76,7 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
     try:
         for _, file in _opened(MESSAGES, _within(log, bounds)):
             for batch in file.iter_batches(_MOST_ROWS, list(_meeting(file, bounds)), names):
-                rows = _as_told(MESSAGES, batch)
+                rows = _as_told(MESSAGES, batch, names)
                 ledger, due = longs(rows, "ledger_id"), longs(rows, "due_time")
                 inside = (due >= first) & (due <= last)
                 inside &= (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
@@ -118,12 +118,12 @@ class RowGroup:
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """All rows; of columns that are small."""
-        return _as_told(self.table, self.file.read_row_group(self.number, list(columns)))
+        return _as_told(self.table, self.file.read_row_group(self.number, list(columns)), columns)
 
     def all(self) -> Iterator[pa.Table]:
         """All rows with all columns, a few at a time."""
         for batch in self.file.iter_batches(self.step, [self.number], self.table.schema.names):
-            yield pa.Table.from_batches([_as_told(self.table, batch)])
+            yield pa.Table.from_batches([_as_told(self.table, batch, self.table.schema.names)])
 
     def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
         """Some rows, ascending, a few at a time."""
@@ -133,7 +133,7 @@ class RowGroup:
             if last > first:
                 whole = last - first == batch.num_rows
                 taken = batch if whole else batch.take(pa.array(rows[first:last] - start))
-                yield pa.Table.from_batches([_as_told(self.table, taken)])
+                yield pa.Table.from_batches([_as_told(self.table, taken, columns)])
             start += batch.num_rows
             if last == len(rows):
                 return
@@ -249,15 +249,23 @@ def _opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.P
     """
     for path, footer in footers:
         with pq.ParquetFile(path, metadata=footer, buffer_size=BUFFER_BYTES, **_INT96) as file:
-            if not set(table.schema.names) <= set(file.schema_arrow.names):
+            if not set(_required(table)) <= set(file.schema_arrow.names):
                 raise NotHere
             yield path, file
 
 
-def _as_told(table: Table, rows: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-    """Rows with the types of their table."""
+def _required(table: Table) -> Iterator[str]:
+    """The columns that a file has to have. Who appends some columns by Spark writes files with these."""
+    return (field.name for field in table.schema.fields if not field.nullable)
+
+
+def _as_told(table: Table, rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.Table | pa.RecordBatch:
+    """Columns with the types of their table, in this order; one that a file may lack and does is NULL."""
     schema = arrow_schema(table.schema)
-    return rows.cast(pa.schema([schema.field(name) for name in rows.schema.names]))
+    for name in columns:
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
+    return rows.select(list(columns)).cast(pa.schema([schema.field(name) for name in columns]))
 
 
 def _step(path: str, told: pq.FileMetaData, number: int) -> int:

@@ -77,16 +77,16 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
     Raises:
         MemoryEnded: the JVM is gone.
     """
-    reason, running = None, list(stages)
+    reason: str | None = None
+    running = list(stages)
     while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
         try:
             running = [with_new_columns(stage) for stage in running]
+            reason = next((stage.failure for stage in running if stage.failure is not None), None)
         except (ConnectionError, Py4JNetworkError) as error:
             raise _jvm_gone(running) from error
         except PipelineError as error:
             reason = str(error)
-            break
-        reason = next((stage.failure for stage in running if stage.failure is not None), None)
     if asked.is_set():
         reason = None
     end = time.monotonic() + _PATIENCE_S

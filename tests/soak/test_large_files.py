@@ -20,7 +20,7 @@ from tests.support.jobs import ROOT, module
 LARGEST = 5 << 20
 """The default of `Settings.max_payload_bytes`."""
 PATIENCE_S = float(os.environ.get("DELAYLINE_LARGE_PATIENCE_S", "600"))
-LIMIT = 5 << 30
+LIMIT = 6 << 30
 """Of all processes together: a heap of 2 GB, what a JVM has beside it, and what the driver holds of texts."""
 
 

@@ -106,3 +106,16 @@ def test_pieces_have_so_many_rows_or_bytes_at_most(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("pipeline.gather._PIECE_BYTES", 10)
     assert list(cuts(np.array([4, 6, 1, 20, 5, 5, 0, 0]), 3)) == [(0, 2), (2, 3), (3, 4), (4, 7), (7, 8)]
     assert list(cuts(np.array([], np.int64), 3)) == []
+
+
+def test_files_with_some_of_the_columns_in_any_order_are_read_too(tmp_path: Path) -> None:
+    """Who appends by Spark writes what his frame has; what is missing is NULL, as everywhere in Delta."""
+    rows, paths = inbox(20, 80), [tmp_path / "all.parquet", tmp_path / "some.parquet"]
+    pq.write_table(rows, paths[0])
+    pq.write_table(rows.select(["payload", "deliver_after_ms", "topic"]), paths[1])
+    found = gathered(paths, MB)
+    assert found.rows.column("deliver_after_ms").to_pylist() == 2 * rows.column("deliver_after_ms").to_pylist()
+    assert found.rows.column("publish_time").null_count == 40
+    texts = found.texts.take(np.arange(40))
+    assert texts.column("payload").to_pylist() == 2 * rows.column("payload").to_pylist()
+    assert texts.column("message_key").to_pylist() == rows.column("message_key").to_pylist() + 20 * [None]
