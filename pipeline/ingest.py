@@ -19,7 +19,8 @@ from pipeline.accept import Batch, Counts, Limits, Target, ledgers
 from pipeline.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.accept_spark import SparkBatch
 from pipeline.arrival import ARRIVAL, file_commits, in_order_of_arrival
-from pipeline.changes import Change, Changes, refused
+from pipeline.change import Change
+from pipeline.changes import Changes, refused
 from pipeline.deltajvm import TableLog
 from pipeline.deltalog import between, rows_of, spelled
 from pipeline.files import Files

@@ -4,9 +4,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pipeline.change import REASON, Change
 from pipeline.client.delta import query
 from pipeline.doctor.finding import Finding, error
-from pipeline.doctor.logs import Actions, Log, Place, appended, info_of, rows_of, takes_out
+from pipeline.doctor.logs import Actions, Log, Place, appended, info_of, rows_of
 from pipeline.doctor.look import INGEST, Look
 from pipeline.notes import Commit
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
@@ -15,9 +16,6 @@ CHECK = "accounted"
 _MOST = 20_000
 """So many of the newest entries of a log are looked at."""
 _BEGINNING = (0, -1)
-_OURS = "delayline"
-NOT_AN_APPEND = "not_an_append"
-"""Ingest's reason for a version that it does not take in."""
 
 
 @dataclass
@@ -48,6 +46,7 @@ def accounted(look: Look) -> Iterator[Finding]:
             ((version, index), rows_of(file) or 0)
             for version, actions in entries.items()
             for index, file in enumerate(appended(actions))
+            if Change.of(version, actions) is None
         ]
         yield from _files(batches, [each for each in files if known < each[0] <= batches[-1].end])
         yield from _rows(look, [each for each in batches if each.begin >= known], dict(files))
@@ -82,18 +81,16 @@ def _no_appends(look: Look, inbox: Log) -> Iterator[Finding]:
     changed = {
         version: actions
         for version, actions in inbox.read(inbox.newest - _MOST, inbox.newest).items()
-        if takes_out(actions) and _adds(actions) and not info_of(actions).get("engineInfo", "").startswith(_OURS)
+        if Change.of(version, actions) is not None
     }
-    listed = _listed(look) if changed else frozenset()
-    for version in sorted(changed.keys() - listed):
+    known = _listed(look) | _taken(look) if changed else frozenset()
+    for version in sorted(changed.keys() - known):
         info = info_of(changed[version])
         text = (
             f"version {version} ({info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')}) is no "
             f"append; rows that it added or changed ({_adds(changed[version])} in its files) never come"
         )
-        yield error(
-            CHECK, NOT_AN_APPEND, INBOX.name, text, "append the new rows once more (delayline send, or any writer)"
-        )
+        yield error(CHECK, REASON, INBOX.name, text, "append the new rows once more (delayline send, or any writer)")
 
 
 def _adds(actions: Actions) -> int:
@@ -102,10 +99,17 @@ def _adds(actions: Actions) -> int:
 
 def _listed(look: Look) -> frozenset[int]:
     """The versions that ingest has listed."""
-    sql = f"SELECT reason, properties FROM t WHERE reason LIKE '{NOT_AN_APPEND}%'"  # noqa: S608 - our own words
+    sql = f"SELECT reason, properties FROM t WHERE reason LIKE '{REASON}%'"  # noqa: S608 - our own words
     found = query(sql, t=look.table(REJECTED_INGEST).delta)
     told = (dict(row["properties"] or ()).get("version", "") for row in found)
     return frozenset(int(version) for version in told if version.isdecimal())
+
+
+def _taken(look: Look) -> frozenset[int]:
+    """The versions whose new rows ingest has taken in."""
+    logs = [look.table(table).log for table in (MESSAGES, REJECTED_INGEST)]
+    notes = (commit.note for log in logs for _, commit in log.notes(INGEST, _MOST))
+    return frozenset(version for note in notes for version in note.get("told") or ())
 
 
 def _files(batches: Sequence[Taken], files: Sequence[tuple[Place, int]]) -> Iterator[Finding]:

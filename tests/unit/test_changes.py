@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.changes import Change, refused
+from pipeline.change import Change
+from pipeline.changes import refused
 
 SPARK_KEYS = '["(message_key#12 = message_key#345)"]'
 
