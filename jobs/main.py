@@ -10,14 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 import pipeline
-from jobs.commands.failures import one_line, storage
+from jobs.commands.failures import explain, one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
-from pipeline.errors import PipelineError
+from pipeline.errors import MemoryEnded, PipelineError
 from pipeline.profiles import Profile, read_profile
 from pipeline.run import Stage, start, stop_all
 from pipeline.service import StopFile, serve, upkeep
@@ -49,6 +50,9 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
                 spark.stop()
     except KeyboardInterrupt:
         return STOPPED
+    except (MemoryEnded, ConnectionError, Py4JNetworkError) as error:
+        # The JVM is gone: what failed on the way out is not why.
+        return _end(explain(error)[1], FAILED)
     except PipelineError as error:
         return _end(str(error), REFUSED)
 
