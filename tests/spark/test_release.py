@@ -57,7 +57,7 @@ def _message(draw: random.Random, ledger: int, entry: int) -> Row:
         "message_key": draw.choice([None, "k"]),
         "properties": draw.choice([None, {"a": "b"}]),
     }
-    payload = draw.choice([None, bytearray(draw.randbytes(400))])
+    payload = draw.choice([None, bytearray(draw.randbytes(2_000))])
     topic = "u" if entry % 50 == 49 else "t"
     return {"topic": topic, "ledger_id": ledger, "entry_id": entry, "due_time": due, "payload": payload, **optional}
 
