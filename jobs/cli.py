@@ -188,7 +188,7 @@ def pending(
 
 @app.command()
 def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
-    """Check each table against the others, without changing anything; the stages may run. Exit code 1: an error."""
+    """Check tables and checkpoints against each other, changing nothing; stages may run. Exit code 1: look at it."""
     from jobs.commands import doctor as command
     from pipeline.doctor.examine import examine
 

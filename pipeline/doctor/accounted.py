@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from pipeline.change import REASON, Change
 from pipeline.client.delta import query
-from pipeline.doctor.finding import Finding, error
-from pipeline.doctor.logs import Actions, Log, Place, appended, info_of, rows_of
+from pipeline.doctor.finding import Finding, error, warning
+from pipeline.doctor.logs import Log, Place, appended, info_of, rows_of
 from pipeline.doctor.look import INGEST, Look
 from pipeline.notes import Commit
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
@@ -16,16 +16,19 @@ CHECK = "accounted"
 _MOST = 20_000
 """So many of the newest entries of a log are looked at."""
 _BEGINNING = (0, -1)
+_AGAIN = "append the rows that are new once more: delayline send, or any writer"
 
 
 @dataclass
 class Taken:
-    """A batch of ingest, by its notes: from a place of the inbox up to another, and the rows that it wrote."""
+    """A batch of ingest, by its notes: from a place of the inbox up to another, and the rows that it wrote.
 
-    owner: str
-    batch: int
+    `told`: it looked at versions that are no appends.
+    """
+
     begin: Place
     end: Place
+    told: bool
     rows: dict[str, int] = field(default_factory=dict)
 
     def has(self, place: Place) -> bool:
@@ -38,17 +41,18 @@ def accounted(look: Look) -> Iterator[Finding]:
     logs = [look.table(table).log for table in (MESSAGES, REJECTED_INGEST)]
     batches = sorted(_batches(logs), key=lambda each: (each.begin, each.end))
     inbox = look.table(INBOX).log
-    yield from _no_appends(look, inbox)
+    yield from _no_appends(look, inbox, batches)
     known = max(_known(log) for log in logs)
     if batches:
-        entries = inbox.read(max(known[0], inbox.newest - _MOST), batches[-1].end[0])
+        last = max(each.end for each in batches)
+        entries = inbox.read(max(known[0], inbox.newest - _MOST), last[0])
         files = [
             ((version, index), rows_of(file) or 0)
             for version, actions in entries.items()
-            for index, file in enumerate(appended(actions))
             if Change.of(version, actions) is None
+            for index, file in enumerate(appended(actions))
         ]
-        yield from _files(batches, [each for each in files if known < each[0] <= batches[-1].end])
+        yield from _files(batches, [each for each in files if known < each[0] <= last])
         yield from _rows(look, [each for each in batches if each.begin >= known], dict(files))
 
 
@@ -58,7 +62,7 @@ def _batches(logs: Sequence[Log]) -> list[Taken]:
     for table, log in zip((MESSAGES, REJECTED_INGEST), logs, strict=True):
         for version, commit in log.notes(INGEST, _MOST):
             begin, end = (_place(commit, name) for name in ("begin", "source"))
-            batch = found.setdefault((commit.owner, commit.batch, end), Taken(commit.owner, commit.batch, begin, end))
+            batch = found.setdefault((commit.owner, commit.batch, end), Taken(begin, end, told="told" in commit.note))
             batch.rows[table.name] = sum(rows_of(file) or 0 for file in log.added(version) or ())
     return list(found.values())
 
@@ -76,40 +80,32 @@ def _known(log: Log) -> Place:
     return (1 << 62, 0) if first is None else _place(first[1], "begin")
 
 
-def _no_appends(look: Look, inbox: Log) -> Iterator[Finding]:
-    """Versions with rows that a stream passes over, because rows were taken out with them."""
-    changed = {
-        version: actions
-        for version, actions in inbox.read(inbox.newest - _MOST, inbox.newest).items()
-        if Change.of(version, actions) is not None
-    }
-    known = _listed(look) | _taken(look) if changed else frozenset()
-    for version in sorted(changed.keys() - known):
-        info = info_of(changed[version])
-        text = (
-            f"version {version} ({info.get('operation', 'unknown')} by {info.get('engineInfo', 'unknown')}) is no "
-            f"append; rows that it added or changed ({_adds(changed[version])} in its files) never come"
-        )
-        yield error(CHECK, REASON, INBOX.name, text, "append the new rows once more (delayline send, or any writer)")
+def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken]) -> Iterator[Finding]:
+    """Versions with rows that a stream passes over: what is new in them is taken in where it can be told."""
+    entries = inbox.read(inbox.newest - _MOST, inbox.newest).items()
+    changes = [change for version, actions in entries if (change := Change.of(version, actions)) is not None]
+    listed = _listed(look) if changes else {}
+    for change in changes:
+        by = info_of(inbox.actions(change.version) or []).get("engineInfo", "unknown")
+        text = f"version {change.version} ({change.operation} by {by}) is no append"
+        passed = next((each for each in batches if each.end[0] > change.version), None)
+        if passed is None:
+            text += "; what is new in it comes if it can be told, the rest will be in `rejected_ingest`"
+            yield warning(CHECK, REASON, INBOX.name, text, "look again when ingest has passed it")
+        elif change.version in listed:
+            text += f"; {listed[change.version].get('rows', 'unknown')} rows of it were not taken in"
+            yield warning(CHECK, REASON, INBOX.name, text, listed[change.version].get("remedy", _AGAIN))
+        elif not passed.told:
+            text += "; rows that it added or changed never come"
+            yield error(CHECK, REASON, INBOX.name, text, _AGAIN)
 
 
-def _adds(actions: Actions) -> int:
-    return sum(rows_of(each["add"]) or 0 for each in actions if "add" in each and each["add"].get("dataChange", True))
-
-
-def _listed(look: Look) -> frozenset[int]:
-    """The versions that ingest has listed."""
-    sql = f"SELECT reason, properties FROM t WHERE reason LIKE '{REASON}%'"  # noqa: S608 - our own words
+def _listed(look: Look) -> dict[int, dict[str, str]]:
+    """What ingest says of versions that it has listed."""
+    sql = f"SELECT properties FROM t WHERE reason = '{REASON}'"  # noqa: S608 - our own words
     found = query(sql, t=look.table(REJECTED_INGEST).delta)
-    told = (dict(row["properties"] or ()).get("version", "") for row in found)
-    return frozenset(int(version) for version in told if version.isdecimal())
-
-
-def _taken(look: Look) -> frozenset[int]:
-    """The versions whose new rows ingest has taken in."""
-    logs = [look.table(table).log for table in (MESSAGES, REJECTED_INGEST)]
-    notes = (commit.note for log in logs for _, commit in log.notes(INGEST, _MOST))
-    return frozenset(version for note in notes for version in note.get("told") or ())
+    told = (dict(row["properties"] or ()) for row in found)
+    return {int(each["version"]): each for each in told if each.get("version", "").isdecimal()}
 
 
 def _files(batches: Sequence[Taken], files: Sequence[tuple[Place, int]]) -> Iterator[Finding]:

@@ -28,6 +28,8 @@ _TABLES = {
     DISPATCH: (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS),
 }
 _SOURCES = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
+_PREPARED = "prepared deliveries"
+"""What the notes of what is prepared are called among the tables of dispatch."""
 Noted = dict[str, Commit]
 """The last commit of a stage to each of its tables, by name."""
 
@@ -47,7 +49,9 @@ def checkpoints(look: Look) -> Iterator[Finding]:
             yield _foreign(look, now, foreign)
             continue
         mine = {table: note for table, note in noted.items() if note.owner == now.owner}
-        yield from _behind(look, now, mine)
+        if stage == DISPATCH:
+            yield from _shelf_set_back(look, look.stages[stage], mine.get(DELIVERIES.name))
+        yield from _behind(look, now, _by_batch(look, now, mine))
         yield from _set_back(look, look.stages[stage], mine)
         yield from _source(look, look.stages[stage])
 
@@ -65,14 +69,14 @@ def _foreign(look: Look, now: Standing, foreign: set[str]) -> Finding:
     return error(CHECK, "foreign_owner", now.stage, text, look.rebuild(now.stage))
 
 
-def _behind(look: Look, now: Standing, mine: Noted) -> Iterator[Finding]:
+def _behind(look: Look, now: Standing, noted: Sequence[tuple[str, Commit]]) -> Iterator[Finding]:
     """The tables hold a batch that the checkpoint has not begun, or has begun with other ends."""
-    for table, note in _by_batch(mine):
+    for table, note in noted:
         if note.batch > now.last:
             text = f"{table} holds batch {note.batch}, the checkpoint ends with batch {now.last}: it is older"
             yield error(CHECK, "checkpoint_behind", now.stage, text, look.rebuild(now.stage))
             return
-    for table, note in _by_batch(mine):
+    for table, note in noted:
         begin, end = _span(note)
         logged = now.place(note.batch - 1), now.place(note.batch)
         begins = begin is None or logged[0] is None or note.batch - 1 not in {-1, *now.batches} or begin == logged[0]
@@ -84,9 +88,11 @@ def _behind(look: Look, now: Standing, mine: Noted) -> Iterator[Finding]:
             return
 
 
-def _by_batch(mine: Noted) -> Sequence[tuple[str, Commit]]:
-    """The furthest first. What dispatch shows is of batches that it prepared before: it says nothing of where it is."""
-    return sorted(mine.items(), key=lambda each: -each[1].batch)
+def _by_batch(look: Look, now: Standing, mine: Noted) -> Sequence[tuple[str, Commit]]:
+    """What is noted of the batches of a checkpoint, and what it has prepared; the furthest first."""
+    shelf = look.shelf if now.stage == DISPATCH else ()
+    prepared = [(_PREPARED, each.commit()) for each in shelf if each.owner == now.owner]
+    return sorted([*mine.items(), *prepared], key=lambda each: -each[1].batch)
 
 
 def _span(note: Commit) -> tuple[Place | None, Place | None]:
@@ -103,6 +109,8 @@ def _place(told: Sequence[int] | None) -> Place | None:
 def _set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:
     """The checkpoint has done batches of which the tables know nothing."""
     for table, batch in stage.written.items():
+        if table == _PREPARED:
+            continue
         held = mine[table].batch if table in mine else -1
         if held < batch:
             text = f"{table} holds batch {held}, the checkpoint has written batch {batch}: the table is older"
@@ -110,6 +118,16 @@ def _set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:
             return
     if stage.stage == INGEST:
         yield from _ingest_set_back(look, stage, mine)
+
+
+def _shelf_set_back(look: Look, stage: Standing, shown: Commit | None) -> Iterator[Finding]:
+    """Parts were prepared that are neither visible nor noted: their notes were left out of a copy."""
+    top = max(
+        [0 if shown is None else int(shown.note["top"]), *(part.number for each in look.shelf for part in each.parts)]
+    )
+    if top < stage.written.get(_PREPARED, 0):
+        text = f"its last part is {top}, the checkpoint has written part {stage.written[_PREPARED]}: notes are missing"
+        yield error(CHECK, "table_behind", _PREPARED, text, look.rebuild(DISPATCH))
 
 
 def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:

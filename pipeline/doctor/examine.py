@@ -42,8 +42,8 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """Whether there is no error."""
-        return not any(each.severity is Severity.ERROR for each in self.findings)
+        """Whether nothing is wrong."""
+        return all(each.severity is Severity.NOTE for each in self.findings)
 
 
 def examine(root: str, now_ms: int) -> Report:

@@ -5,7 +5,10 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad it is: `error`, a promise is broken or a start will be refused; `warning`; `note`, nothing is wrong."""
+    """How bad it is.
+
+    `error`: a promise is broken, or a start will be refused. `warning`: somebody should look. `note`: nothing is wrong.
+    """
 
     ERROR = "error"
     WARNING = "warning"

@@ -17,7 +17,7 @@ from pipeline.settled import Settled
 
 KEYS = ("topic", "subscription", "life", "ledger_id")
 FIGURES = ("n", "s", "q")
-AT_ONCE = 2_000_000
+AT_ONCE = 1_000_000
 """So many positions are held at once, about."""
 _SHOWN = 3
 _LONG = pa.int64()

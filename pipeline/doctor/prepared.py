@@ -11,6 +11,7 @@ from deltalake.exceptions import TableNotFoundError
 from pipeline.client.delta import files_in, text_of
 from pipeline.doctor.logs import Place
 from pipeline.notes import Commit
+from schemas import DELIVERIES
 
 FOLDER = "_prepared"
 
@@ -43,6 +44,7 @@ class Prepared:
         begin: where it begins in `redelivery`; older notes do not say.
         source: where it ends there.
         parts: in the order in which they are due.
+        replaces: the numbers of notes that count no longer: this one has what they had.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Prepared:
     begin: Place | None
     source: Place
     parts: tuple[PreparedPart, ...]
+    replaces: tuple[int, ...] = ()
 
     @classmethod
     def loads(cls, name: str, text: str) -> "Prepared":
@@ -63,7 +66,18 @@ class Prepared:
         begin, (version, index) = told.get("begin"), told["source"]
         parts = tuple(PreparedPart(each["number"], tuple(map(_file, each["files"]))) for each in told["parts"])
         place = None if begin is None else (begin[0], begin[1])
-        return cls(name, told["owner"], told["batch"], place, (version, index), parts)
+        replaces = tuple(told.get("replaces", ()))
+        return cls(name, told["owner"], told["batch"], place, (version, index), parts, replaces)
+
+    @property
+    def number(self) -> int:
+        """The number of its first part; 0 when it has none."""
+        return self.parts[0].number if self.parts else 0
+
+    def commit(self) -> Commit:
+        """The same as a commit says it. What was prepared anew holds batches before it, too."""
+        begin = {} if self.begin is None or self.replaces else {"begin": self.begin}
+        return Commit(DELIVERIES.writer, self.owner, self.batch, {"source": self.source, **begin})
 
 
 def read_shelf(deliveries: str) -> tuple[Prepared, ...]:
@@ -81,7 +95,8 @@ def read_shelf(deliveries: str) -> tuple[Prepared, ...]:
     # Dropped since it was listed: it is visible as a whole.
     texts = ((name, text_of(files, f"{FOLDER}/{name}")) for name in names)
     noted = [_noted(name, text) for name, text in texts if text is not None]
-    return tuple(sorted(noted, key=lambda each: [part.number for part in each.parts[:1]]))
+    replaced = {number for each in noted for number in each.replaces}
+    return tuple(sorted((each for each in noted if each.number not in replaced), key=lambda each: each.number))
 
 
 def _noted(name: str, text: str) -> Prepared:

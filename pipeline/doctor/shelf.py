@@ -28,10 +28,11 @@ def prepared(look: Look) -> Iterator[Finding]:
     gone = [info.path for info in found if info.type != pyarrow.fs.FileType.File]
     if gone:
         text = f"{len(gone)} of {len(paths)} files of prepared deliveries are gone (a VACUUM?): {gone[0]}"
-        yield error(CHECK, "prepared_gone", DISPATCH, text, look.rebuild(DISPATCH))
+        yield error(CHECK, "prepared_gone", DISPATCH, text, "start dispatch again: it prepares them anew")
     noted = {part.number for _, part in parts}
     top, below = (0, []) if shown is None else (shown.note["top"], shown.note["below"])
     lost = ({*below} | set(range(top + 1, max(noted, default=top)))) - noted
-    if lost:
+    # What was prepared anew has numbers of its own, and nobody has those that it replaces.
+    if lost and not any(each.replaces for each in look.shelf):
         text = f"parts {', '.join(map(str, sorted(lost)[:3]))} of prepared deliveries are neither visible nor noted"
         yield error(CHECK, "prepared_lost", DISPATCH, text, look.rebuild(DISPATCH))

@@ -8,10 +8,11 @@ from pipeline.client.delta import query
 from pipeline.client.paths import local_path
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import DISPATCH, Look
+from pipeline.settings import LiveClock
 from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE
 
-_AHEAD_MS = 300_000
-"""A lookahead is seconds; a clock that is so much ahead was wrong, or replayed the future."""
+_AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
+"""A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
 _LEAST_BYTES, _LEAST_SHARE, _LITTLE_SHARE = 100 << 20, 0.01, 0.05
 _SHOWN = 10
 

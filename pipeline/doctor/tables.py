@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
 
-from pipeline.doctor.finding import Finding, error, warning
+from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.logs import FOLDER, Log
 from pipeline.doctor.look import Look, Opened
 from pipeline.features import unknown
@@ -52,7 +52,7 @@ def _columns(table: Table, delta: DeltaTable) -> Iterator[Finding]:
     more = sorted(found.keys() - wanted.keys())
     if more:
         text = f"columns that nobody reads: {', '.join(more)}"
-        yield warning(CHECK, "column_added", table.name, text, "nothing to do; producers need not fill them")
+        yield note(CHECK, "column_added", table.name, text)
 
 
 def _type(field: Mapping[str, Any]) -> str:

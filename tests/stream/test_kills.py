@@ -11,8 +11,9 @@ from tempfile import mkdtemp
 from pyspark.sql import SparkSession
 
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
+from tests.support.examined import sound
 from tests.support.spark import session
-from tests.support.stream import Step, World, advance, append, kill_after, message, play, restart, subscribe
+from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -66,6 +67,7 @@ def restarts(fatal: Sequence[str]) -> Iterator[Step]:
         # What the driver began Spark may have to finish, and the other way round.
         where = {"driver_rows": number % 2 * 1_000}
         # Before its first commit a batch belongs to nobody: settings may still decide its rows.
+        yield check(lambda world: sound(world.warehouse.root))
         yield restart(following, **sizes, **where, **({} if death == "ingest.counted" else limits))
 
 
@@ -82,7 +84,8 @@ def unkilled() -> World:
 
 
 def same_as_unkilled(world: World) -> None:
-    """Every table holds what the undisturbed run holds."""
+    """Every table holds what the undisturbed run holds, and the doctor finds nothing."""
+    sound(world.warehouse.root)
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
         assert facts(world, table) == facts(unkilled(), table), table.name
     moved = (

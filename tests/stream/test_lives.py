@@ -12,6 +12,7 @@ from pipeline import schedule
 from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, start
 from schemas import DELIVERIES
+from tests.support.examined import sound
 from tests.support.stream import (
     Step,
     World,
@@ -60,6 +61,11 @@ def one_by_one(instant: int) -> Step:
     return step
 
 
+def play_soundly(spark: SparkSession, folder: str, steps: list[Step]) -> None:
+    """Play a script; nothing is wrong afterwards, whoever left and came back."""
+    sound(play(spark, folder, steps).warehouse.root)
+
+
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
@@ -71,7 +77,7 @@ def rebuilt(world: World) -> None:
 )
 def test_latest_gets_nothing_of_its_earlier_life(spark: SparkSession, folder: str, left: list[Step]) -> None:
     """Who comes back from `latest` starts anew: what waited for it, near and parked, is for nobody."""
-    play(
+    play_soundly(
         spark,
         folder,
         [
@@ -92,7 +98,7 @@ def test_earliest_gets_the_whole_log_once_again(spark: SparkSession, folder: str
     def lives(world: World) -> None:
         assert sorted(row["life"] for row in world.rows(DELIVERIES)) == [1, 2, 2, 2, 2]
 
-    play(
+    play_soundly(
         spark,
         folder,
         [
@@ -138,7 +144,7 @@ def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(
             ]
         )
 
-    play(
+    play_soundly(
         spark,
         folder,
         [
@@ -157,7 +163,7 @@ def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(
 
 def test_a_return_survives_a_rebuild_and_what_is_on_its_way(spark: SparkSession, folder: str) -> None:
     """Let go for the earlier life, but not handed over; given to the new life, but not let go: each comes once."""
-    play(
+    play_soundly(
         spark,
         folder,
         [

@@ -17,6 +17,7 @@ from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, start
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
+from tests.support.examined import sound
 from tests.support.maintained import GROWING, sharply, shorten_logs, sizes
 from tests.support.stream import Step, World, advance, append, check, message, payloads, play, restart, subscribe
 
@@ -123,12 +124,13 @@ class Witness:
     done: list[dict[str, Done]] = field(default_factory=list)
 
     def look(self, world: World) -> None:
-        """Look, and then maintain when asked to."""
+        """Look, and then maintain when asked to; nothing is wrong then."""
         root = world.warehouse.root
         self.reader = self.reader or Deliveries(root)
         self.received += [each.payload for each in self.reader.take()]
         if self.maintained:
             self.done.append(sharply(world.spark, world.warehouse, 2 * HOUR))
+        sound(root)
         told = pending(root)
         self.backlogs.append((told.backlogs, told.in_inbox))
 

@@ -30,12 +30,18 @@ OWNERS = {"ingest": "i", "schedule": "s", "dispatch": "d"}
 
 def wrong(root: str) -> set[tuple[str, str]]:
     """What is wrong with a warehouse, and of what."""
-    return {(each.what, each.subject) for each in examine(root, NOW).findings if each.severity is Severity.ERROR}
+    return {(each.what, each.subject) for each in found(root)}
+
+
+def sound(root: str) -> None:
+    """Nothing is wrong, whatever state the stages are in."""
+    assert wrong(root) == set()
 
 
 def found(root: str) -> list[Finding]:
-    """All findings but information."""
-    return [each for each in examine(root, NOW).findings if each.severity is not Severity.NOTE]
+    """All findings but information, and but for the disk of this machine."""
+    findings = examine(root, NOW).findings
+    return [each for each in findings if each.severity is not Severity.NOTE and each.check != "space"]
 
 
 @cache
@@ -127,14 +133,14 @@ def entries(root: str, table: Table) -> list[Path]:
     return sorted(Path(path_of(root, table), "_delta_log").glob("*.json"))
 
 
-def prepare(root: str, number: int, *rows: dict[str, object]) -> Path:
+def prepare(root: str, number: int, *rows: Row, version: int = 2) -> Path:
     """Put a part on the shelf, with its file; give the file."""
     folder = Path(path_of(root, DELIVERIES))
     file = folder / f"prepared-{number}.parquet"
     pq.write_table(rows_of(DELIVERIES, list(rows)), file)
     told = {"path": file.name, "size": file.stat().st_size, "modified": 0, "rows": len(rows), "stats": "{}"}
     part = {"number": number, "first_due": 0, "last_due": 2 * NOW, "files": [told]}
-    noted = {"owner": "d", "batch": 1, "released_at": NOW, "source": [2, -1], "parts": [part]}
+    noted = {"owner": "d", "batch": 1, "released_at": NOW, "source": [version, -1], "parts": [part]}
     (folder / "_prepared").mkdir(exist_ok=True)
     (folder / "_prepared" / f"{number}.json").write_text(json.dumps(noted))
     return file

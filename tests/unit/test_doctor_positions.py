@@ -121,7 +121,7 @@ def test_what_dispatch_has_not_read_or_has_refused_or_prepared_is_not_missed(roo
     refused |= {"topic": "t", "ledger_id": 0, "entry_id": 5, "due_time": at(1_000), "batch_id": 0}
     rows = [{**refused, "subscription": name} for name in "ab"]
     append(root, REJECTED_DISPATCH, rows_of(REJECTED_DISPATCH, rows))
-    prepare(root, 2, *(delivery(message_row(0, entry, 1_000), name) for entry in (6, 7) for name in "ab"))
+    prepare(root, 2, *(delivery(message_row(0, entry, 1_000), name) for entry in (6, 7) for name in "ab"), version=3)
     assert wrong(root) == set()
 
 

@@ -18,6 +18,7 @@ from deltalake.schema import PrimitiveType
 
 from pipeline.client.delta import append, open_table, path_of, rows_of
 from pipeline.client.inbox import Message, send
+from pipeline.doctor.examine import examine
 from pipeline.doctor.finding import Severity
 from schemas import (
     INBOX,
@@ -56,8 +57,8 @@ def test_a_table_that_is_missing_is_named_and_the_others_are_looked_at(root: str
 def test_columns_are_those_of_the_contract(root: str) -> None:
     """A column more is somebody's wish; one that is not there, or of another type, is an error."""
     open_table(root, INBOX).alter.add_columns([Field("trace", PrimitiveType("string"))])
-    (more,) = found(root)
-    assert (more.what, more.subject, more.severity) == ("column_added", "inbox", Severity.WARNING)
+    (more,) = examine(root, NOW).findings
+    assert (more.what, more.subject, more.severity) == ("column_added", "inbox", Severity.NOTE)
     shutil.rmtree(path_of(root, SUBSCRIPTIONS))
     columns = {"topic": pa.array([1], pa.int64()), "subscription": ["s"], "type": ["shared"], "start": ["latest"]}
     write_deltalake(path_of(root, SUBSCRIPTIONS), pa.table({**columns, "tick_ms": [1], "active": [True]}))
@@ -140,19 +141,36 @@ def test_rows_that_wait_in_the_inbox_are_not_wrong(root: str) -> None:
     assert found(root) == []
 
 
-@pytest.mark.parametrize("name", ["merge", "overwrite"])
+@pytest.mark.parametrize("name", ["merge", "overwrite", "restore"])
 def test_a_version_of_the_inbox_that_is_no_append_is_found(root: str, name: str) -> None:
     """Line 5: rows that a MERGE updated, or an overwrite wrote, never come, and nobody said so."""
     rows = rows_of(INBOX, [{"topic": "t", "payload": b"new"}])
     if name == "merge":
         merging = open_table(root, INBOX).merge(rows, "s.topic = t.topic", source_alias="s", target_alias="t")
         merging.when_matched_update({"payload": "s.payload"}).execute()
-    else:
+    elif name == "overwrite":
         write_deltalake(open_table(root, INBOX), rows, mode="overwrite")
-    assert wrong(root) == {("not_an_append", "inbox")}
-    listed = {"reason": "not_an_append", "rejected_at": at(NOW), "batch_id": 1, "properties": [("version", "3")]}
+    else:
+        open_table(root, INBOX).delete()
+        open_table(root, INBOX).restore(2)
+    newest = open_table(root, INBOX).version()
+    assert [(each.what, each.severity) for each in found(root)] == [("not_an_append", Severity.WARNING)]
+    passes_the_inbox(root, newest)
+    assert [(each.what, each.severity) for each in found(root)] == [("not_an_append", Severity.ERROR)]
+    said = [("version", str(newest)), ("rows", "1"), ("remedy", "append them")]
+    listed = {"reason": "not_an_append", "rejected_at": at(NOW), "batch_id": 1, "properties": said}
     append(root, REJECTED_INGEST, rows_of(REJECTED_INGEST, [listed]))
-    assert wrong(root) == set()
+    (told,) = found(root)
+    assert (told.what, told.severity, told.remedy) == ("not_an_append", Severity.WARNING, "append them")
+
+
+def passes_the_inbox(root: str, newest: int) -> None:
+    """A batch of a release that did not look at versions takes one more append."""
+    send(root, [Message("t", b"")])
+    plan = {"now": NOW, "begin": [3, -1], "source": [newest + 2, -1], "registry": 2}
+    commit(root, MESSAGES, [message_row(1, 0, 10 * NOW)], "ingest", plan, batch=1)
+    commit(root, SEGMENTS, [marker()], "ingest", plan, batch=1)
+    checkpoint(root, "ingest", 1, newest + 2)
 
 
 def test_a_delete_or_an_optimize_of_the_inbox_is_not_wrong(root: str) -> None:
