@@ -21,6 +21,7 @@ from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
 from jobs.commands.values import UNITS_MS, pairs, printable
+from pipeline.client.paths import one_spelling
 from pipeline.sizing import DEFAULT_RATE
 
 DEBUG = "DELAYLINE_DEBUG"
@@ -217,7 +218,10 @@ def run(
 def replay(
     warehouse: Warehouse,
     source: Annotated[
-        str, typer.Option("--input", metavar="FILE_OR_TABLE", help="Delta table, .parquet, .json or .jsonl.")
+        str,
+        typer.Option(
+            "--input", metavar="FILE_OR_TABLE", parser=one_spelling, help="Delta table, .parquet, .json or .jsonl."
+        ),
     ],
     first: Annotated[datetime, options.time("--from", "The first instant")],
     last: Annotated[datetime, options.time("--to", "The last instant")],

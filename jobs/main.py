@@ -18,7 +18,11 @@ import pipeline
 from jobs.commands.failures import explain, one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
+from pipeline.client.create import create_all as create_by_client
+from pipeline.client.paths import is_s3, one_spelling
 from pipeline.errors import MemoryEnded, PipelineError
+from pipeline.locks import unlocked
+from pipeline.objectstore import check_store
 from pipeline.profiles import Profile, read_profile
 from pipeline.run import Stage, start, stop_all
 from pipeline.service import StopFile, serve, upkeep
@@ -35,7 +39,7 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
     """Run stages until they are asked to stop: 0 after a stop in good order, 1 after a failure, 2 when refused."""
     parser = argparse.ArgumentParser(description=f"Run {', '.join(stages)} of delayline.")
     parser.add_argument("--profile", type=Path, required=True, help="a TOML file as in conf/")
-    parser.add_argument("--warehouse", required=True, help="folder of the tables; made when it is missing")
+    add_warehouse(parser, "folder of the tables; made when it is missing")
     told = parser.parse_args(arguments)
     try:
         profile = read_profile(told.profile)
@@ -43,9 +47,9 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
         return _end(f"{told.profile}: {error}", REFUSED)
     try:
         with stops_start():
-            spark = _session(f"delayline {' '.join(stages)}", profile.machine)
+            spark = _session(f"delayline {' '.join(stages)}", profile.machine, told.warehouse)
             try:
-                return _run(spark, stages, profile, Warehouse(told.warehouse.rstrip("/")))
+                return _run(spark, stages, profile, Warehouse(told.warehouse))
             finally:
                 spark.stop()
     except KeyboardInterrupt:
@@ -64,8 +68,15 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             _listen_to_the_jvm(spark, asked)
         else:
             shield_jvm(spark)
-        stop_file = StopFile(warehouse)
-        create_all(spark, warehouse)
+        try:
+            # First: it asks a store without the JVM, which asks again for minutes before it says what is missing.
+            stop_file = StopFile(warehouse)
+            check_store(spark, warehouse.root)
+            make_tables(spark, warehouse)
+        except OSError as error:
+            return _end(explain(error)[1], REFUSED)
+        if (warning := unlocked(warehouse.root)) is not None:
+            _say(warning)
         try:
             if submitted():
                 profile = _with_given(spark, profile)
@@ -84,9 +95,22 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
     return _end(one_line(reason) if what is None else f"{what} ({one_line(reason)})", FAILED)
 
 
-def tool_session(app: str) -> SparkSession:
+def add_warehouse(parser: argparse.ArgumentParser, about: str) -> None:
+    """The option that all mains have."""
+    parser.add_argument("--warehouse", required=True, type=one_spelling, help=about)
+
+
+def make_tables(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Create the tables that are missing: by delta-rs in S3, where Delta would replace what another one creates."""
+    if is_s3(warehouse.root):
+        create_by_client(warehouse.root)
+    else:
+        create_all(spark, warehouse)
+
+
+def tool_session(app: str, root: str) -> SparkSession:
     """A session for a job that ends by itself. spark-submit brings master, memory and JARs; alone we bring them."""
-    return builder(app).getOrCreate() if submitted() else local_session(app)
+    return builder(app, root).getOrCreate() if submitted() else local_session(app, None, root)
 
 
 def submitted() -> bool:
@@ -94,12 +118,12 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _session(app: str, machine: Machine) -> SparkSession:
+def _session(app: str, machine: Machine, root: str) -> SparkSession:
     """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
     if not submitted():
         need_java()
-        return local_session(app, machine)
-    spark = builder(app).getOrCreate()
+        return local_session(app, machine, root)
+    spark = builder(app, root).getOrCreate()
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
     spark.sparkContext.environment["PYTHONPATH"] = str(Path(pipeline.__file__).parents[1])
     return spark

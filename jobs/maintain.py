@@ -5,10 +5,11 @@ import sys
 from collections.abc import Sequence
 
 from jobs.commands.values import BadText, duration_ms
-from jobs.main import tool_session
+from jobs.main import add_warehouse, tool_session
 from pipeline.clock import wall_ms
 from pipeline.errors import PipelineError
 from pipeline.maintenance import maintain
+from pipeline.objectstore import check_store
 from pipeline.settings import DAY_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import TABLES
@@ -19,15 +20,16 @@ _ANY_SIZE = 1 << 62
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do one round: 0 when it was done, 2 when it was refused."""
     parser = argparse.ArgumentParser(description="Merge files, delete what is settled and old, cut logs, vacuum.")
-    parser.add_argument("--warehouse", required=True, help="folder of the tables")
+    add_warehouse(parser, "folder of the tables")
     about = "messages stay so long after they were due, and logs of what others read after they were written (7d)"
     parser.add_argument("--retain", type=_duration, default=7 * DAY_MS, metavar="DURATION", help=about)
     told, app = parser.parse_args(arguments), "delayline maintain"
     upkeep = Upkeep(retain_ms=told.retain, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
-    spark = tool_session(app)
+    spark = tool_session(app, told.warehouse)
     try:
+        check_store(spark, told.warehouse)
         every = [table.name for table in TABLES]
-        for done in maintain(spark, Warehouse(told.warehouse.rstrip("/")), upkeep, wall_ms(), every):
+        for done in maintain(spark, Warehouse(told.warehouse), upkeep, wall_ms(), every):
             sys.stdout.write(f"{done}\n")
     except PipelineError as error:
         sys.stderr.write(f"delayline: {error}\n")

@@ -8,18 +8,17 @@ when the wall clock steps back, and has whole seconds.
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from pipeline.client import texts
 from pipeline.errors import ClockJumped
 from pipeline.settings import Clock, LiveClock, VirtualClock
 
 Offset = dict[str, int]
-_LOOK_S = 0.005
 
 
 class Tick(InputPartition):
@@ -47,7 +46,7 @@ class VirtualReader(_InstantReader):
 
     def __init__(self, path: str, start: int = 0) -> None:
         """Read instants from a file that `advance` appends to, those after `start` (ms)."""
-        self._path, self._start = Path(path), start
+        self._path, self._start = path, start
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Before all instants, or where a rebuilt stage goes on."""
@@ -56,7 +55,7 @@ class VirtualReader(_InstantReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
         """The first instant after the last one; the same when none is given yet. Waits while the clock is held."""
         _wait_while_held(self._path)
-        later = (instant for instant in instants(str(self._path)) if instant > start["instant"])
+        later = (instant for instant in instants(self._path) if instant > start["instant"])
         return {"instant": next(later, start["instant"])}
 
 
@@ -136,10 +135,7 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0) -> DataF
 
 def instants(path: str) -> list[int]:
     """The instants of a virtual clock so far, in ms. A last line without its end was cut by a crash and is left out."""
-    file = Path(path)
-    if not file.exists():
-        return []
-    return [int(line) for line in file.read_text(encoding="ascii").splitlines(keepends=True) if line.endswith("\n")]
+    return [int(line) for line in (texts.read(path) or "").splitlines(keepends=True) if line.endswith("\n")]
 
 
 def advance(path: str, instant: int) -> None:
@@ -147,53 +143,37 @@ def advance(path: str, instant: int) -> None:
     given = instants(path)
     if given and instant <= given[-1]:
         return
-    file = Path(path)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    _replace(file, "".join(f"{each}\n" for each in [*given, instant]))
+    texts.write(path, "".join(f"{each}\n" for each in [*given, instant]))
 
 
 def hold(path: str) -> str:
     """Let readers of a virtual clock wait from their next question on, until `release`; give the hold's name."""
-    name, file = str(time.monotonic_ns()), _beside(Path(path), "hold")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    _replace(file, name)
+    name = str(time.monotonic_ns())
+    texts.write(f"{path}.hold", name)
     return name
 
 
 def is_held(path: str, name: str) -> bool:
     """Whether a reader waits because of this hold: its query is between two batches and asks no source meanwhile."""
-    waiting = _beside(Path(path), "waiting")
-    return waiting.exists() and waiting.read_text(encoding="ascii") == name
+    return texts.read(f"{path}.waiting") == name
 
 
 def release(path: str) -> None:
     """Let readers go on; nothing happens when they were not held."""
-    _beside(Path(path), "hold").unlink(missing_ok=True)
+    texts.delete(f"{path}.hold")
 
 
-def _wait_while_held(path: Path) -> None:
+def _wait_while_held(path: str) -> None:
     """Say that we wait, and for which hold. Whoever lost its parent lost its query, and waits for nobody."""
-    parent, said, held = os.getppid(), "", _beside(path, "hold")
+    parent, said = os.getppid(), ""
     while os.getppid() == parent:
-        try:
-            name = held.read_text(encoding="ascii")
-        except FileNotFoundError:
+        name = texts.read(f"{path}.hold")
+        if name is None:
             return
         if name != said:
-            _replace(_beside(path, "waiting"), name)
+            texts.write(f"{path}.waiting", name)
             said = name
-        time.sleep(_LOOK_S)
-
-
-def _beside(path: Path, kind: str) -> Path:
-    return path.with_name(f"{path.name}.{kind}")
-
-
-def _replace(file: Path, text: str) -> None:
-    """Write a file so that readers see all of it or what was there before."""
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.write_text(text, encoding="ascii")
-    fresh.replace(file)
+        time.sleep(texts.pause_s(path))
 
 
 def wall_ms() -> int:

@@ -1,9 +1,10 @@
 """Delta's own objects for a table's log: what its files tell only at a cost, and its way to add a version.
 
 Like `pipeline.files` it reaches into the JVM. The log store is the one that Delta itself uses on
-the file system of the table, so a version is added by one writer only, wherever the table lies. On this machine's own
-file system that store looks whether a version is there and then renames, and what came in between is replaced: there a
-version is added by a link, which replaces nothing, while no transaction of Delta's in this process adds one.
+the file system of the table, so a version is added by one writer only, wherever the table lies. On two file systems
+that store looks whether a version is there and then writes it, and what came in between is replaced. On this machine's
+own a version is added by a link, which replaces nothing, while no transaction of Delta's in this process adds one. In a
+store that speaks S3 it is added by a conditional put, and no transaction of Delta's is used at all (decision 0024).
 """
 
 import errno
@@ -22,6 +23,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.client.paths import is_s3
 from pipeline.files import Files
 from pipeline.jvm import java_class
 from schemas import INBOX, SUBSCRIPTIONS
@@ -53,7 +55,8 @@ class TableLog:
         context: Any = spark.sparkContext
         self._spark, self._path = spark, path
         self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
-        self._folder = Files(spark).local(f"{path}/_delta_log")
+        self._files = Files(spark)
+        self._folder = self._files.local(f"{path}/_delta_log")
         self._shared = path.rpartition("/")[2] in _SHARED
 
     def head(self) -> Head:
@@ -71,6 +74,8 @@ class TableLog:
 
     def add(self, version: int, lines: Sequence[str]) -> bool:
         """Add a version with these actions, whole or not at all; False when somebody else has added it."""
+        if is_s3(self._path):
+            return self._files.create(f"{self._path}/{_entry(version)}", "".join(f"{line}\n" for line in lines))
         try:
             return self._stored(version, lines) if self._folder is None else self._linked(self._folder, version, lines)
         except OSError as error:
@@ -114,7 +119,7 @@ class TableLog:
         return not self._shared or _stays(entry, text)
 
     def _stored(self, version: int, lines: Sequence[str]) -> bool:
-        path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/_delta_log/{version:020d}.json")
+        path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/{_entry(version)}")
         actions = self._class("java.util.ArrayList")()
         for line in lines:
             actions.add(line)
@@ -143,3 +148,8 @@ def _stays(entry: Path, text: str) -> bool:
     """Whether a version that was added is still there, when a Spark process may have renamed its own over it."""
     time.sleep(_SETTLED_S)
     return entry.read_text(encoding="utf-8") == text
+
+
+def _entry(version: int) -> str:
+    """The file of a version, relative to the table."""
+    return f"_delta_log/{version:020d}.json"

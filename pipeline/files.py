@@ -9,12 +9,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from pipeline.client.paths import local_path
+from pipeline.client.paths import is_s3, local_path
 from pipeline.jvm import java_class
 
 _HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
+_IF_NONE = "fs.option.create.conditional.overwrite"
+_IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
+"""What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
 
 
 class Files:
@@ -93,11 +97,38 @@ class Files:
 
     def write(self, path: str, content: str | bytes) -> None:
         """Write a small file, a text as UTF-8, whole or not at all; its folder is made."""
+        if is_s3(path):
+            # A put is whole or nothing by itself, and a rename would be a copy.
+            self._put(path, content)
+            return
         self.move(self._written_beside(path, content), path)
+
+    def create(self, path: str, content: str) -> bool:
+        """Write a small file in a store that speaks S3, unless one is there: False. The store itself decides.
+
+        Hadoop's `create` asks whether the file is there and then puts it, whatever has come in between.
+
+        Raises:
+            Py4JJavaError: the store, or Hadoop's connector, knows no such request.
+        """
+        system, where = self._system(path), self._path(path)
+        while True:
+            stream = system.createFile(where).must(_IF_NONE, True).build()  # noqa: FBT003 - a value of Hadoop's
+            try:
+                stream.write(bytearray(content.encode()))
+                stream.close()
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getName() == _IS_THERE:
+                    return False
+                # Two at once: neither is there yet. Amazon asks for another attempt.
+                if _CONFLICT not in str(error):
+                    raise
+            else:
+                return True
 
     def replace(self, path: str, content: str) -> None:
         """Write a small file in the place of one that may be there; readers see the old one or the new one."""
-        if self.local(path) is not None:
+        if self.local(path) is not None or is_s3(path):
             self.write(path, content)
             return
         fresh = self._written_beside(path, content)
@@ -158,12 +189,16 @@ class Files:
             here.parent.mkdir(parents=True, exist_ok=True)
             here.write_bytes(data)
             return fresh
-        stream = self._system(path).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
+        self._put(fresh, data)
+        return fresh
+
+    def _put(self, path: str, content: str | bytes) -> None:
+        data = content.encode() if isinstance(content, str) else content
+        stream = self._system(path).create(self._path(path), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
         try:
             stream.write(bytearray(data))
         finally:
             stream.close()
-        return fresh
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return java_class(self._spark, f"{_HADOOP}.Path")(path)

@@ -18,6 +18,13 @@ _HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
 """Somebody has the lock. Any other error says that the file system has no locks, or that its server does not answer."""
 
 
+def unlocked(root: str) -> str | None:
+    """What to say at the start on a warehouse that lies where there are no locks; None where there are."""
+    if local_path(root) is not None:
+        return None
+    return f"No lock keeps a second process out of {root}: at its first commit one of the two is refused"
+
+
 class StageLock:
     """A lock file beside the checkpoint, held while the stage runs.
 

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from pipeline import clock
+from pipeline.client.texts import pause_s
 from pipeline.run import Stage
 from pipeline.tables import Warehouse
-
-_LOOK_S = 0.005
 
 
 def reach(
@@ -53,4 +52,4 @@ def reach(
 def _until_held(stage: Stage, path: str, name: str) -> None:
     """Return when the stage waits for its clock, or has died."""
     while not clock.is_held(path, name) and stage.query.isActive:
-        time.sleep(_LOOK_S)
+        time.sleep(pause_s(path))

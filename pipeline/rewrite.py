@@ -22,6 +22,7 @@ from pipeline.errors import UnknownTableFeature
 from pipeline.files import Files
 from pipeline.local import NotHere, due_times, is_plain, longs, message_rows, ordered, row_groups
 from pipeline.messagelog import Bounds
+from pipeline.session import compiled
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, Table
@@ -36,6 +37,8 @@ class Rewriting:
     """A table at a version, and what it takes to write some of its files anew.
 
     Attributes:
+        spark: the session.
+        path: where it lies.
         table: which one.
         folder: where it is on this machine; None when it is elsewhere.
         appender: writes to it.
@@ -43,6 +46,8 @@ class Rewriting:
         files: path, size, statistics and tags of its files, or of some, as the log spells them.
     """
 
+    spark: SparkSession
+    path: str
     table: Table
     folder: str | None
     appender: Appender
@@ -77,16 +82,16 @@ class Rewriting:
         folder = Files(spark).local(path)
         if not all(map(is_plain, files)):
             raise NotHere
-        return cls(table, None if folder is None else str(folder), appender, seen, files)
+        return cls(spark, path, table, None if folder is None else str(folder), appender, seen, files)
 
     def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         """Write the rows of files into about so many others; those of `messages` in the order of their due times.
 
         Raises:
-            NotHere: they are not on this machine, are not what the table says, or their rows are too large.
+            NotHere: they are not what the table says, or their rows are too large.
         """
         if self.folder is None:
-            raise NotHere
+            return self.write_by_spark(paths, count)
         here = [f"{self.folder}/{unquote(path)}" for path in paths]
         pieces = _in_order(here, count) if self.table is MESSAGES else _as_they_are(self.table, here)
         fresh: list[DataFile] = []
@@ -101,6 +106,15 @@ class Rewriting:
                 raise NotHere from error
             raise
         return fresh
+
+    def write_by_spark(self, paths: Sequence[str], count: int) -> list[DataFile]:
+        """What `write` gives, of rows that are not on this machine, or do not fit into it."""
+        rows = self.spark.read.schema(self.table.schema).parquet(*(f"{self.path}/{unquote(path)}" for path in paths))
+        with compiled(self.spark):
+            if self.table is not MESSAGES:
+                return self.appender.write(rows.coalesce(count))
+            ahead = rows.repartitionByRange(count, "due_time")
+            return self.appender.write(ahead.sortWithinPartitions("due_time", "ledger_id", "entry_id"))
 
     def put_in_place(
         self,

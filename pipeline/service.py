@@ -10,6 +10,7 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline import ingest
+from pipeline.client import texts
 from pipeline.client.paths import local_path
 from pipeline.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.run import Options, Stage, stop_all
@@ -17,7 +18,8 @@ from pipeline.tables import Warehouse
 from pipeline.upkeep import maintaining
 
 _LOG = logging.getLogger(__name__)
-_LOOK_S = 0.2
+_LOOK_S, _LOOK_REMOTE_S = 0.2, 2.0
+"""Pause between two looks for a reason to stop; a look at a store is a request, and costs."""
 _PATIENCE_S = 10.0
 """So long a stop waits for pauses between batches. A stage whose batches take longer than its trigger has none."""
 
@@ -31,8 +33,9 @@ class StopFile:
 
     def __init__(self, warehouse: Warehouse) -> None:
         """Name the file, and note a request that is there already."""
-        self._root, here = warehouse.root, local_path(warehouse.root)
-        self._path = None if here is None else here / "_control" / "stop"
+        self._root = warehouse.root
+        self._path = f"{warehouse.root}/_control/stop" if texts.reachable(warehouse.root) else None
+        self.pause_s = _LOOK_S if local_path(warehouse.root) is not None else _LOOK_REMOTE_S
         self._known = self._asked_at()
 
     def ask(self) -> None:
@@ -42,18 +45,21 @@ class StopFile:
             BadSetting: the warehouse lies on another file system, where nobody looks for such a file.
         """
         if self._path is None:
-            raise BadSetting("warehouse", self._root, "a folder of this machine; send SIGTERM to the process instead")
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(f"{time.time_ns()}\n", encoding="ascii")
+            raise BadSetting("warehouse", self._root, "a folder of this machine, or s3; send SIGTERM to the process")
+        texts.write(self._path, f"{time.time_ns()}\n")
 
     @property
     def asked(self) -> bool:
-        """Whether there is a request that was not there at the beginning."""
-        return self._asked_at() != self._known
+        """Whether there is a request that was not there at the beginning; a store that does not answer says nothing."""
+        try:
+            return self._asked_at() != self._known
+        except OSError:
+            _LOG.warning("nobody can tell whether a stop was asked for at %s", self._path, exc_info=True)
+            return False
 
     def _asked_at(self) -> str:
-        """The time of the last request; empty before the first one, and while one is being written."""
-        return self._path.read_text(encoding="ascii") if self._path is not None and self._path.exists() else ""
+        """The time of the last request; empty before the first one."""
+        return "" if self._path is None else texts.read(self._path) or ""
 
 
 def upkeep(
@@ -79,7 +85,7 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
     """
     reason: str | None = None
     running = list(stages)
-    while reason is None and not asked.wait(_LOOK_S) and not stop_file.asked:
+    while reason is None and not asked.wait(stop_file.pause_s) and not stop_file.asked:
         try:
             running = [with_new_columns(stage) for stage in running]
             reason = next((stage.failure for stage in running if stage.failure is not None), None)

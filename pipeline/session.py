@@ -10,6 +10,8 @@ from pathlib import Path
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
+from pipeline.client.paths import is_s3
+from pipeline.client.s3 import Store
 from pipeline.files import without_sums
 from pipeline.settings import check
 from pipeline.sizing import cores_here
@@ -23,6 +25,8 @@ _ATTEMPTS = 4
 """Of a task, as on a cluster. Spark's default here is one: a Python worker that is killed, for memory most of all,
 would end its query."""
 
+HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
+"""Hadoop's connector for S3, in the version of the Hadoop that pyspark brings."""
 PARTITIONS = "spark.sql.shuffle.partitions"
 """May change while a session runs; a stateful query keeps what it found at its first start."""
 
@@ -114,20 +118,24 @@ def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
             spark.conf.set(key, value)
 
 
-def builder(app: str) -> SparkSession.Builder:
-    """A session builder with all settings of the pipeline, and Delta's JARs when this process has to fetch them."""
+def builder(app: str, *paths: str) -> SparkSession.Builder:
+    """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3."""
     plain = SparkSession.builder.appName(app)
-    for key, value in (CORRECTNESS | COST).items():
+    store = Store.of(os.environ).hadoop() if any(map(is_s3, paths)) else {}
+    for key, value in (CORRECTNESS | COST | store).items():
         plain = plain.config(key, value)
     return plain
 
 
-def local_session(app: str, machine: Machine | None = None, *, extra: Mapping[str, str] | None = None) -> SparkSession:
-    """A session in this process: local Spark, local Delta.
+def local_session(
+    app: str, machine: Machine | None = None, *paths: str, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session in this process: local Spark, local Delta, with the JARs that they need.
 
     Args:
         app: the application's name.
         machine: what it takes of this one; the defaults without it.
+        paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
         extra: further settings, which win over ours.
     """
     machine = machine or Machine()
@@ -136,7 +144,9 @@ def local_session(app: str, machine: Machine | None = None, *, extra: Mapping[st
     here = str(Path(__file__).resolve().parents[1])
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
-    plain = builder(app).master(f"local[{machine.cores},{_ATTEMPTS}]").config("spark.driver.memory", machine.memory)
+    plain = (
+        builder(app, *paths).master(f"local[{machine.cores},{_ATTEMPTS}]").config("spark.driver.memory", machine.memory)
+    )
     plain = plain.config(_JAVA_OPTIONS, f"{COST[_JAVA_OPTIONS]} {machine.java_options}")
     plain = plain.config(PARTITIONS, str(machine.partitions)).config("spark.ui.enabled", "false")
     # The one that Spark chooses for this machine starts four processes (`readlink`) for each file that it renames.
@@ -144,6 +154,7 @@ def local_session(app: str, machine: Machine | None = None, *, extra: Mapping[st
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (extra or {}).items():
         plain = plain.config(key, value)
-    spark = configure_spark_with_delta_pip(plain).getOrCreate()
+    jars = [HADOOP_AWS] if any(map(is_s3, paths)) else []
+    spark = configure_spark_with_delta_pip(plain, extra_packages=jars).getOrCreate()
     without_sums(spark)
     return spark

@@ -12,7 +12,8 @@ _READ_ONLY = os.strerror(errno.EROFS)
 
 def explain(error: Exception) -> tuple[int, str]:
     """Exit code and line for an error. A value that is out of range is a matter of usage, anything else a failure."""
-    from pipeline.client.errors import BadValue  # noqa: PLC0415 - loads numpy, and only a failure needs it
+    from pipeline.client import s3  # noqa: PLC0415 - loads pyarrow, and only a failure needs it
+    from pipeline.client.errors import BadValue  # noqa: PLC0415 - the same
     from pipeline.errors import BadSetting  # noqa: PLC0415 - the same
     from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
 
@@ -30,7 +31,7 @@ def explain(error: Exception) -> tuple[int, str]:
     full = next((line for line in lines if any(each in line for each in _FULL)), None)
     if full is not None:
         return FAILED, f"the disk is full, make room and try again ({type(error).__name__}: {full})"
-    return FAILED, f"{type(error).__name__}: {text}"
+    return FAILED, s3.trouble(str(error), os.environ) or f"{type(error).__name__}: {text}"
 
 
 def one_line(reason: str) -> str:

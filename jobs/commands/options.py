@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.commands.values import BadText, duration_ms, instant
+from pipeline.client.paths import one_spelling
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -36,7 +37,14 @@ def time(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the
 
 Warehouse = Annotated[
     str,
-    typer.Option("--warehouse", "-w", envvar="DELAYLINE_WAREHOUSE", metavar="DIR", help="Folder of the tables."),
+    typer.Option(
+        "--warehouse",
+        "-w",
+        envvar="DELAYLINE_WAREHOUSE",
+        metavar="DIR",
+        parser=one_spelling,
+        help="Folder of the tables; s3://BUCKET/FOLDER with the AWS_* variables.",
+    ),
 ]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic.")]
 AnyTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]

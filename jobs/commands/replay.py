@@ -15,6 +15,7 @@ from jobs.commands.run import Counts, StageFailed, counts, tables
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from jobs.commands.values import iso
+from pipeline.client import texts
 from pipeline.client.create import create_all
 from pipeline.errors import PipelineError
 from pipeline.profiles import read_profile
@@ -58,7 +59,7 @@ def run(told: Told, echo: Callable[[str], None], note: Callable[[str], None]) ->
     profile = read_profile(told.profile)
     profile = replace(profile, options=replace(profile.options, clock=VirtualClock()))
     start = time.monotonic()
-    with session("delayline replay", profile.machine) as spark:
+    with session("delayline replay", profile.machine, told.root, told.source) as spark:
         profile = sized(spark, Warehouse(told.root), profile, note)
         replay_with_bar(spark, told.root, read(spark, told.source), told.course, profile.options.settings)
     done, took = counts(tables(told.root)), time.monotonic() - start
@@ -111,11 +112,10 @@ def form_of(source: str) -> str:
     Raises:
         BadInput: another one, or nothing there.
     """
-    path = Path(source)
-    if path.joinpath("_delta_log").is_dir():
+    if texts.exists(f"{source}/_delta_log"):
         return "delta"
-    form = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(path.suffix)
-    if form is None or not path.exists():
+    form = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(Path(source).suffix)
+    if form is None or not texts.exists(source):
         raise BadInput("input", source, FORMS)
     return form
 

@@ -12,7 +12,7 @@ from jobs.commands.spark import session
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
 from pipeline.errors import PipelineError
-from pipeline.locks import StageLock
+from pipeline.locks import StageLock, unlocked
 from pipeline.profiles import read_profile
 from pipeline.run import STAGES, start_all
 from pipeline.service import StopFile, serve, upkeep
@@ -90,13 +90,15 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     stop_file = StopFile(Warehouse(root))
     echo("Starting Spark")
     with (
-        session("delayline run", told.machine) as spark,
+        session("delayline run", told.machine, root) as spark,
         stop_signals() as asked,
         watched(spark, root, told.watching, counted=True) as watch,
     ):
         shield_jvm(spark)
         told = sized(spark, Warehouse(root), told, echo)
         running = start_all(spark, Warehouse(root), replace(told.options, watch=watch))
+        if (warning := unlocked(root)) is not None:
+            echo(warning)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         with reporting(watch, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
             reason = serve(running, asked, stop_file)

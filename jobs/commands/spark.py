@@ -1,6 +1,7 @@
 """The Spark session of a command: Java looked for first, Spark's own talk kept in a file."""
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,38 +13,52 @@ from pyspark.sql import SparkSession
 
 from jobs.commands.java import need_java
 from pipeline.errors import PipelineError
+from pipeline.objectstore import check_store
 from pipeline.session import Machine, local_session
 
 LOG4J = Path(__file__).resolve().parents[2] / "conf" / "log4j2.properties"
 """Errors only, from the JVM's first line on; a level that is set later leaves what was written until then."""
 
 
+_NOT_FOUND = re.compile(r"unresolved dependency: (\S+): not found")
+
+
 class NoSession(PipelineError):
     """Spark did not start. Its own words are in the log; often memory, a proxy, or no way to Maven Central."""
 
     def __init__(self, log: Path, error: Exception) -> None:
-        """Name the log and the error that Python saw."""
-        super().__init__(f"Spark did not start ({type(error).__name__}); its log is {log}")
+        """Name the log, the JAR that Spark did not find, if that was it, else the error that Python saw."""
+        missing = _NOT_FOUND.search(log.read_text(errors="replace")) if log.exists() else None
+        why = type(error).__name__ if missing is None else f"no way to the JAR {missing[1]} at Maven Central"
+        super().__init__(f"Spark did not start ({why}); its log is {log}")
         self.log, self.error = log, error
 
 
 @contextmanager
-def session(app: str, machine: Machine) -> Iterator[SparkSession]:
+def session(app: str, machine: Machine, *paths: str) -> Iterator[SparkSession]:
     """A local session, stopped at the end. What the JVM writes goes to a file in the folder for temporary files.
+
+    Args:
+        app: the application's name.
+        machine: what it takes of this one.
+        paths: a warehouse, and what else it will read.
 
     Raises:
         NoJava: there is no suitable Java.
         NoSession: Spark did not start.
+        NoConditionalPuts, StoreRefused: the warehouse lies in a store of objects that will not do.
     """
     need_java()
     log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
     options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
         with _stderr_to(log):
-            spark = local_session(app, replace(machine, java_options=options))
+            spark = local_session(app, replace(machine, java_options=options), *paths)
     except Exception as error:
         raise NoSession(log, error) from error
     try:
+        for path in paths[:1]:
+            check_store(spark, path)
         yield spark
     finally:
         spark.stop()

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from pipeline.client import texts
 from pipeline.client.delta import files_of, log_of, open_table
 from pipeline.client.errors import VersionGone
-from pipeline.client.paths import local_path
 from schemas import DELIVERIES
 
 _PLACE = "place"
@@ -73,8 +73,7 @@ class Deliveries:
         newest = open_table(root, DELIVERIES).version()
         self._files = files_of(root, DELIVERIES)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        here = local_path(root)
-        self._virtual = here is not None and (here / "_clock").is_dir()
+        self._virtual = texts.exists(f"{root}/_clock")
         self._next = self._first() if earliest else newest + 1
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:

@@ -1,8 +1,24 @@
-"""Paths of warehouses: which of them lie on this machine."""
+"""Paths of warehouses: how they are spelled, and which of them lie on this machine."""
 
 from pathlib import Path
 
 _HERE = Path()
+
+
+def one_spelling(path: str) -> str:
+    """The path of a warehouse or of a table in the one spelling that Hadoop, Spark and delta-rs all know.
+
+    Hadoop's connector for S3 is known as `s3a`, users say `s3`: both name the same bucket. A slash at the end says
+    nothing.
+    """
+    scheme, colon, rest = path.partition("://")
+    spelled = f"s3a://{rest}" if colon and scheme in ("s3", "s3a") else path
+    return spelled.rstrip("/") or spelled
+
+
+def is_s3(path: str) -> bool:
+    """Whether a path lies in a store that speaks S3."""
+    return one_spelling(path).startswith("s3a://")
 
 
 def local_path(path: str, here: Path | None = _HERE) -> Path | None:

@@ -126,10 +126,10 @@ def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
 
 
 def test_nobody_looks_for_a_request_on_another_file_system() -> None:
-    """Instead of a folder `s3:` in the one where the command was called."""
-    found = CliRunner().invoke(cli.app, ["stop", "-w", "s3://bucket/warehouse"])
+    """Instead of a folder `hdfs:` in the one where the command was called."""
+    found = CliRunner().invoke(cli.app, ["stop", "-w", "hdfs://host/warehouse"])
     assert found.exit_code == 2
-    assert "warehouse = 's3://bucket/warehouse', allowed: a folder of this machine" in found.stderr
+    assert "warehouse = 'hdfs://host/warehouse', allowed: a folder of this machine, or s3" in found.stderr
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])

@@ -1,0 +1,125 @@
+"""The stages on a store that speaks S3: one session for all tests of this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("moto", reason="the store needs requirements/all.lock")
+
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from jobs import cli
+from jobs.commands import run
+from jobs.commands.spark import session
+from pipeline.client import registry, s3
+from pipeline.client.create import create_all
+from pipeline.client.delta import open_table, path_of
+from pipeline.client.inbox import Message, send
+from pipeline.deltajvm import TableLog
+from pipeline.files import Files
+from pipeline.objectstore import NoConditionalPuts, StoreRefused, check_store
+from pipeline.session import Machine
+from schemas import INBOX
+from tests.support.racing import Race
+from tests.support.s3 import CROWDED, FORGETFUL, serving
+
+BUCKET = "s3a://bucket"
+PROFILE = """
+[session]
+cores = 2
+[run]
+trigger = "200 milliseconds"
+[settings]
+driver_rows = 1_000_000
+[clock]
+lookahead_ms = 1_000
+"""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session as `delayline run` starts it for a warehouse in a bucket."""
+    with serving("bucket", FORGETFUL, CROWDED) as variables, pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        s3.files.cache_clear()
+        options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        with session("delayline-s3", Machine(cores=2, java_options=options), f"{BUCKET}/any") as made:
+            yield made
+
+
+def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:
+    """A producer's version that came between the look and the put stays; it was replaced, its messages lost."""
+    root = f"{BUCKET}/added"
+    create_all(root)
+    log, path = TableLog(spark, path_of(root, INBOX)), path_of(root, INBOX)
+    send(root, [Message("t", b"kept")])
+    assert not log.add(1, ['{"commitInfo":{"operation":"ours"}}'])
+    assert DeltaTable(path).to_pyarrow_table()["payload"].to_pylist() == [b"kept"]
+    assert log.add(2, ['{"commitInfo":{"operation":"ours"}}'])
+    assert open_table(root, INBOX).version() == 2
+
+
+def test_a_put_that_meets_another_is_tried_again(spark: SparkSession) -> None:
+    """Amazon answers 409 while two puts of one object are under way: neither has won yet."""
+    files, path = Files(spark), f"s3a://{CROWDED}/object"
+    assert files.create(path, "first")
+    assert not files.create(path, "second")
+    assert files.text(path) == "first"
+
+
+def test_a_store_in_which_a_commit_replaces_another_is_refused(spark: SparkSession) -> None:
+    """Nobody would notice there that messages of producers are gone."""
+    check_store(spark, f"{BUCKET}/wh")
+    with pytest.raises(NoConditionalPuts) as refused:
+        check_store(spark, f"s3a://{FORGETFUL}/wh")
+    assert (refused.value.root, refused.value.found) == (f"s3a://{FORGETFUL}/wh", "one object replaced another")
+    with pytest.raises(StoreRefused):
+        check_store(spark, "s3a://nobucket/wh")
+
+
+def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command, used from outside for ten seconds: all that was acknowledged arrives once, and `stop` ends it."""
+    root, race = f"{BUCKET}/raced", Race(f"{BUCKET}/raced")
+    create_all(root)
+    registry.subscribe(root, registry.Subscription("t", "s", start="earliest", tick_ms=1))
+    profile = tmp_path / "profile.toml"
+    profile.write_text(PROFILE)
+    monkeypatch.setattr(run, "session", lambda *_: nullcontext(spark))
+    said: list[str] = []
+
+    def use() -> None:
+        try:
+            race.run(spark, 10)
+        finally:
+            CliRunner().invoke(cli.app, ["stop", "--warehouse", "s3://bucket/raced"])
+
+    user = Thread(target=use)
+
+    def hear(line: str) -> None:
+        said.append(line)
+        if line.startswith("Running on"):
+            user.start()
+
+    try:
+        run.run(root, profile, hear)
+    finally:
+        race.over.set()
+        user.join()
+    race.check()
+    assert f"No lock keeps a second process out of {root}: at its first commit one of the two is refused" in said
+    count = len(race.acknowledged)
+    assert said[-1] == f"Stopped  sent {count:,}  accepted {count:,}  rejected 0  delivered {count:,}"
+    pending = CliRunner().invoke(cli.app, ["pending", "--warehouse", root]).stdout
+    assert pending == "t/s  nothing pending\n"
+    received = CliRunner().invoke(cli.app, ["receive", "--warehouse", root, "--no-follow"]).stdout
+    assert received.count("\n") == count

@@ -1,0 +1,206 @@
+"""Warehouses in a store that speaks S3, as far as no Spark is needed: the commands, the request to stop, the clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("moto", reason="the store needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the clock needs requirements/all.lock")
+
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from jobs import cli
+from pipeline import clock
+from pipeline.client import s3
+from pipeline.client.create import create_all
+from pipeline.client.deliveries import Deliveries
+from pipeline.client.delta import path_of
+from pipeline.client.inbox import Message, send
+from pipeline.client.paths import one_spelling
+from pipeline.clock import VirtualReader
+from pipeline.service import StopFile
+from pipeline.tables import Warehouse
+from schemas import INBOX
+from tests.support.s3 import serving
+
+NOBODY = "http://127.0.0.1:1"
+UNANSWERED = """Kernel error -> Generic S3 error
+          \u21b3 Error performing GET http://127.0.0.1:1/bucket/w/inbox/_last in 9.8s, after 10 retries
+            \u21b3 10, retry_timeout
+             \u21b3 180s  - HTTP error
+              \u21b3 error sending request
+               \u21b3 client error (Connect)
+                \u21b3 tcp connect error
+                 \u21b3 Connection refused (os error 111)
+"""
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[dict[str, str]]:
+    """A store with one bucket; the variables that name it."""
+    with serving("bucket") as variables:
+        yield variables
+
+
+@pytest.fixture(autouse=True)
+def told(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of a user who says everything."""
+    for name, value in store.items():
+        monkeypatch.setenv(name, value)
+    s3.files.cache_clear()
+
+
+def call(*words: str) -> str:
+    """What a command prints when all is well."""
+    found = CliRunner().invoke(cli.app, list(words))
+    assert found.exit_code == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "spelled"),
+    [
+        ("s3://bucket/wh", "s3a://bucket/wh"),
+        ("s3a://bucket/wh/", "s3a://bucket/wh"),
+        ("/", "/"),
+        ("some/folder/", "some/folder"),
+        ("s3/folder", "s3/folder"),
+        ("hdfs://host/wh", "hdfs://host/wh"),
+    ],
+)
+def test_a_warehouse_has_one_spelling(path: str, spelled: str) -> None:
+    """Who says s3 and who says s3a mean the same tables."""
+    assert one_spelling(path) == spelled
+
+
+def test_the_commands_without_spark_take_a_bucket_for_a_folder() -> None:
+    """The AWS variables are all that a user says beside it."""
+    call("init", "--warehouse", "s3://bucket/commands")
+    call("subscribe", "--warehouse", "s3a://bucket/commands/", "--topic", "t", "--subscription", "s")
+    assert call("send", "--warehouse", "s3a://bucket/commands", "--topic", "t", "hello") == "1 sent\n"
+    told = json.loads(call("pending", "--warehouse", "s3://bucket/commands", "--json"))
+    assert (told["in_inbox"], [each["subscription"] for each in told["pending"]]) == (1, ["s"])
+    assert call("receive", "--warehouse", "s3://bucket/commands", "--no-follow") == ""
+
+
+def test_a_request_to_stop_is_seen_in_the_store() -> None:
+    """`run` says how to stop it, and then that has to work."""
+    running = StopFile(Warehouse("s3a://bucket/stopped"))
+    assert not running.asked
+    call("stop", "--warehouse", "s3://bucket/stopped")
+    assert running.asked
+    assert not StopFile(Warehouse("s3a://bucket/stopped")).asked
+
+
+def test_a_store_that_does_not_answer_asks_nobody_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A moment without the network must not end a run that would have outlived it."""
+    running = StopFile(Warehouse("s3a://bucket/outage"))
+    monkeypatch.setenv("AWS_ENDPOINT_URL", NOBODY)
+    s3.files.cache_clear()
+    assert not running.asked
+
+
+def test_the_virtual_clock_lies_in_the_store() -> None:
+    """Its reader is a process without Spark; a replay once wrote it into a local folder named `s3a:`."""
+    path = Warehouse("s3a://bucket/replayed").instants("ingest")
+    reader, limit = VirtualReader(path), None
+    clock.advance(path, 10)
+    clock.advance(path, 20)
+    clock.advance(path, 5)
+    assert clock.instants(path) == [10, 20]
+    assert reader.latestOffset({"instant": 10}, limit) == {"instant": 20}  # type: ignore[arg-type]
+    assert clock.instants(f"{path}s") == []
+    create_all("s3a://bucket/replayed")
+    assert Deliveries("s3a://bucket/replayed")._virtual
+
+
+def test_a_clock_in_the_store_is_held() -> None:
+    """A replay runs its stages in lockstep wherever its tables lie."""
+    path = Warehouse("s3a://bucket/held").instants("ingest")
+    name, found = clock.hold(path), list[dict[str, int]]()
+    clock.advance(path, 10)
+    waiting = Thread(target=lambda: found.append(VirtualReader(path).latestOffset({"instant": 0}, None)))  # type: ignore[arg-type]
+    waiting.start()
+    while not clock.is_held(path, name):
+        assert waiting.is_alive()
+    clock.release(path)
+    waiting.join()
+    assert found == [{"instant": 10}]
+
+
+def test_producers_at_once_lose_nothing() -> None:
+    """delta-rs puts a version only where none is, so each one that was acknowledged is there."""
+    create_all("s3a://bucket/producers")
+    sent: list[int] = []
+
+    def produce(number: int) -> None:
+        sent.extend(send("s3a://bucket/producers", [Message("t", bytes([number]))]) for _ in range(6))
+
+    producers = [Thread(target=produce, args=(number,)) for number in range(3)]
+    for each in producers:
+        each.start()
+    for each in producers:
+        each.join()
+    assert len(sent) == DeltaTable(path_of("s3a://bucket/producers", INBOX)).to_pyarrow_table().num_rows == 18
+
+
+@pytest.mark.parametrize(
+    ("command", "root", "changed", "line"),
+    [
+        ("stop", "s3://bucket/w", {"AWS_ENDPOINT_URL": NOBODY}, f"AWS_ENDPOINT_URL = '{NOBODY}': no answer"),
+        ("init", "s3://bucket/w", {"AWS_ALLOW_HTTP": None}, "it is not encrypted; set AWS_ALLOW_HTTP=true"),
+        ("init", "s3://bucket/w", {"AWS_ACCESS_KEY_ID": "other"}, "refused (InvalidAccessKeyId); check AWS_ACCESS"),
+        ("stop", "s3://bucket/w", {"AWS_ACCESS_KEY_ID": "other"}, "refused (InvalidAccessKeyId); check AWS_ACCESS"),
+        ("pending", "s3://bucket/w", {"AWS_ACCESS_KEY_ID": "other"}, "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"),
+        ("init", "s3://bucket/w", {"AWS_ACCESS_KEY_ID": None}, "no keys; set AWS_ACCESS_KEY_ID and AWS_SECRET"),
+        ("init", "s3://nobucket/w", {}, "bucket 'nobucket' is not there; make it"),
+        ("stop", "s3://nobucket/w", {}, "the bucket is not there; make it"),
+        ("receive", "s3://bucket/w", {}, "warehouse = 's3a://bucket/w' has no table 'deliveries'"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, command: str, root: str, changed: dict[str, str | None], line: str
+) -> None:
+    """Instead of `OSError: Generic S3 error`."""
+    for name, value in changed.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    found = CliRunner().invoke(cli.app, [command, "--warehouse", root])
+    assert found.exit_code == 1
+    assert found.stderr.count("\n") == 1
+    assert line in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "endpoint", "line"),
+    [
+        (UNANSWERED, NOBODY, f"AWS_ENDPOINT_URL = '{NOBODY}': no answer; check the address"),
+        (UNANSWERED, None, "Amazon (AWS_ENDPOINT_URL is not set): no answer; check the address"),
+        (
+            "Generic S3 error\n\x1b[31m\u21b3\x1b[0m Something\n  \u21b3 else\n",
+            None,
+            "Amazon (AWS_ENDPOINT_URL is not set): else",
+        ),
+        ("Generic S3 error <Code>SlowDown</Code>", None, "Amazon (AWS_ENDPOINT_URL is not set): SlowDown"),
+        ("No space left on device", NOBODY, None),
+    ],
+)
+def test_what_a_store_said_over_many_lines_becomes_one(said: str, endpoint: str | None, line: str | None) -> None:
+    """delta-rs asks ten times before it gives up, which takes seconds; so its words are given here."""
+    assert s3.trouble(said, {} if endpoint is None else {"AWS_ENDPOINT_URL": endpoint}) == line
+
+
+def test_an_input_of_a_replay_may_lie_in_the_store() -> None:
+    """It was called no Delta table."""
+    from jobs.commands.replay import BadInput, form_of  # noqa: PLC0415 - loads Spark's classes
+
+    create_all("s3a://bucket/input")
+    assert form_of("s3a://bucket/input/inbox") == "delta"
+    with pytest.raises(BadInput) as refused:
+        form_of("s3a://bucket/nothing")
+    assert refused.value.value == "s3a://bucket/nothing"
