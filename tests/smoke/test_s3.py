@@ -24,8 +24,10 @@ from pipeline.client.delta import open_table, path_of
 from pipeline.client.inbox import Message, send
 from pipeline.deltajvm import TableLog
 from pipeline.files import Files
+from pipeline.layout import compact
 from pipeline.objectstore import NoConditionalPuts, StoreRefused, check_store
 from pipeline.session import Machine
+from pipeline.tables import Warehouse
 from schemas import INBOX
 from tests.support.racing import Race
 from tests.support.s3 import CROWDED, FORGETFUL, serving
@@ -50,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
         for name, value in variables.items():
             patch.setenv(name, value)
         s3.files.cache_clear()
-        options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
         with session("delayline-s3", Machine(cores=2, java_options=options), f"{BUCKET}/any") as made:
             yield made
 
@@ -99,7 +101,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
 
     def use() -> None:
         try:
-            race.run(spark, 10)
+            race.run(10, lambda: compact(spark, Warehouse(root), INBOX))
         finally:
             CliRunner().invoke(cli.app, ["stop", "--warehouse", "s3://bucket/raced"])
 

@@ -1,4 +1,4 @@
-"""Producers, stages and maintenance on one inbox in a store, at once; and whether anything was lost."""
+"""Producers and others on one inbox in a store, at once; and whether anything was lost."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Event, Thread
 
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 from pipeline.client.delta import open_table
 from pipeline.client.inbox import Message, send
-from pipeline.layout import compact
-from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX, Table
 
 _PATIENCE_S = 180
@@ -22,26 +20,25 @@ _PATIENCE_S = 180
 
 @dataclass
 class Race:
-    """Two producers and a merger of small files, each in a thread, on a warehouse with one subscription of topic `t`.
+    """Two producers and whoever else, each in a thread, on a warehouse with one subscription of topic `t`.
 
     Attributes:
         root: the warehouse.
         acknowledged: the payloads of messages whose `send` came back.
-        merged: how many files were merged into others.
         failed: what ended a thread.
         over: set when the stages have ended: nobody waits for them any more.
     """
 
     root: str
     acknowledged: list[bytes] = field(default_factory=list)
-    merged: int = 0
     failed: list[Exception] = field(default_factory=list)
     over: Event = field(default_factory=Event)
 
-    def run(self, spark: SparkSession, seconds: float) -> None:
-        """Let them race for so long, then wait until all is delivered."""
+    def run(self, seconds: float, *others: Callable[[], object]) -> None:
+        """Let them race for so long, the others called again and again, then wait until all is delivered."""
         ended = Event()
-        threads = [Thread(target=self._guarded, args=(work, ended)) for work in self._work(spark)]
+        works = [partial(self._send, "a"), partial(self._send, "b"), *(_ignoring(other) for other in others)]
+        threads = [Thread(target=self._guarded, args=(work, ended)) for work in works]
         for each in threads:
             each.start()
         ended.wait(seconds)
@@ -56,24 +53,16 @@ class Race:
     def check(self) -> None:
         """Each acknowledged message is in the inbox and was delivered, once."""
         assert not self.failed, self.failed
-        assert self.merged, "nothing was merged meanwhile"
+        assert self.acknowledged
+        assert "OPTIMIZE" in operations(self.root, INBOX), "nothing was merged meanwhile"
         for table in (INBOX, DELIVERIES):
             found = Counter(payloads(self.root, table))
             assert found == Counter(self.acknowledged), f"{table.name}: {found.total()} of {len(self.acknowledged)}"
 
-    def _work(self, spark: SparkSession) -> list[Callable[[int], None]]:
-        def produce(name: str) -> Callable[[int], None]:
-            def one(number: int) -> None:
-                payload = f"{name}{number}".encode()
-                send(self.root, [Message("t", payload)])
-                self.acknowledged.append(payload)
-
-            return one
-
-        def merge(_: int) -> None:
-            self.merged += compact(spark, Warehouse(self.root), INBOX)[0]
-
-        return [produce("a"), produce("b"), merge]
+    def _send(self, name: str, number: int) -> None:
+        payload = f"{name}{number}".encode()
+        send(self.root, [Message("t", payload)])
+        self.acknowledged.append(payload)
 
     def _guarded(self, work: Callable[[int], None], ended: Event) -> None:
         number = 0
@@ -90,3 +79,17 @@ def payloads(root: str, table: Table) -> list[bytes]:
     opened: DeltaTable = open_table(root, table)
     found: list[bytes] = opened.to_pyarrow_table(columns=["payload"]).column("payload").to_pylist()
     return found
+
+
+def operations(root: str, table: Table) -> set[str]:
+    """What was done to a table, by the words of its log."""
+    return {each["operation"] for each in open_table(root, table).history()}
+
+
+def _ignoring(other: Callable[[], object]) -> Callable[[int], None]:
+    """Somebody whom nobody counts."""
+
+    def work(_: int) -> None:
+        other()
+
+    return work
