@@ -13,6 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.deltajvm import TableLog
 from pipeline.deltalog import spelled
 from pipeline.files import Files
+from pipeline.objectstore import NoConnector, check_store
+from pipeline.session import HADOOP_AWS
 
 FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"
 
@@ -135,3 +137,12 @@ def test_a_file_that_is_copied_leaves_no_sum_behind(spark: SparkSession, tmp_pat
     folder = hadoop.Path(str(target)).getFileSystem(context._jsc.hadoopConfiguration())
     folder.copyFromLocalFile(hadoop.Path(str(source)), hadoop.Path(str(target)))
     assert [(each.name, each.read_bytes()) for each in target.parent.iterdir()] == [("copy", b"state")]
+
+
+def test_a_session_without_the_connector_for_s3_says_what_is_missing(spark: SparkSession) -> None:
+    """`spark-submit` brings the JARs, and who forgets one saw a stack trace of Java."""
+    with pytest.raises(NoConnector) as refused:
+        check_store(spark, "s3a://bucket/warehouse")
+    assert refused.value.root == "s3a://bucket/warehouse"
+    assert f"a JAR is missing; start with --packages {HADOOP_AWS}" in str(refused.value)
+    check_store(spark, "hdfs://nobody/asks")

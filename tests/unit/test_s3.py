@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,11 +15,13 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the clock needs requirements/all.lock")
 
+import pyspark
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from jobs import cli
-from pipeline import clock
+from jobs.commands.spark import NoSession
+from pipeline import clock, retention
 from pipeline.client import s3
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
@@ -24,9 +29,14 @@ from pipeline.client.delta import path_of
 from pipeline.client.inbox import Message, send
 from pipeline.client.paths import one_spelling
 from pipeline.clock import VirtualReader
+from pipeline.layout import compact
+from pipeline.local import NotHere
+from pipeline.locks import unlocked
+from pipeline.rewrite import Rewriting
 from pipeline.service import StopFile
+from pipeline.session import HADOOP_AWS
 from pipeline.tables import Warehouse
-from schemas import INBOX
+from schemas import INBOX, MESSAGES
 from tests.support.s3 import serving
 
 NOBODY = "http://127.0.0.1:1"
@@ -193,6 +203,43 @@ def test_what_is_missing_is_said_in_one_line(
 def test_what_a_store_said_over_many_lines_becomes_one(said: str, endpoint: str | None, line: str | None) -> None:
     """delta-rs asks ten times before it gives up, which takes seconds; so its words are given here."""
     assert s3.trouble(said, {} if endpoint is None else {"AWS_ENDPOINT_URL": endpoint}) == line
+
+
+def test_the_connector_goes_with_the_hadoop_that_pyspark_brings() -> None:
+    """Hadoop's parts of two versions do not fit together."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    assert (jars / f"hadoop-client-api-{HADOOP_AWS.rpartition(':')[2]}.jar").exists()
+
+
+def test_a_jar_that_spark_did_not_find_is_named(tmp_path: Path) -> None:
+    """Without a way to Maven Central the JVM ends before Python hears a reason."""
+    log = tmp_path / "log"
+    log.write_text(":: UNRESOLVED\nunresolved dependency: org.apache.hadoop#hadoop-aws;3.5.0: not found\n")
+    found = str(NoSession(log, RuntimeError()))
+    assert found.startswith(
+        "Spark did not start (no way to the JAR org.apache.hadoop#hadoop-aws;3.5.0 at Maven Central"
+    )
+    assert "(RuntimeError)" in str(NoSession(tmp_path / "none", RuntimeError()))
+
+
+def test_delta_itself_commits_nothing_in_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its OPTIMIZE and DELETE would replace what a producer has just committed: such a table is left as it is."""
+
+    def unknown(*_: object) -> None:
+        raise NotHere
+
+    monkeypatch.setattr(Rewriting, "of", unknown)
+    monkeypatch.setattr(retention, "unread", lambda *_: SimpleNamespace(batches=()))
+    nobody: Any = None
+    warehouse = Warehouse("s3a://bucket/unknown")
+    assert compact(nobody, warehouse, INBOX) == (0, 0)
+    assert retention.delete(nobody, warehouse, retention.Going(MESSAGES, "true")) == 0
+
+
+def test_what_is_said_at_the_start_of_locks() -> None:
+    """A second run on a store is found out late, so the first one says so."""
+    assert unlocked("/a/folder") is None
+    assert unlocked("s3a://bucket/wh") is not None
 
 
 def test_an_input_of_a_replay_may_lie_in_the_store() -> None:
