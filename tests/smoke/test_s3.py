@@ -30,7 +30,7 @@ from pipeline.session import Machine
 from pipeline.tables import Warehouse
 from schemas import INBOX
 from tests.support.racing import Race
-from tests.support.s3 import CROWDED, FORGETFUL, serving
+from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, serving
 
 BUCKET = "s3a://bucket"
 PROFILE = """
@@ -48,7 +48,7 @@ lookahead_ms = 1_000
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A session as `delayline run` starts it for a warehouse in a bucket."""
-    with serving("bucket", FORGETFUL, CROWDED) as variables, pytest.MonkeyPatch.context() as patch:
+    with serving("bucket", FORGETFUL, CROWDED, UNSEEN) as variables, pytest.MonkeyPatch.context() as patch:
         for name, value in variables.items():
             patch.setenv(name, value)
         s3.files.cache_clear()
@@ -59,7 +59,7 @@ def spark() -> Iterator[SparkSession]:
 
 def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:
     """A producer's version that came between the look and the put stays; it was replaced, its messages lost."""
-    root = f"{BUCKET}/added"
+    root = f"s3a://{UNSEEN}/added"
     create_all(root)
     log, path = TableLog(spark, path_of(root, INBOX)), path_of(root, INBOX)
     send(root, [Message("t", b"kept")])

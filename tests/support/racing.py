@@ -15,7 +15,7 @@ from pipeline.client.delta import open_table
 from pipeline.client.inbox import Message, send
 from schemas import DELIVERIES, INBOX, Table
 
-_PATIENCE_S = 180
+_PATIENCE_S, _LEAST = 180, 2
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Race:
     over: Event = field(default_factory=Event)
 
     def run(self, seconds: float, *others: Callable[[], object]) -> None:
-        """Let them race for so long, the others called again and again, then wait until all is delivered."""
+        """Let them race for so long, each twice at least, then wait until all is delivered."""
         ended = Event()
         works = [partial(self._send, "a"), partial(self._send, "b"), *(_ignoring(other) for other in others)]
         threads = [Thread(target=self._guarded, args=(work, ended)) for work in works]
@@ -67,7 +67,7 @@ class Race:
     def _guarded(self, work: Callable[[int], None], ended: Event) -> None:
         number = 0
         try:
-            while not ended.is_set():
+            while number < _LEAST or not ended.is_set():
                 work(number)
                 number += 1
         except Exception as error:  # noqa: BLE001 - told by `check`

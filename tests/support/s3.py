@@ -21,8 +21,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "delayline"
-FORGETFUL, CROWDED = "forgetful", "crowded"
-"""Buckets: one replaces objects whatever it is asked, one answers every first put of an object with a conflict."""
+FORGETFUL, CROWDED, UNSEEN = "forgetful", "crowded", "unseen"
+"""Buckets: one replaces objects whatever it is asked, one answers every first put of an object with a conflict, and one
+tells nobody who looks that an object is there: as if each one came after the look."""
 _PATIENCE_S = 60
 _DENIED = b"<Error><Code>InvalidAccessKeyId</Code><Message>The key does not exist.</Message></Error>"
 _BUSY = b"<Error><Code>ConditionalRequestConflict</Code><Message>Try again.</Message></Error>"
@@ -84,6 +85,8 @@ class Store:
             return self._refuse(start, "403 Forbidden", _DENIED)
         if path.startswith(f"/{FORGETFUL}/"):
             environment.pop("HTTP_IF_NONE_MATCH", None)
+        if path.startswith(f"/{UNSEEN}/") and method == "HEAD":
+            return self._refuse(start, "404 Not Found", b"")
         if method != "PUT":
             return self._moto(environment, start)
         with self._putting:
