@@ -14,9 +14,12 @@ sides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 
-from deltalake import DeltaTable
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.delta import files_of, open_table, query, text_of
 from pipeline.client.registry import lives, subscriptions
@@ -26,6 +29,8 @@ from pipeline.settled import MARK, Settled
 from schemas import DELIVERIES, MESSAGES
 
 MINUTE_MS = 60_000
+_SPELLED_OUT = 1_000
+"""So many listeners are named in a query."""
 
 # Due times as ingest computes them: the later of delivery and publication, rounded up to ms, not before 1970.
 _DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
@@ -122,22 +127,21 @@ def _backlogs(
     minutes: dict[Name, dict[int, int]] = {}
     due: dict[Name, int] = {}
     if counted:
-        tables = {"deliveries": deliveries, "messages": messages}
-        minutes = _minutes(tables, _changes(counted, settled))
-        if minutes:
-            due = _next(
-                tables, _changes(counted, settled), {name: min(each) // MINUTE_MS for name, each in minutes.items()}
-            )
+        rows = [(*name, life.since or 0, life.number) for name, life in sorted(counted.items())]
+        with _relation("listeners", rows, "first_ledger", "life") as (listeners, more):
+            tables = {"deliveries": deliveries, "messages": messages, **more}
+            changes = _changes(listeners, settled)
+            minutes = _minutes(tables, changes)
+            due = _next(tables, changes, minutes)
     for name in sorted(since):
         mine = minutes.get(name, {})
         yield Backlog(*name, sum(mine.values()), due.get(name), mine)
 
 
-def _changes(counted: Mapping[Name, Life], settled: Settled) -> str:
-    rows = [(*name, life.since or 0, life.number) for name, life in sorted(counted.items())]
+def _changes(listeners: str, settled: Settled) -> str:
     micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
     return _CHANGES.format(
-        listeners=_values(rows, "first_ledger", "life"),
+        listeners=listeners,
         due=_DUE.format(**micros),
         settled_ms=settled.due_ms,
         settled_ledger=settled.ledger,
@@ -151,19 +155,43 @@ def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[
     return found
 
 
-def _next(tables: Mapping[str, DeltaTable], changes: str, firsts: Mapping[Name, int]) -> dict[Name, int]:
+def _next(tables: Mapping[str, DeltaTable], changes: str, minutes: Mapping[Name, Mapping[int, int]]) -> dict[Name, int]:
     """The first due time to the millisecond: the same subtraction, within the first minute of each subscription."""
-    rows = [(*name, minute) for name, minute in firsts.items()]
-    text = _NEXT.format(changes=changes, firsts=_values(rows, "minute"))
-    return {(row["topic"], row["subscription"]): row["due_ms"] for row in query(text, **tables)}
+    if not minutes:
+        return {}
+    with _relation("firsts", [(*name, min(each) // MINUTE_MS) for name, each in minutes.items()], "minute") as (
+        firsts,
+        more,
+    ):
+        text = _NEXT.format(changes=changes, firsts=firsts)
+        return {(row["topic"], row["subscription"]): row["due_ms"] for row in query(text, **tables, **more)}
 
 
-def _values(rows: Sequence[tuple[str, str, *tuple[int, ...]]], *numbers: str) -> str:
-    """Rows as a subquery, with names quoted; `numbers` names the columns after topic and subscription."""
+@contextmanager
+def _relation(
+    name: str, rows: Sequence[tuple[str, str, *tuple[int, ...]]], *numbers: str
+) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
+    """Rows as a subquery, and the tables that it reads; `numbers` names the columns after topic and subscription.
+
+    Few are spelled out. Of many the parser would take 25 kB each, so they are a table in a folder for temporary files.
+    """
+    names = ("topic", "subscription", *numbers)
+    if len(rows) <= _SPELLED_OUT:
+        yield _values(rows, names), {}
+        return
+    types = [pa.string(), pa.string(), *(pa.int64() for _ in numbers)]
+    columns = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), types, strict=True)]
+    with TemporaryDirectory() as folder:
+        write_deltalake(folder, pa.Table.from_arrays(columns, names=names))
+        yield f"SELECT * FROM {name}", {name: DeltaTable(folder)}  # noqa: S608 - our own word
+
+
+def _values(rows: Sequence[tuple[str, str, *tuple[int, ...]]], names: Sequence[str]) -> str:
+    """Rows as a subquery, with names quoted."""
     lines = ", ".join(
         f"({_quoted(topic)}, {_quoted(name)}, {', '.join(map(str, rest))})" for topic, name, *rest in rows
     )
-    named = (f"column{place} AS {name}" for place, name in enumerate(("topic", "subscription", *numbers), 1))
+    named = (f"column{place} AS {name}" for place, name in enumerate(names, 1))
     return f"SELECT {', '.join(named)} FROM (VALUES {lines})"  # noqa: S608 - quoted
 
 

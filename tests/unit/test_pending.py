@@ -128,6 +128,23 @@ def test_names_with_quotes_are_counted_as_any_other(root: str) -> None:
     assert pending(root, "t").backlogs == ()
 
 
+def test_very_many_listeners_are_a_table_in_the_query_and_count_the_same(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spelled out, a million names would take the parser 25 GB, and a running service counts every few seconds."""
+    names = ["it's", "a\nb", "x" * 1_000, "💥"]
+    for number, name in enumerate(names):
+        subscribe(root, Subscription(name, name))
+        noticed(root, name, 0, topic=name, marker=number)
+    rows = [message_row(1, entry, 61_000 * entry, topic=name) for name in names for entry in range(3)]
+    put(root, MESSAGES, *rows)
+    put(root, DELIVERIES, delivery_row(rows[0], subscription=names[0]))
+    spelled_out = pending(root)
+    assert [each.count for each in spelled_out.backlogs] == [2 if each == "it's" else 3 for each in sorted(names)]
+    monkeypatch.setattr("pipeline.client.pending._SPELLED_OUT", 1)
+    assert pending(root) == spelled_out
+
+
 def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
     """It is what lies behind the place that ingest noted last, whatever else was deleted from which table."""
     for count in (5, 3, 2):
