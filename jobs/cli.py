@@ -43,6 +43,15 @@ class Kind(StrEnum):
     KEY_SHARED = "key_shared"
 
 
+class Rebuilt(StrEnum):
+    """What can be rebuilt."""
+
+    INGEST = "ingest"
+    SCHEDULE = "schedule"
+    DISPATCH = "dispatch"
+    ALL = "all"
+
+
 class Commands(TyperGroup):
     """A group whose commands fail with one line and an exit code, instead of a stack trace."""
 
@@ -249,6 +258,22 @@ def stop(warehouse: Warehouse) -> None:
     from pipeline.tables import Warehouse as Folder
 
     StopFile(Folder(warehouse)).ask()
+
+
+@app.command()
+def rebuild(
+    warehouse: Warehouse,
+    stage: Annotated[Rebuilt, typer.Option("--stage", help="It must be stopped; for the schedule ingest too.")],
+    *,
+    reset_clock: Annotated[
+        bool, typer.Option("--reset-clock", help="Begin at the present time, also when the last run was ahead of it.")
+    ] = False,
+) -> None:
+    """Let stages that are stopped go on from what the tables say, on new checkpoints. Needs Java 17."""
+    from jobs.commands import rebuild as command
+
+    for line in command.run(warehouse, stage.value, reset_clock=reset_clock):
+        typer.echo(line)
 
 
 @app.command()

@@ -14,7 +14,7 @@ from pipeline.files import Files
 from pipeline.lives import Name
 from pipeline.local import NotHere
 from pipeline.messagelog import MessageLog
-from pipeline.prepared import Prepared, Shelf
+from pipeline.prepared import PREPARED, Prepared, Shelf
 from pipeline.presence import Presence
 from pipeline.progress import Log
 from pipeline.publisher import Publisher
@@ -74,7 +74,7 @@ class Dispatch:
         self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
         self._log, self._files = MessageLog(spark, warehouse), Files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
-        self.sinks = {table.name: Sink(spark, warehouse, table, STAGE) for table in tables}
+        self.sinks = {table.name: Sink(spark, warehouse, table, STAGE, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
         self.publisher = Publisher(Shelf(spark, warehouse), *shown, timeline, observe)
 
@@ -103,7 +103,8 @@ class Dispatch:
             self.sinks["rejected_dispatch"].append(release.missing(batch_id), owner, batch_id, note.as_dict())
             self._observe("dispatch.rejected", batch_id)
         if parts:
-            self.publisher.take(Prepared(owner, batch_id, window.released_at, note.source, parts))
+            self.publisher.take(Prepared(owner, batch_id, window.released_at, note.source, parts, note.begin))
+            self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
 
     def _release(self, redelivery: DataFrame, lives: Mapping[Name, int], batch_id: int) -> Release | None:

@@ -1,5 +1,7 @@
 """What a stage refuses, and why. One root, short children; messages name field, value and allowed range."""
 
+from datetime import UTC, datetime
+
 from state import DelaylineError
 
 
@@ -24,7 +26,10 @@ class ForeignOwner(PipelineError):
 
     def __init__(self, stage: str, table: str, found: str, ours: str | None) -> None:
         """Name the stage, the table, the owner found in its log, and the one that asked (None: a new checkpoint)."""
-        super().__init__(f"stage {stage}: {table} was last written by {found}, this checkpoint is {ours or 'new'}")
+        super().__init__(
+            f"stage {stage}: {table} was last written by {found}, this checkpoint is {ours or 'new'}; "
+            f"take over with: delayline rebuild --stage {stage}"
+        )
         self.stage, self.table, self.found, self.ours = stage, table, found, ours
 
 
@@ -36,8 +41,57 @@ class CheckpointBehind(PipelineError):
 
     def __init__(self, stage: str, table: str, held: int, asked: int) -> None:
         """Name the stage, the table, the batch that the table holds, and the one that was to be written."""
-        super().__init__(f"stage {stage}: {table} holds batch {held}, the checkpoint is at {asked}")
+        super().__init__(
+            f"stage {stage}: {table} holds batch {held}, the checkpoint is at {asked}; "
+            f"go on from the tables with: delayline rebuild --stage {stage}"
+        )
         self.stage, self.table, self.held, self.asked = stage, table, held, asked
+
+
+class BatchDiffers(PipelineError):
+    """A table holds a batch that is not the one that the checkpoint has under its number.
+
+    The checkpoint was copied while the stage ran, restored, or lost its last entries in a power cut. Rebuild the stage.
+    """
+
+    def __init__(self, stage: str, table: str, batch: int, noted: object, logged: object) -> None:
+        """Name stage, table and batch, and what it spans (begin and end) by the table and by the checkpoint."""
+        super().__init__(
+            f"stage {stage}: {table} holds batch {batch} of {noted}, the checkpoint has {logged} under this number; "
+            f"go on from the tables with: delayline rebuild --stage {stage}"
+        )
+        self.stage, self.table, self.batch, self.noted, self.logged = stage, table, batch, noted, logged
+
+
+class TableBehind(PipelineError):
+    """A table lacks a batch that the checkpoint remembers to have written: the table was set back or restored.
+
+    Rebuild the stage: it goes on from what the table holds.
+    """
+
+    def __init__(self, stage: str, table: str, held: int, written: int) -> None:
+        """Name stage and table, the last batch that the table holds (-1: none), and the last that was written."""
+        super().__init__(
+            f"stage {stage}: {table} holds batch {held}, the checkpoint has written batch {written}; "
+            f"go on from the tables with: delayline rebuild --stage {stage}"
+        )
+        self.stage, self.table, self.held, self.written = stage, table, held, written
+
+
+class ClockAhead(PipelineError):
+    """The last run of a stage was at a time that is still to come: its clock was wrong, or it replayed the future.
+
+    Correct the machine's clock if it is wrong now, wait for that time, or begin at the present time: rebuild ingest and
+    schedule with `--reset-clock`.
+    """
+
+    def __init__(self, stage: str, instant: int, wall: int, allowed: int) -> None:
+        """Name the stage, its last instant, the wall clock, and by how much it may be ahead; all in ms."""
+        super().__init__(
+            f"stage {stage}: its clock stands at {_iso(instant)}, the machine's at {_iso(wall)}, allowed: "
+            f"{allowed} ms ahead; begin at the present time with: delayline rebuild --stage all --reset-clock"
+        )
+        self.stage, self.instant, self.wall, self.allowed = stage, instant, wall, allowed
 
 
 class StageRunning(PipelineError):
@@ -114,10 +168,16 @@ class MemoryEnded(PipelineError):
 class PreparedFileGone(PipelineError):
     """A file of prepared deliveries is gone: a VACUUM kept files for a shorter time than dispatch stood still.
 
-    Nothing was made visible. Bring the file back from a copy.
+    Nothing was made visible. Start dispatch again: it prepares anew what became due and is not visible yet.
     """
 
     def __init__(self, batch: int, source: tuple[int, int], path: str) -> None:
         """Name the batch, where it ends in `redelivery` (version, index), and the file."""
-        super().__init__(f"deliveries: {path} of prepared batch {batch} (redelivery up to {source}) is gone")
+        super().__init__(
+            f"deliveries: {path} of prepared batch {batch} (redelivery up to {source}) is gone; start dispatch again"
+        )
         self.batch, self.source, self.path = batch, source, path
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="seconds")

@@ -118,11 +118,13 @@ class Ingest:
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
-        self._changes = Changes(spark, warehouse)
-        self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)}
+        self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
+        self.sinks = {t.name: Sink(spark, warehouse, t, STAGE, checkpoint.wrote) for t in tables}
         self._memory: IngestMemory | None = None
-        last = (sink.last for sink in self.sinks.values())
-        self._last_instant = max((int(commit.note["now"]) for commit in last if commit is not None), default=0)
+        last = [sink.last for sink in self.sinks.values() if sink.last is not None]
+        # What another checkpoint called now is in where this one begins.
+        own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
+        self._last_instant = max([checkpoint.start(0).instant, *own])
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""

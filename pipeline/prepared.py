@@ -18,6 +18,8 @@ from pipeline.footers import span_ms
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES
 
+PREPARED = "prepared deliveries"
+"""What the notes on the shelf are called among the tables of dispatch."""
 _FOLDER = "_prepared"
 
 
@@ -56,6 +58,8 @@ class Prepared:
         released_at: the instant of its release, ms UTC.
         source: where the batch ends in `redelivery` (version, index).
         parts: in the order in which they are due.
+        begin: where what it holds begins in `redelivery`; None in notes of earlier versions, which did not say it.
+        replaces: the numbers of notes that count no longer: their files were gone, and this one has it all anew.
     """
 
     owner: str
@@ -63,6 +67,13 @@ class Prepared:
     released_at: int
     source: tuple[int, int]
     parts: tuple[Part, ...]
+    begin: tuple[int, int] | None = None
+    replaces: tuple[int, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The number of its first part, and of its note."""
+        return self.parts[0].number
 
     def dumps(self) -> str:
         """The text on the shelf."""
@@ -73,7 +84,9 @@ class Prepared:
         """From the text on the shelf."""
         told = json.loads(text)
         parts = ({**each, "files": tuple(DataFile(**file) for file in each["files"])} for each in told["parts"])
-        return cls(**{**told, "source": tuple(told["source"]), "parts": tuple(Part(**each) for each in parts)})
+        begin = None if told.get("begin") is None else tuple(told["begin"])
+        places = {"source": tuple(told["source"]), "begin": begin, "replaces": tuple(told.get("replaces", ()))}
+        return cls(**{**told, **places, "parts": tuple(Part(**each) for each in parts)})
 
 
 @dataclass(frozen=True)
@@ -125,10 +138,22 @@ class Shelf:
         self._files.delete(self._path(prepared))
 
     def all(self) -> list[Prepared]:
-        """All that is noted, in the order in which it was."""
-        names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
-        found = [each for name in names if (each := self._read(f"{self._folder}/{name}")) is not None]
-        return sorted(found, key=lambda each: each.parts[0].number)
+        """All that is noted, in the order in which it was, less what another note replaces."""
+        found = self._noted()
+        gone = {number for each in found for number in each.replaces}
+        return [each for each in found if each.number not in gone]
+
+    def sweep(self) -> None:
+        """Forget what another note replaces."""
+        kept = {each.number for each in self.all()}
+        for each in self._noted():
+            if each.number not in kept:
+                self.drop(each)
+
+    def lacks(self, part: Part) -> str | None:
+        """A file of a part that is not there; None when all are."""
+        table = self._folder.removesuffix(f"/{_FOLDER}")
+        return next((file.path for file in part.files if not self._files.exists(f"{table}/{file.path}")), None)
 
     def check(self, prepared: Prepared, part: Part) -> None:
         """Look for the files of a part that is to become visible.
@@ -136,10 +161,14 @@ class Shelf:
         Raises:
             PreparedFileGone: one is not there.
         """
-        table = self._folder.removesuffix(f"/{_FOLDER}")
-        for file in part.files:
-            if not self._files.exists(f"{table}/{file.path}"):
-                raise PreparedFileGone(prepared.batch, prepared.source, file.path)
+        missing = self.lacks(part)
+        if missing is not None:
+            raise PreparedFileGone(prepared.batch, prepared.source, missing)
+
+    def _noted(self) -> list[Prepared]:
+        names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
+        found = [each for name in names if (each := self._read(f"{self._folder}/{name}")) is not None]
+        return sorted(found, key=lambda each: each.number)
 
     def _read(self, path: str) -> Prepared | None:
         """A note; None when it was dropped since it was listed: maintenance looks while dispatch goes on."""
@@ -151,4 +180,4 @@ class Shelf:
             return None
 
     def _path(self, prepared: Prepared) -> str:
-        return f"{self._folder}/{prepared.parts[0].number}.json"
+        return f"{self._folder}/{prepared.number}.json"

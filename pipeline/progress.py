@@ -12,8 +12,12 @@ from pipeline.files import Files
 
 ORIGIN = "origin.json"
 """The file in a checkpoint folder that says where it begins."""
+_WRITTEN = "written.json"
+"""The file in a checkpoint folder that says which batch of the query each table holds at least."""
 EVERYTHING_BEFORE = -1
 """An index within a Delta version that takes no file of it."""
+Offset = tuple[int, int]
+"""In the table that a stage follows: a version, and the last file of it that was taken."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class Position:
     instant: int
     version: int
     index: int
+
+    @property
+    def offset(self) -> Offset:
+        """Version and index."""
+        return self.version, self.index
 
     def as_dict(self) -> dict[str, int]:
         """For the metadata of a commit."""
@@ -85,6 +94,10 @@ class Log(Protocol):
         """The start of a batch."""
         ...
 
+    def wrote(self, table: str, number: int) -> None:
+        """Remember that a table holds a batch."""
+        ...
+
 
 class Checkpoint:
     """The checkpoint folder of one streaming query."""
@@ -93,6 +106,7 @@ class Checkpoint:
         """Read the folder through Spark's file system."""
         self._files, self.path = files, path
         self._owner: str | None = None
+        self._written: dict[str, int] | None = None
         file = f"{path}/{ORIGIN}"
         self.origin = Origin.loads(files.text(file)) if files.exists(file) else Origin()
 
@@ -119,6 +133,40 @@ class Checkpoint:
         if batch_id == 0:
             return self.origin.position
         return self.position(batch_id - 1)
+
+    def batches(self) -> range:
+        """The batches that the offset log has, the last ones of the query. Empty before the first one."""
+        found = [int(name) for name in self._files.names(f"{self.path}/offsets") if name.isdigit()]
+        return range(min(found), max(found) + 1) if found else range(0)
+
+    @property
+    def instant(self) -> int:
+        """The last instant that was logged, ms UTC, or where the checkpoint begins."""
+        batches = self.batches()
+        return self.position(batches[-1]).instant if batches else self.origin.instant
+
+    def wrote(self, table: str, number: int) -> None:
+        """Remember that a table holds a batch: a table that holds less at a later start was set back.
+
+        A crash may come between the two; then the file says less than there is, which does no harm.
+        """
+        self._written = self.written() | {table: number}
+        self._files.replace(f"{self.path}/{_WRITTEN}", json.dumps(self._written))
+
+    def written(self) -> dict[str, int]:
+        """The last batch of the query in each table, as far as it is remembered."""
+        if self._written is None:
+            file = f"{self.path}/{_WRITTEN}"
+            self._written = _numbers(self._files.text(file)) if self._files.exists(file) else {}
+        return self._written
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """What the file holds; nothing when a power cut left it empty."""
+    try:
+        return {str(table): int(number) for table, number in json.loads(text).items()}
+    except ValueError:
+        return {}
 
 
 def parse(log: str) -> Position:

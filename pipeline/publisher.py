@@ -56,17 +56,25 @@ class Publisher:
         noted = shelf.all()
         self._waiting = [(each, part) for each in noted for part in each.parts if part not in self._visible]
         self._drop(noted)
-        for each in self._waiting:
-            shelf.check(*each)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
         self.watch: Watch = Unwatched()
         self.error: BaseException | None = None
 
     @property
+    def prepared(self) -> list[Prepared]:
+        """The batches of which something is not visible yet."""
+        return list({each.number: each for each, _ in self._waiting}.values())
+
+    @property
     def owners(self) -> set[str]:
         """The checkpoints that prepared what is not visible yet."""
-        return {each.owner for each, _ in self._waiting}
+        return {each.owner for each in self.prepared}
+
+    @property
+    def top(self) -> int:
+        """The highest number of a part, visible or not; 0 before the first one."""
+        return max([self._visible.top, *(part.number for _, part in self._waiting)])
 
     def knows(self, owner: str, batch_id: int) -> bool:
         """Whether a batch is prepared, or visible as a whole."""
@@ -76,7 +84,7 @@ class Publisher:
     def take(self, prepared: Prepared) -> None:
         """Note a batch, its parts numbered anew; they are published when they are due."""
         with self._lock:
-            first = max([self._visible.top, *(part.number for _, part in self._waiting)]) + 1
+            first = self.top + 1
             parts = tuple(replace(part, number=first + index) for index, part in enumerate(prepared.parts))
             prepared = replace(prepared, parts=parts)
             self._shelf.put(prepared)
@@ -141,6 +149,8 @@ class Publisher:
         last = self._deliveries.last
         mine = (top.owner, top.batch)
         owner, batch = mine if last is None or part.number > self._visible.top else (last.owner, last.batch)
+        for waiting in due:
+            self._shelf.check(*waiting)
         files = [file for _, each in due for file in each.files]
         shown = [_shown(*each) for each in due]
         version = self._deliveries.commit(files, owner, batch, visible.as_dict() | {"shown": shown})

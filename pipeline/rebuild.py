@@ -4,7 +4,7 @@ One batch job, with the stage stopped (and ingest, for the schedule). It finishe
 where the new checkpoint begins (`Origin`), and moves the old one aside. Killed anywhere, it is called again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -44,11 +44,20 @@ class Holding:
     redelivery: DataFrame
 
 
-def rebuild(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Origin:
+def rebuild(
+    spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, *, latest: int | None = None
+) -> Origin:
     """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
 
     The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
     beside the new one, under another name.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose stage it is.
+        stage: which one.
+        options: as for a start.
+        latest: the clock begins at this instant at the latest, ms UTC; None: where it was.
 
     Raises:
         StageRunning: a stage that must be stopped runs.
@@ -61,6 +70,8 @@ def rebuild(spark: SparkSession, warehouse: Warehouse, stage: str, options: Opti
             lock.take()
             locks.append(lock)
         origin = _ORIGINS[stage](spark, warehouse, options)
+        if latest is not None:
+            origin = replace(origin, instant=min(origin.instant, latest))
         _place(spark, warehouse, stage, origin, options)
         return origin
     finally:

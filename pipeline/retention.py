@@ -68,7 +68,7 @@ def below(mark: Settled, due: str) -> Column:
 def released(spark: SparkSession, warehouse: Warehouse) -> int:
     """The instant of the last release that became visible, ms UTC; 0 before the first one."""
     last = last_commit(spark, warehouse.path(DELIVERIES), dispatch.STAGE)
-    return 0 if last is None else max(released_at for *_, released_at in last.note["shown"])
+    return 0 if last is None else max((released_at for *_, released_at in last.note["shown"]), default=0)
 
 
 def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Settled:

@@ -13,15 +13,17 @@ from pipeline import arrival, dispatch, ingest, schedule
 from pipeline.atwork import AtWork, memory_ended
 from pipeline.clock import ticks
 from pipeline.dispatch import Dispatch
-from pipeline.errors import ForeignOwner, MemoryEnded
+from pipeline.errors import MemoryEnded
 from pipeline.files import Files
 from pipeline.ingest import Ingest
 from pipeline.locks import StageLock
 from pipeline.progress import Checkpoint, Origin
 from pipeline.publisher import Publisher
+from pipeline.restore import restore
 from pipeline.schedule import Schedule
 from pipeline.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock, Settings, Upkeep
 from pipeline.sinks import Observer, nobody
+from pipeline.startup import check_batches, check_clock, check_owner
 from pipeline.tables import Warehouse
 from pipeline.timeline import timeline
 from pipeline.watch import Unwatched, Watch
@@ -108,15 +110,21 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     Raises:
         StageRunning: another process runs it.
         ForeignOwner: its tables were last written from another checkpoint.
+        CheckpointBehind, BatchDiffers, TableBehind: tables and checkpoint do not fit.
+        ClockAhead: the last run was at a time that is still to come.
     """
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
     publisher: Publisher | None = None
     try:
         checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
+        check_clock(stage, options.clock, checkpoint)
+        if stage == dispatch.STAGE:
+            restore(spark, warehouse, options.settings, timeline(options.clock))
         rows, body = _parts(spark, warehouse, stage, options, checkpoint)
-        _check_owner(stage, body, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
+        for check in (check_owner, check_batches):
+            check(stage, body.sinks.values(), publisher, checkpoint)
         if isinstance(body, Ingest | Dispatch):
             body.watch = options.watch
         if publisher is not None:
@@ -130,19 +138,6 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
             publisher.stop()
         lock.release()
         raise
-
-
-def _check_owner(stage: str, body: Body, checkpoint: Checkpoint) -> None:
-    """Refuse tables, and a shelf, that another checkpoint wrote.
-
-    Raises:
-        ForeignOwner: one did, and this one was not told to take over.
-    """
-    for sink in body.sinks.values():
-        sink.check_owner(checkpoint.owner, checkpoint.origin.after)
-    prepared = body.publisher.owners if isinstance(body, Dispatch) else set()
-    for owner in prepared - {checkpoint.owner, *checkpoint.origin.after}:
-        raise ForeignOwner(stage, "what is prepared for deliveries", owner, checkpoint.owner)
 
 
 def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:

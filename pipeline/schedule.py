@@ -7,7 +7,7 @@ packed in a binary column, because a million positions as pandas rows take secon
 subscription in `Unpacker`, by whole arrays.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -248,27 +248,31 @@ class Schedule:
     ) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
-        self.sinks = {t.name: Sink(spark, warehouse, t, STAGE) for t in (REDELIVERY, REJECTED_SCHEDULE)}
+        tables = (REDELIVERY, REJECTED_SCHEDULE)
+        self.sinks = {t.name: Sink(spark, warehouse, t, STAGE, checkpoint.wrote) for t in tables}
 
     def __call__(self, released: DataFrame, batch_id: int) -> None:
         """Write one batch. The stateful function runs in the first job; everything after reads what it gave."""
         owner = self._checkpoint.owner or ""
-        position = self._checkpoint.position(batch_id)
+        begin, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+        note = {**end.as_dict(), "begin": begin.offset}
         released.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             size, failed = _count(released)
             if size or failed:
                 self._observe("schedule.counted", batch_id)
             if failed:
-                self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, position.as_dict())
+                self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, note)
             if size:
                 few = size <= self._settings.driver_rows * _RUN_BYTES
                 rows = local_run_rows(released, batch_id) if few else run_rows(released, batch_id)
-                self._append("redelivery", rows, owner, batch_id, position.as_dict())
+                self._append("redelivery", rows, owner, batch_id, note)
         finally:
             released.unpersist()
 
-    def _append(self, table: str, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: dict[str, int]) -> None:
+    def _append(
+        self, table: str, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]
+    ) -> None:
         self.sinks[table].append(rows, owner, batch_id, note)
         self._observe(f"schedule.{table}", batch_id)
 

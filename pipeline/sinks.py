@@ -40,11 +40,27 @@ def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:
 class Sink:
     """One table of one stage. Knows the last batch that the table holds."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> None:
-        """Look up what the table holds. The only look-up of the sink's life."""
+    def __init__(
+        self, spark: SparkSession, warehouse: Warehouse, table: Table, stage: str, wrote: Observer = nobody
+    ) -> None:
+        """Look up what the table holds. The only look-up of the sink's life.
+
+        Args:
+            spark: the session.
+            warehouse: where the table lies.
+            table: the table.
+            stage: who writes.
+            wrote: told of each batch that was appended, with the name of the table.
+        """
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, Files(spark)
+        self._wrote = wrote
         self.appender = Appender(spark, self._path, table, self._alone)
         self.last = last_commit(spark, self._path, stage)
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._table.name
 
     def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
         """Refuse a table that another checkpoint wrote, but for those that this one was told to take over from.
@@ -80,6 +96,7 @@ class Sink:
         if found is not None:
             return found
         self.put(rows, owner, batch_id, note)
+        self._wrote(self.name, batch_id)
         self.appender.checkpoint()
         assert self.last is not None  # noqa: S101 - a commit sets it
         return self.last

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.deltalog import added, spelled
 from pipeline.errors import BadSetting
 from pipeline.files import Files
-from pipeline.progress import EVERYTHING_BEFORE, Position
+from pipeline.progress import EVERYTHING_BEFORE, Offset, Position
 from pipeline.settings import DAY_MS, SECOND_MS, check
 from pipeline.sizing import DEFAULT_RATE, MOST_RATE, Place, memory_here, segment_for
 from schemas import (
@@ -56,6 +56,19 @@ class Warehouse:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
+
+    def between(self, spark: SparkSession, table: Table, begin: Offset, end: Offset) -> DataFrame:
+        """The rows that a stream of a table gives between two places: after `begin`, up to and with `end`."""
+        files, path = Files(spark), self.path(table)
+        names: list[str] = []
+        for version in range(begin[0], end[0] + 1):
+            mine = added(files, path, version)
+            first = begin[1] + 1 if version == begin[0] and begin[1] >= 0 else 0
+            past = max(0, end[1] + 1) if version == end[0] else len(mine)
+            names += mine[first:past]
+        reader = spark.read.schema(table.schema)
+        paths = (f"{path}/{name}" for name in names)
+        return reader.parquet(*paths) if names else spark.createDataFrame([], table.schema)
 
     def follow(
         self, spark: SparkSession, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None

@@ -8,18 +8,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import arrival, dispatch, ingest
 from pipeline.clock import instants
-from pipeline.deltalog import added
 from pipeline.dispatch import Dispatch
-from pipeline.files import Files
 from pipeline.ingest import Ingest, Plan
 from pipeline.notes import Commit
 from pipeline.prepared import Shelf
 from pipeline.progress import EVERYTHING_BEFORE, Origin, Position
+from pipeline.restore import restore_all
 from pipeline.run import Options
 from pipeline.sinks import last_commit
 from pipeline.tables import Warehouse
@@ -33,7 +32,6 @@ from schemas import (
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     SEGMENTS,
-    Table,
 )
 
 _NOWHERE = (0, EVERYTHING_BEFORE - 1)
@@ -56,6 +54,9 @@ class Past:
         """The start of the batch."""
         return self.begin
 
+    def wrote(self, table: str, number: int) -> None:
+        """The checkpoint may be lost: nothing is remembered in it."""
+
 
 def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
     """Finish the last batch of ingest; give where a new checkpoint begins.
@@ -71,7 +72,7 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
     plan = Plan.of_note(furthest.note)
     if _ingested(furthest) > _ingested(last[-1]):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
-        rows = arrival.with_place(rows_between(spark, warehouse, INBOX, past.begin, past.end))
+        rows = arrival.with_place(warehouse.between(spark, INBOX, past.begin.offset, past.end.offset))
         body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(rows.withColumn("instant", F.lit(None).cast("bigint")), furthest.batch)
     return Origin(*plan.source, max([plan.now, *given]), after=owners(last))
@@ -80,20 +81,21 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
 def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
     """Finish the last batch of dispatch; give where a new checkpoint begins.
 
-    What is prepared stays on the shelf, for the publisher of the new checkpoint. A batch that died between
-    `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had nothing to hand over: their
-    positions were of removed subscriptions. They are looked at again.
+    What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
+    again. A batch that died between `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had
+    nothing to hand over: their positions were of removed subscriptions. They are looked at again.
     """
+    restore_all(spark, warehouse, options.settings, timeline(options.clock))
+    noted = Shelf(spark, warehouse).all()
     tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), dispatch.STAGE) for table in tables]
-    noted = Shelf(spark, warehouse).all()
     handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]
     done = max(handed_over, default=_NOWHERE)
     refused = last[0]
     if refused is not None and tuple(refused.note["source"]) > done:
         note = dispatch.noted(refused.note)
         past = Past(refused.owner, Position(0, *note.begin), Position(0, *note.source))
-        rows = rows_between(spark, warehouse, REDELIVERY, past.begin, past.end)
+        rows = warehouse.between(spark, REDELIVERY, past.begin.offset, past.end.offset)
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(rows, refused.batch)
         done = note.source
@@ -104,19 +106,6 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
 def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:
     """Whose commits they are."""
     return tuple(sorted({commit.owner for commit in commits if commit is not None}))
-
-
-def rows_between(spark: SparkSession, warehouse: Warehouse, table: Table, begin: Position, end: Position) -> DataFrame:
-    """The rows that a stream of a table gives between two positions: after `begin`, up to and with `end`."""
-    files, path = Files(spark), warehouse.path(table)
-    names: list[str] = []
-    for version in range(begin.version, end.version + 1):
-        mine = added(files, path, version)
-        first = begin.index + 1 if version == begin.version and begin.index >= 0 else 0
-        past = max(0, end.index + 1) if version == end.version else len(mine)
-        names += mine[first:past]
-    reader = spark.read.schema(table.schema)
-    return reader.parquet(*(f"{path}/{name}" for name in names)) if names else spark.createDataFrame([], table.schema)
 
 
 def _ingested(commit: Commit | None) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.files import Files
 from pipeline.progress import Checkpoint, Position
 from pipeline.tables import Warehouse
-from pipeline.torn import rows_between
 from schemas import PUBLICATIONS
 
 TEN = range(10)
@@ -53,7 +52,7 @@ def test_files_between_two_positions_are_those_of_the_batch(spark: SparkSession,
     inside = 0
     for number, batch in enumerate(batches):
         begin, end = checkpoint.start(number), checkpoint.position(number)
-        again = rows_between(spark, warehouse, PUBLICATIONS, begin, end).collect()
+        again = warehouse.between(spark, PUBLICATIONS, begin.offset, end.offset).collect()
         assert {row["batch_id"] for row in again} == batch
         inside += 0 <= end.index < 3
     assert inside, "no batch ended inside a version"

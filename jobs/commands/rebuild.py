@@ -1,0 +1,54 @@
+"""`delayline rebuild`: stages that are stopped go on from the tables, each on a new checkpoint."""
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import SparkSession
+
+from jobs.commands.spark import session
+from pipeline.clock import wall_ms
+from pipeline.objectstore import check_store
+from pipeline.rebuild import rebuild
+from pipeline.run import STAGES, Options
+from pipeline.session import Machine
+from pipeline.settings import LiveClock
+from pipeline.tables import Warehouse
+
+ALL = "all"
+"""Instead of a stage: all of them, in the order in which a message passes them."""
+CHOICES = (*STAGES, ALL)
+
+
+def run(root: str, stage: str, *, reset_clock: bool) -> Iterator[str]:
+    """Rebuild a stage, or all, in a session of its own; gives a line for each.
+
+    Raises:
+        NoJava, NoSession: Spark did not start.
+        StageRunning: a stage that must be stopped runs.
+    """
+    with session("delayline rebuild", Machine(), root) as spark:
+        yield from rebuilt(spark, Warehouse(root), stages_of(stage), reset_clock=reset_clock)
+
+
+def stages_of(stage: str) -> tuple[str, ...]:
+    """The stages that a choice names."""
+    return STAGES if stage == ALL else (stage,)
+
+
+def rebuilt(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -> Iterator[str]:
+    """Rebuild stages, one after the other; gives a line for each.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose stages.
+        stages: which ones.
+        reset_clock: the clock begins at the present time, also when the last run was ahead of it.
+
+    Raises:
+        StageRunning: a stage that must be stopped runs.
+        StoreRefused, NoConditionalPuts: the store of the warehouse is not fit for it.
+    """
+    check_store(spark, warehouse.root)
+    latest = wall_ms() if reset_clock else None
+    for stage in stages:
+        origin = rebuild(spark, warehouse, stage, Options(LiveClock()), latest=latest)
+        yield f"stage {stage} goes on from version {origin.version}; start it again"

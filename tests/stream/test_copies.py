@@ -1,0 +1,282 @@
+"""Checkpoints and tables that do not fit: copied while the stages ran, restored, cut by a power failure, vacuumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.errors import BatchDiffers, CheckpointBehind, ClockAhead, TableBehind
+from pipeline.prepared import PREPARED, Shelf
+from pipeline.rebuild import rebuild
+from pipeline.run import STAGES, Options, start
+from pipeline.settings import LiveClock
+from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    kill_after,
+    message,
+    payloads,
+    play,
+    restart,
+    stop,
+    subscribe,
+)
+
+T0 = 1_700_000_000_000
+FUTURE = 4_102_444_800_000
+LAST = {"ingest": "ingest.segments", "schedule": "schedule.redelivery", "dispatch": "dispatch.deliveries"}
+"""The step with which a batch of a stage is done, but for Spark's own commit."""
+
+
+def keep_a_copy(stage: str) -> Step:
+    """Copy the checkpoint of a stage, as a backup does."""
+    return lambda world: stopped_copy(world, stage, f"{world.warehouse.root}.{stage}")
+
+
+def stopped_copy(world: World, stage: str, target: str) -> None:
+    """Copy a checkpoint between two batches."""
+    world.end()
+    copytree(world.warehouse.checkpoint(stage), target)
+    world.begin()
+
+
+def put_back(stage: str) -> Step:
+    """Put the copy in the place of the checkpoint, with all stages stopped."""
+
+    def step(world: World) -> None:
+        world.lose(stage)
+        copytree(f"{world.warehouse.root}.{stage}", world.warehouse.checkpoint(stage))
+
+    return step
+
+
+def refused(stage: str, error: type[Exception]) -> Step:
+    """The start of a stage is refused, with the stage and the remedy in the error."""
+
+    def step(world: World) -> None:
+        with pytest.raises(error) as raised:
+            start(world.spark, world.warehouse, stage, world.options)
+        assert vars(raised.value)["stage"] == stage
+        assert f"delayline rebuild --stage {stage}" in str(raised.value)
+
+    return step
+
+
+def all_once(*expected: str, subscription: str = "s") -> Step:
+    """Exactly these payloads were delivered so far, by whatever checkpoint."""
+
+    def step(world: World) -> None:
+        assert sorted(payloads(world, subscription)) == list(expected)
+
+    return step
+
+
+def rebuilt(*stages: str) -> Step:
+    """Rebuild stages that are stopped."""
+
+    def step(world: World) -> None:
+        for stage in stages:
+            rebuild(world.spark, world.warehouse, stage, world.options)
+
+    return step
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_checkpoint_one_batch_behind_its_table_is_refused_and_rebuilt(
+    spark: SparkSession, folder: str, stage: str
+) -> None:
+    """Its next batch has the number of one that the table holds, and is another one: it would be passed over."""
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            append(message("a")),
+            advance(T0),
+            keep_a_copy(stage),
+            append(message("b")),
+            advance(T0 + 1),
+            put_back(stage),
+            refused(stage, CheckpointBehind),
+            rebuilt(stage),
+            append(message("c")),
+            restart(),
+            advance(T0 + 2),
+            all_once("a", "b", "c"),
+        ],
+    )
+
+
+def rewrite_last_batch(stage: str, name: str, change: int) -> Step:
+    """Let the last batch of a checkpoint end elsewhere, and not be committed: as if it had been planned again."""
+
+    def step(world: World) -> None:
+        folder = Path(world.warehouse.checkpoint(stage))
+        last = max((each for each in (folder / "offsets").glob("[0-9]*")), key=lambda each: int(each.name))
+        lines = last.read_text(encoding="utf-8").splitlines()
+        changed = [shifted(line, name, change) for line in lines]
+        assert changed != lines
+        last.write_text("\n".join(changed), encoding="utf-8")
+        for file in (last.with_name(f".{last.name}.crc"), folder / "commits" / last.name):
+            file.unlink(missing_ok=True)
+
+    return step
+
+
+def shifted(line: str, name: str, change: int) -> str:
+    """A line of an offset log with another number under a name."""
+    told = json.loads(line) if line.startswith("{") else {}
+    return json.dumps({**told, name: told[name] + change}) if name in told else line
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_batch_that_ends_elsewhere_than_its_table_says_is_refused_and_rebuilt(
+    spark: SparkSession, folder: str, stage: str
+) -> None:
+    """The number is the same, the rows are not: what is in one of them only would be lost."""
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            append(message("a")),
+            advance(T0),
+            append(message("b")),
+            kill_after(LAST[stage]),
+            advance(T0 + 1),
+            check(lambda world: world.lose()),
+            rewrite_last_batch(stage, "reservoirVersion", 1),
+            refused(stage, BatchDiffers),
+            rebuilt(stage),
+            restart(),
+            append(message("c")),
+            advance(T0 + 2),
+            all_once("a", "b", "c"),
+        ],
+    )
+
+
+def test_a_table_that_was_set_back_is_refused_and_rebuilt(spark: SparkSession, folder: str) -> None:
+    """A backup of a running warehouse may have a table from before a batch that its checkpoint has done."""
+
+    def set_back(world: World) -> None:
+        world.lose()
+        log = sorted(Path(world.warehouse.path(REDELIVERY), "_delta_log").glob("*.json"))
+        for file in log[-1:]:
+            file.unlink()
+            file.with_suffix(".crc").unlink(missing_ok=True)
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            append(message("a")),
+            advance(T0),
+            append(message("b", after=5)),
+            kill_after("schedule.redelivery"),
+            advance(T0 + 5),
+            stop(),
+            check(set_back),
+            refused("schedule", TableBehind),
+            rebuilt("schedule"),
+            restart(),
+            advance(T0 + 6),
+            all_once("a", "b"),
+        ],
+    )
+
+
+def lose_prepared_files(world: World) -> None:
+    """What a VACUUM does to files that no version names."""
+    noted = Shelf(world.spark, world.warehouse).all()
+    files = [file for each in noted for part in each.parts for file in part.files]
+    assert files
+    for file in files:
+        Path(world.warehouse.path(DELIVERIES), file.path).unlink()
+
+
+def empty_shelf(world: World) -> None:
+    """What a copy without folders that begin with an underscore lacks."""
+    rmtree(Path(world.warehouse.path(DELIVERIES), "_prepared"))
+
+
+def prepared_and_dead(*more: Step) -> list[Step]:
+    """One message is delivered, two are prepared, and dispatch is dead; then further steps."""
+    return [
+        subscribe("t", "s"),
+        subscribe("t", "other"),
+        append(message("a")),
+        advance(T0),
+        append(message("b"), message("c", after=5)),
+        kill_after("dispatch.noted"),
+        advance(T0 + 5),
+        stop(),
+        *more,
+    ]
+
+
+def once_each(world: World) -> None:
+    """Each subscription has each message once; nothing is refused, and nothing is left on the shelf."""
+    all_once("a", "b", "c", "d")(world)
+    all_once("a", "b", "c", "d", subscription="other")(world)
+    assert world.rows(REJECTED_DISPATCH) == []
+    assert Shelf(world.spark, world.warehouse).all() == []
+
+
+GO_ON: list[Step] = [restart(), append(message("d")), advance(T0 + 6), check(once_each)]
+
+
+@pytest.mark.parametrize("how", ["started", "rebuilt", "restored and dead again"])
+def test_prepared_files_that_a_vacuum_took_are_prepared_again(spark: SparkSession, folder: str, how: str) -> None:
+    """Nobody has to bring them back: the message and what became due are still in the tables."""
+    ways: dict[str, list[Step]] = {
+        "started": [],
+        "rebuilt": [check(lambda world: world.lose("dispatch")), rebuilt("dispatch")],
+        "restored and dead again": [restart("dispatch.deliveries"), restart("dispatch.publications")],
+    }
+    play(spark, folder, prepared_and_dead(check(lose_prepared_files), *ways[how], *GO_ON))
+
+
+def test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt(spark: SparkSession, folder: str) -> None:
+    """Without its shelf dispatch would pass over what it had prepared."""
+
+    def said(world: World) -> None:
+        with pytest.raises(TableBehind) as raised:
+            start(world.spark, world.warehouse, "dispatch", world.options)
+        assert raised.value.table == PREPARED
+
+    steps = [check(empty_shelf), check(said), refused("dispatch", TableBehind), rebuilt("dispatch")]
+    play(spark, folder, prepared_and_dead(*steps, *GO_ON))
+
+
+def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset(
+    spark: SparkSession, folder: str
+) -> None:
+    """Delays would count from a time that has not come."""
+
+    def live(world: World, stage: str) -> None:
+        options = Options(LiveClock())
+        with pytest.raises(ClockAhead) as raised:
+            start(world.spark, world.warehouse, stage, options)
+        assert raised.value.instant == FUTURE
+        assert "--reset-clock" in str(raised.value)
+
+    def reset(world: World) -> None:
+        for stage in STAGES[:2]:
+            live(world, stage)
+            assert rebuild(world.spark, world.warehouse, stage, world.options, latest=T0).instant == T0
+            begun = start(world.spark, world.warehouse, stage, Options(LiveClock()))
+            begun.stop()
+
+    steps: list[Any] = [subscribe("t", "s"), append(message("a")), advance(FUTURE), stop(), check(reset)]
+    play(spark, folder, steps)
