@@ -4,6 +4,7 @@ One batch job, with the stage stopped (and ingest, for the schedule). It finishe
 where the new checkpoint begins (`Origin`), and moves the old one aside. Killed anywhere, it is called again.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +51,8 @@ def rebuild(
     """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
 
     The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
-    beside the new one, under another name.
+    beside the new one, under another name. With ingest the schedule is rebuilt, too, when `messages` holds what
+    `segments` does not address: somebody copied or restored the two at different times.
 
     Args:
         spark: a session with Delta.
@@ -62,21 +64,20 @@ def rebuild(
     Raises:
         StageRunning: a stage that must be stopped runs.
     """
-    stages = (stage, ingest.STAGE) if stage == schedule.STAGE else (stage,)
-    locks: list[StageLock] = []
-    try:
-        for each in stages:
-            lock = StageLock(each, f"{warehouse.root}/_checkpoints")
-            lock.take()
-            locks.append(lock)
-        origin = _ORIGINS[stage](spark, warehouse, options)
-        if latest is not None:
-            origin = replace(origin, instant=min(origin.instant, latest))
-        _place(spark, warehouse, stage, origin, options)
+    stages = (stage, schedule.STAGE) if stage == ingest.STAGE and torn.unaddressed(spark, warehouse) else (stage,)
+    with ExitStack() as held:
+        for each in {ingest.STAGE, *stages} if schedule.STAGE in stages else stages:
+            held.enter_context(StageLock(each, f"{warehouse.root}/_checkpoints").held())
+        origin, *_ = [_prepare(spark, warehouse, each, options, latest) for each in stages]
         return origin
-    finally:
-        for lock in locks:
-            lock.release()
+
+
+def _prepare(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, latest: int | None) -> Origin:
+    origin = _ORIGINS[stage](spark, warehouse, options)
+    if latest is not None:
+        origin = replace(origin, instant=min(origin.instant, latest))
+    _place(spark, warehouse, stage, origin, options)
+    return origin
 
 
 def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:

@@ -15,6 +15,7 @@ from pipeline import arrival, dispatch, ingest
 from pipeline.clock import instants
 from pipeline.dispatch import Dispatch
 from pipeline.ingest import Ingest, Plan
+from pipeline.markers import IngestMemory
 from pipeline.notes import Commit
 from pipeline.prepared import Shelf
 from pipeline.progress import EVERYTHING_BEFORE, Origin, Position
@@ -76,6 +77,19 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
         body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(rows.withColumn("instant", F.lit(None).cast("bigint")), furthest.batch)
     return Origin(*plan.source, max([plan.now, *given]), after=owners(last))
+
+
+def unaddressed(spark: SparkSession, warehouse: Warehouse) -> bool:
+    """Whether `messages` holds ledgers of whole batches that `segments` does not know, beside the last batch.
+
+    A stage that dies leaves one such batch, which is finished by its plan.
+    """
+    last = last_commit(spark, warehouse.path(MESSAGES), ingest.STAGE)
+    if last is None:
+        return False
+    known = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'")).next_ledger
+    between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < Plan.of_note(last.note).first_ledger)
+    return not warehouse.read(spark, MESSAGES).where(between).isEmpty()
 
 
 def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import BatchDiffers, CheckpointBehind, ClockAhead, TableBehind
+from pipeline.errors import BatchDiffers, CheckpointBehind, ClockAhead, PipelineError, TableBehind
 from pipeline.prepared import PREPARED, Shelf
 from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, Options, start
 from pipeline.settings import LiveClock
+from pipeline.tables import Warehouse
 from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
 from tests.support.stream import (
     Step,
@@ -280,3 +281,52 @@ def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_re
 
     steps: list[Any] = [subscribe("t", "s"), append(message("a")), advance(FUTURE), stop(), check(reset)]
     play(spark, folder, steps)
+
+
+COPIED = (
+    ("_checkpoints", "_clock"),
+    ("deliveries", "publications", "rejected_dispatch"),
+    ("redelivery", "rejected_schedule"),
+    ("segments", "rejected_ingest"),
+    ("messages",),
+    ("inbox", "subscriptions"),
+)
+"""The order in which a warehouse may be copied while the stages run; `docs/operations.md` says it."""
+
+
+def copy_now(*names: str) -> Step:
+    """Copy some folders of the warehouse, as they are now."""
+
+    def step(world: World) -> None:
+        for name in names:
+            if (source := Path(world.warehouse.root, name)).exists():
+                copytree(source, Path(f"{world.warehouse.root}.copy", name))
+
+    return step
+
+
+def test_a_copy_that_was_taken_while_the_stages_ran_goes_on_after_a_rebuild(spark: SparkSession, folder: str) -> None:
+    """Each table is from another time; downstream ones are older, so what they lack is found upstream."""
+
+    def on_the_copy(world: World) -> None:
+        world.end()
+        copy = World(world.spark, Warehouse(f"{world.warehouse.root}.copy"), world.options, instant=world.instant)
+        with pytest.raises(PipelineError):
+            copy.begin()
+        copy.lose()
+        rebuilt(*STAGES)(copy)
+        append(message("last"))(copy)
+        copy.begin()
+        advance(T0 + 100_000)(copy)
+        copy.end()
+        sent = [f"{kind} {number}" for kind in ("late", "now") for number in range(len(COPIED))]
+        assert sorted(payloads(copy)) == sorted([*sent, "last"])
+
+    moves: list[Step] = []
+    for number, names in enumerate(COPIED):
+        moves += [
+            append(message(f"now {number}"), message(f"late {number}", after=50_000)),
+            advance(T0 + 1_000 * number),
+            copy_now(*names),
+        ]
+    play(spark, folder, [subscribe("t", "s"), *moves, check(on_the_copy)])
