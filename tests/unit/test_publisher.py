@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.appends import DataFile
+from pipeline.errors import PreparedFileGone
 from pipeline.notes import Commit
 from pipeline.prepared import Part, Prepared, Shelf
 from pipeline.publisher import Publisher
@@ -64,6 +65,7 @@ class Notes:
     """A shelf that outlives processes."""
 
     held: dict[int, str] = field(default_factory=dict)
+    gone: bool = False
 
     def put(self, prepared: Prepared) -> None:
         """As `Shelf.put`."""
@@ -74,7 +76,9 @@ class Notes:
         self.held.pop(prepared.parts[0].number)
 
     def check(self, prepared: Prepared, part: Part) -> None:
-        """As `Shelf.check`: everything is there."""
+        """As `Shelf.check`."""
+        if self.gone:
+            raise PreparedFileGone(prepared.batch, prepared.source, part.files[0].path)
 
     def all(self) -> list[Prepared]:
         """As `Shelf.all`."""
@@ -149,6 +153,19 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
         disk.now = now
         publisher.settle()
     assert told.calls == [(2, 9, 10, 15, 1), (2, 19, 20, 30, 2)]
+
+
+def test_no_version_names_a_file_that_is_gone() -> None:
+    """Readers of the table would fail at it, for ever; the note stays, so that a start can prepare it again."""
+    disk = Disk(now=100)
+    publisher = disk.start()
+    publisher.take(batch(1, 10))
+    disk.shelf.gone = True
+    with pytest.raises(PreparedFileGone) as raised:
+        publisher.settle()
+    assert raised.value.path == "1@10"
+    assert disk.deliveries.commits == []
+    assert len(disk.shelf.held) == 1
 
 
 def test_what_comes_late_does_not_wait_for_batches_before_it() -> None:
