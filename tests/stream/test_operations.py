@@ -1,0 +1,99 @@
+"""Every command of `docs/operations.md`, against a warehouse with messages, in this process and in one session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from jobs import cli, maintain
+from jobs import main as mains
+from jobs.commands import run as running
+from jobs.commands import spark as sessions
+from pipeline.client.deliveries import Deliveries
+from pipeline.client.inbox import Message, send
+from pipeline.client.registry import Subscription, subscribe
+from pipeline.lockstep import reach
+from pipeline.profiles import Profile, read_profile
+from pipeline.run import Stage, stop_all
+from pipeline.settings import VirtualClock
+from pipeline.tables import Warehouse
+from tests.support.operations import commands, run
+
+T0 = 1_700_000_000_000
+NEED_A_SESSION = ("run", "rebuild")
+
+
+@dataclass
+class InThisProcess:
+    """The commands called as functions. A `run` brings the stages to the next instant of a virtual clock, and ends.
+
+    What takes a session is done once with the same options, whatever folder it names; `tests/soak` does it each time.
+    """
+
+    spark: SparkSession
+    root: str = ""
+    instant: int = T0
+    done: set[tuple[str, ...]] = field(default_factory=set)
+
+    def delayline(self, words: tuple[str, ...], *, background: bool) -> int:
+        """Run a command; what goes on in the background is what serves."""
+        assert background == (words[0] == "run")
+        form = tuple(word for word in words if "/" not in word)
+        if words[0] in NEED_A_SESSION and form in self.done:
+            return 0
+        self.done.add(form)
+        self.root = words[words.index("--warehouse") + 1]
+        result = CliRunner().invoke(cli.app, list(words))
+        assert result.exit_code == 0, f"{words}\n{result.output}\n{result.stderr}"
+        return result.exit_code
+
+    def module(self, words: tuple[str, ...]) -> int:
+        """The only main of the page."""
+        assert words[0] == "jobs.maintain"
+        return maintain.main(words[1:])
+
+    def serve(self, stages: list[Stage], *_: object) -> None:
+        """Send a message, let all stages do what there is to do, and stop them."""
+        self.instant += 60_000
+        send(self.root, [Message("t", f"at {self.instant}".encode())])
+        try:
+            reach(stages, Warehouse(self.root), self.instant)
+        finally:
+            stop_all(stages)
+
+    def profile(self, path: Path) -> Profile:
+        """A profile with a virtual clock, and maintenance by command only."""
+        told = read_profile(path)
+        return replace(told, options=replace(told.options, clock=VirtualClock(), upkeep=None))
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the commands find the session, the clock and the end of a service."""
+
+        def session(*_: Any, **__: Any) -> SparkSession:  # noqa: ANN401 - whatever the commands hand over
+            return self.spark
+
+        monkeypatch.setattr(sessions, "local_session", session)
+        monkeypatch.setattr(mains, "local_session", session)
+        monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+        monkeypatch.setattr(running, "read_profile", self.profile)
+        monkeypatch.setattr(running, "serve", self.serve)
+
+
+def test_every_command_of_the_page_does_what_it_says(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is called at night types them; what was sent came once, and is there when a copy was put back."""
+    root, copy = str(tmp_path / "warehouse"), str(tmp_path / "copy")
+    assert CliRunner().invoke(cli.app, ["init", "--warehouse", root]).exit_code == 0
+    subscribe(root, Subscription("t", "s", tick_ms=1, start="earliest"))
+    runner = InThisProcess(spark)
+    runner.patch(monkeypatch)
+    for command in commands({"W": root, "B": copy}):
+        assert run(command, runner) == 0, command.line
+    assert {form[0] for form in runner.done} >= {"run", "stop", "rebuild", "doctor", "pending"}
+    assert [each.payload.decode() for each in Deliveries(root).take()] == [f"at {runner.instant}"]
