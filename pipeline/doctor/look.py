@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import pyarrow.fs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.client.delta import files_of, open_table, path_of, text_of
+from pipeline.client.delta import files_in, files_of, open_table, path_of, text_of
 from pipeline.client.errors import NoWarehouse
-from pipeline.client.paths import local_path
 from pipeline.client.registry import lives_in
 from pipeline.doctor.logs import Log
 from pipeline.doctor.prepared import Prepared, read_shelf
@@ -141,8 +141,11 @@ class Look:
     @property
     def virtual(self) -> bool:
         """Whether the stages run under a virtual clock."""
-        here = local_path(self.root)
-        return here is not None and (here / "_clock").is_dir()
+        try:
+            files = files_in(f"{self.root}/_clock")
+        except (TableNotFoundError, FileNotFoundError):
+            return False
+        return bool(files.get_file_info(pyarrow.fs.FileSelector("", allow_not_found=True)))
 
     @cached_property
     def lives(self) -> dict[Name, Life]:

@@ -78,6 +78,7 @@ def test_a_clock_that_was_ahead_is_told(root: str) -> None:
     (ahead, *_) = examine(root, NOW - 600_000).findings
     assert (ahead.what, ahead.subject, ahead.severity) == ("clock_ahead", "ingest", Severity.WARNING)
     Path(root, "_clock").mkdir()
+    Path(root, "_clock", "ingest").touch()
     assert examine(root, NOW - 600_000).findings == ()
 
 
