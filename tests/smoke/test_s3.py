@@ -123,5 +123,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
     assert said[-1] == f"Stopped  sent {count:,}  accepted {count:,}  rejected 0  delivered {count:,}"
     pending = CliRunner().invoke(cli.app, ["pending", "--warehouse", root]).stdout
     assert pending == "t/s  nothing pending\n"
+    looked = CliRunner().invoke(cli.app, ["doctor", "--warehouse", root])
+    assert looked.exit_code == 0, looked.stdout
     received = CliRunner().invoke(cli.app, ["receive", "--warehouse", root, "--no-follow"]).stdout
     assert received.count("\n") == count

@@ -97,6 +97,7 @@ def test_the_commands_without_spark_take_a_bucket_for_a_folder() -> None:
     told = json.loads(call("pending", "--warehouse", "s3://bucket/commands", "--json"))
     assert (told["in_inbox"], [each["subscription"] for each in told["pending"]]) == (1, ["s"])
     assert call("receive", "--warehouse", "s3://bucket/commands", "--no-follow") == ""
+    assert call("doctor", "--warehouse", "s3://bucket/commands").splitlines()[-1] == "Nothing is wrong."
 
 
 def test_a_request_to_stop_is_seen_in_the_store() -> None:
