@@ -38,10 +38,16 @@ class Joined:
 
 def next_lives(lives: Mapping[Name, Life], joined: Mapping[Name, Joined], left: Iterable[Name]) -> dict[Name, Life]:
     """Lives after some subscriptions left and some joined; whoever did both comes back."""
-    ended = {name: replace(lives[name], since=None) for name in left if name in lives}
+    after = dict(lives)
+    change(after, joined, left)
+    return after
+
+
+def change(lives: dict[Name, Life], joined: Mapping[Name, Joined], left: Iterable[Name]) -> None:
+    """The same in place: who reads one change after the other would copy all lives with each."""
+    lives.update({name: replace(lives[name], since=None) for name in left if name in lives})
     numbers = {name: lives[name].number + 1 if name in lives else 1 for name in joined}
-    begun = {name: Life(numbers[name], each.since, each.tick_ms) for name, each in joined.items()}
-    return {**lives, **ended, **begun}
+    lives.update({name: Life(numbers[name], each.since, each.tick_ms) for name, each in joined.items()})
 
 
 def alive(lives: Mapping[Name, Life]) -> dict[Name, Life]:

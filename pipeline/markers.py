@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline import local
 from pipeline.encode import ARROW
-from pipeline.lives import Joined, Life, Name, next_lives
+from pipeline.lives import Joined, Life, Name, change, next_lives
 from pipeline.local import NotHere
 from pipeline.messagelog import Bounds, MessageLog
 from schemas import LEFT
@@ -110,7 +110,7 @@ def lives_of(segments: DataFrame) -> dict[Name, Life]:
         ticks = {(row["topic"], listener["name"]): listener["tick_ms"] for listener in row["subscriptions"]}
         left = row["first_ledger"] == LEFT
         joined = {} if left else {name: Joined(row["first_ledger"], tick) for name, tick in ticks.items()}
-        lives = next_lives(lives, joined, ticks if left else ())
+        change(lives, joined, ticks if left else ())
     return lives
 
 

@@ -6,7 +6,7 @@ from deltalake import DeltaTable
 
 from pipeline.client.delta import append, open_table, query, rows_of
 from pipeline.client.errors import AlreadySubscribed, BadValue, check_text
-from pipeline.lives import Joined, Life, Name, next_lives
+from pipeline.lives import Joined, Life, Name, change
 from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
@@ -121,5 +121,5 @@ def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name
     for row in rows:
         name, first = (row["topic"], row["name"]), row["first_ledger"]
         left = first == LEFT
-        found = next_lives(found, {} if left else {name: Joined(first, row["tick_ms"])}, [name] if left else ())
+        change(found, {} if left else {name: Joined(first, row["tick_ms"])}, [name] if left else ())
     return found
