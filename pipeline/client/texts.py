@@ -20,10 +20,7 @@ def read(path: str) -> str | None:
     """A text; None when it is not there."""
     here = local_path(path)
     try:
-        if here is not None:
-            return here.read_text(encoding="utf-8")
-        with s3.files().open_input_stream(_key(path)) as stream:
-            return str(stream.read().decode())
+        return _fetched(_key(path)) if here is None else here.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
 
@@ -69,3 +66,17 @@ def pause_s(path: str) -> float:
 def _key(path: str) -> str:
     """Bucket and key, as pyarrow names a file."""
     return one_spelling(path).removeprefix("s3a://")
+
+
+def _fetched(key: str, more: int = 2) -> str:
+    """A text of the store, with so many attempts more when the first one fails."""
+    try:
+        with s3.files().open_input_stream(key) as stream:
+            return str(stream.read().decode())
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # pyarrow asks for the size and then for so many bytes: a text that went in between is gone, not broken.
+        if not more:
+            raise
+        return _fetched(key, more - 1)

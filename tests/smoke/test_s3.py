@@ -37,7 +37,7 @@ PROFILE = """
 [session]
 cores = 2
 [run]
-trigger = "200 milliseconds"
+trigger = "1 second"
 [settings]
 driver_rows = 1_000_000
 [clock]
@@ -62,6 +62,7 @@ def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:
     root = f"s3a://{UNSEEN}/added"
     create_all(root)
     log, path = TableLog(spark, path_of(root, INBOX)), path_of(root, INBOX)
+    assert log.head().version == 0
     send(root, [Message("t", b"kept")])
     assert not log.add(1, ['{"commitInfo":{"operation":"ours"}}'])
     assert DeltaTable(path).to_pyarrow_table()["payload"].to_pylist() == [b"kept"]

@@ -21,9 +21,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "delayline"
-FORGETFUL, CROWDED, UNSEEN = "forgetful", "crowded", "unseen"
-"""Buckets: one replaces objects whatever it is asked, one answers every first put of an object with a conflict, and one
-tells nobody who looks that an object is there: as if each one came after the look."""
+FORGETFUL, CROWDED, UNSEEN, GOING = "forgetful", "crowded", "unseen", "going"
+"""Buckets: one replaces objects whatever it is asked, one answers every first put of an object with a conflict, one
+tells nobody who looks that the first version of a table after its making is there: as if it came after the look; and of
+one an object goes whenever somebody has looked whether it is there."""
 _PATIENCE_S = 60
 _DENIED = b"<Error><Code>InvalidAccessKeyId</Code><Message>The key does not exist.</Message></Error>"
 _BUSY = b"<Error><Code>ConditionalRequestConflict</Code><Message>Try again.</Message></Error>"
@@ -85,8 +86,10 @@ class Store:
             return self._refuse(start, "403 Forbidden", _DENIED)
         if path.startswith(f"/{FORGETFUL}/"):
             environment.pop("HTTP_IF_NONE_MATCH", None)
-        if path.startswith(f"/{UNSEEN}/") and method == "HEAD":
+        if path.startswith(f"/{UNSEEN}/") and path.endswith("1.json") and method == "HEAD":
             return self._refuse(start, "404 Not Found", b"")
+        if path.startswith(f"/{GOING}/") and method == "GET":
+            self._moto({**environment, "REQUEST_METHOD": "DELETE"}, lambda *_: None)
         if method != "PUT":
             return self._moto(environment, start)
         with self._putting:

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from jobs import cli
 from jobs.commands.spark import NoSession
 from pipeline import clock, retention
-from pipeline.client import s3
+from pipeline.client import s3, texts
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.delta import path_of
@@ -37,7 +37,7 @@ from pipeline.service import StopFile
 from pipeline.session import HADOOP_AWS
 from pipeline.tables import Warehouse
 from schemas import INBOX, MESSAGES
-from tests.support.s3 import serving
+from tests.support.s3 import GOING, serving
 
 NOBODY = "http://127.0.0.1:1"
 UNANSWERED = """Kernel error -> Generic S3 error
@@ -54,7 +54,7 @@ UNANSWERED = """Kernel error -> Generic S3 error
 @pytest.fixture(scope="module")
 def store() -> Iterator[dict[str, str]]:
     """A store with one bucket; the variables that name it."""
-    with serving("bucket") as variables:
+    with serving("bucket", GOING) as variables:
         yield variables
 
 
@@ -143,6 +143,13 @@ def test_a_clock_in_the_store_is_held() -> None:
     clock.release(path)
     waiting.join()
     assert found == [{"instant": 10}]
+
+
+def test_a_text_that_goes_while_it_is_read_is_gone() -> None:
+    """The hold of a clock is let go of while its reader looks at it; a replay ended with an internal failure of S3."""
+    texts.write(f"s3a://{GOING}/hold", "1")
+    assert texts.exists(f"s3a://{GOING}/hold")
+    assert texts.read(f"s3a://{GOING}/hold") is None
 
 
 def test_producers_at_once_lose_nothing() -> None:
