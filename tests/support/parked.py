@@ -22,7 +22,7 @@ LOADED_MS = -(-(T0 + HORIZON_MS) // SEGMENT_MS) * SEGMENT_MS
 
 @dataclass(frozen=True)
 class Arrived:
-    """What the deliveries come to; `latest_ms` is the longest time from due to released."""
+    """What the deliveries come to, over all subscriptions; `latest_ms` is the longest time from due to released."""
 
     rows: int
     messages: int
@@ -53,6 +53,11 @@ def taken_in(spark: SparkSession, folder: str, messages: DataFrame) -> Warehouse
     subscribe(folder, Subscription("t", "s", tick_ms=TICK_MS))
     replay(spark, warehouse, messages, Course(T0, T0, 1), settings=Settings(horizon_ms=HORIZON_MS))
     return warehouse
+
+
+def joined_as_earliest(warehouse: Warehouse) -> None:
+    """Another subscription wants what is parked already, too."""
+    subscribe(warehouse.root, Subscription("t", "late", tick_ms=TICK_MS, start="earliest"))
 
 
 def let_time_pass(
