@@ -76,8 +76,8 @@ def test_a_disk_that_fills_up_under_the_stages_stops_them_with_one_line(
     refused = tmp_path / "refused"
     with service([*RUN, str(root)], refused) as job:
         failed_with_one_line(refused, job.wait(timeout=PATIENCE_S), disk, "full")
-    command = [*COMMAND, "send", "-w", str(root), "-t", "t", "x" * (margin + 100_000)]
-    sent = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    command, line = [*COMMAND, "send", "-w", str(root), "-t", "t"], os.urandom(margin + 100_000).hex()
+    sent = subprocess.run(command, cwd=ROOT, input=line, capture_output=True, text=True, check=False)  # noqa: S603 - our own
     # delta-rs may complain of a thread of its own before.
     assert sent.returncode == 1
     assert sent.stderr.splitlines()[-1].startswith("delayline: the disk is full")
