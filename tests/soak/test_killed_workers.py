@@ -44,7 +44,9 @@ def test_killed_workers_are_replaced_and_a_killed_clock_ends_the_service_with_on
         send(root, [Message("t", b"%d" % number, deliver_after_ms=500) for number in range(500, 600)])
         assert kill_all(job.pid, CLOCK) > 0
         assert job.wait(timeout=PATIENCE_S) == 1, said(log)
-    assert said(log).splitlines()[-1].startswith("delayline: stage "), said(log)
+    last = said(log).splitlines()[-1]
+    assert last.startswith("delayline: stage "), said(log)
+    assert "clock is gone" in last
     assert "Traceback" not in said(log)
     with service([*RUN, root], again) as job:
         until(lambda: len(delivered(warehouse)) >= 600, job, again)
