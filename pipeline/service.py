@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline import ingest
@@ -89,7 +89,10 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
         try:
             running = [with_new_columns(stage) for stage in running]
             reason = next((stage.failure for stage in running if stage.failure is not None), None)
-        except (ConnectionError, Py4JNetworkError) as error:
+        except Py4JJavaError:
+            raise
+        except (ConnectionError, Py4JError) as error:
+            # Py4J has no error of its own for an answer that did not come.
             raise _jvm_gone(running) from error
         except PipelineError as error:
             reason = str(error)

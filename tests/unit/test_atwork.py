@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from jobs.commands.failures import explain
 from pipeline.atwork import AtWork, memory_ended
@@ -74,13 +75,14 @@ def test_the_largest_files_of_the_batch_are_named(work: AtWork) -> None:
     assert work.files == NAMED
 
 
-def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [ConnectionRefusedError(), Py4JError("An error occurred while calling o1.isActive")])
+def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp_path: Path, first: Exception) -> None:
     """Every call into it is refused from then on: that is no news, and not what the user is told."""
 
     class Query:
         @property
         def isActive(self) -> bool:  # noqa: N802 - Spark's name
-            raise ConnectionRefusedError
+            raise first
 
     stage = Stage("ingest", cast("Any", Query()), cast("Any", None), None, work, lambda: pytest.fail("started again"))
     asked: Any = SimpleNamespace(wait=lambda _: False)
@@ -92,7 +94,7 @@ def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp
             raise ended.value
         finally:
             stage.query.isActive  # noqa: B018 - what a session does on its way out
-    except ConnectionRefusedError as error:
+    except (ConnectionRefusedError, Py4JError) as error:
         code, said = explain(error)
     assert (code, said) == (1, str(ended.value))
     assert "session.memory = 2g" in said
