@@ -1,12 +1,13 @@
 """Single commits of a Delta table: which files each one added, in the order in which a stream takes them."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from pipeline import filestats
 from pipeline.files import Files
+from pipeline.logfiles import actions_of, first_version, log_files
 
 _ESCAPED = re.compile(r"[^A-Za-z0-9_\-!.~'()*,;:$&+=@\u0080-\U0010ffff]")
 
@@ -15,15 +16,13 @@ def newest(files: Files, path: str, known: int = -1) -> int:
     """The newest version of a table; asked for version by version from a known one on, else by the names in its log.
 
     A log grows for as long as it is kept: who asks again and again must not list it each time. Who has not asked for
-    long may know a version from before the beginning of the log.
+    long may know a version from before the beginning of the log, and what lies behind that one may be nobody's.
     """
-    if known >= 0:
+    if known >= 0 and files.exists(_log(path, known)):
         while files.exists(_log(path, known + 1)):
             known += 1
-        if files.exists(_log(path, known)):
-            return known
-    names = files.names(f"{path}/_delta_log")
-    return max(int(name[:20]) for name in names if name[20:] == ".json" and name[:20].isdigit())
+        return known
+    return max(file.version for file in log_files(files.names(f"{path}/_delta_log")) if file.is_entry)
 
 
 def exists(files: Files, path: str, version: int) -> bool:
@@ -33,7 +32,9 @@ def exists(files: Files, path: str, version: int) -> bool:
 
 def reaches_back(files: Files, path: str, known: int) -> bool:
     """Whether the log still has all that came after a version."""
-    return files.exists(_log(path, known + 1)) or files.exists(_log(path, known))
+    if files.exists(_log(path, known)):
+        return True
+    return first_version(log_files(files.names(f"{path}/_delta_log"))) <= known + 1
 
 
 def is_whole(files: Files, path: str) -> bool:
@@ -85,8 +86,9 @@ def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int
 
 def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:
     """How many rows files hold, by their entries in the log; None when one does not say."""
-    counts = [json.loads(file.get("stats") or "{}").get("numRecords") for file in added or ()]
-    return None if added is None or None in counts else sum(counts)
+    counts = [filestats.count(file.get("stats")) for file in added or ()]
+    known = [each for each in counts if each is not None]
+    return sum(known) if added is not None and len(known) == len(counts) else None
 
 
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:
@@ -112,6 +114,9 @@ def _log(path: str, version: int) -> str:
 
 
 def actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
-    """The actions of one version."""
-    # Not `splitlines`: a text in the statistics may hold what it takes for the end of a line.
-    return [json.loads(line) for line in files.text(_log(path, version)).split("\n") if line]
+    """The actions of one version.
+
+    Raises:
+        BrokenVersion: its entry is empty, or it was cut short.
+    """
+    return actions_of(files.text(_log(path, version)), path, version)

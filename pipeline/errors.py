@@ -165,6 +165,26 @@ class MemoryEnded(PipelineError):
         self.stage, self.what, self.files, self.memory = stage, what, files, memory
 
 
+class BrokenVersion(PipelineError):
+    """The log entry of a version is empty or cut short, as a power cut leaves a file that was not synced in time.
+
+    Bring it back from a copy. Without one, when it is the newest version, delete it: the table is then what it was
+    before. Rebuild the stage that writes the table, which goes on from there; what a producer sent to `inbox` with
+    that version has to be sent again.
+    """
+
+    def __init__(self, folder: str, version: int) -> None:
+        """Name the table's folder and the version."""
+        table = folder.rstrip("/").rpartition("/")[2]
+        entry = f"{folder}/_delta_log/{version:020d}.json"
+        then = "send its messages again" if table == "inbox" else "rebuild the stage that wrote it"
+        super().__init__(
+            f"{table}: version {version} is empty or cut short; bring {entry} back from a copy, "
+            f"or, if it is the newest one, delete it and {then}"
+        )
+        self.table, self.version, self.entry = table, version, entry
+
+
 class PreparedFileGone(PipelineError):
     """A file of prepared deliveries is gone: a VACUUM kept files for a shorter time than dispatch stood still.
 

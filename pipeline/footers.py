@@ -57,21 +57,6 @@ def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
     return footer.num_rows, json.dumps(told, separators=(",", ":"))
 
 
-def span_ms(stats: str, column: str) -> tuple[int, int]:
-    """The first and the last value of a column of times, ms UTC, by a file's statistics.
-
-    Raises:
-        KeyError: they do not say.
-    """
-    told = json.loads(stats)
-    low, high = (datetime.fromisoformat(told[name][column]) for name in ("minValues", "maxValues"))
-    return _ms(low), _ms(high)
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp()) * 1_000 + moment.microsecond // 1_000
-
-
 def _chunks(footer: pq.FileMetaData) -> dict[str, list[Any]]:
     """The statistics of each plain column, one for each row group; None where the writer kept none."""
     found: dict[str, list[Any]] = {}

@@ -4,7 +4,6 @@ Their bounds are kept in the driver. What is asked for may be in a file that was
 looked at with each question.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -14,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.files import Files
-from pipeline.footers import span_ms
+from pipeline.filestats import span, span_ms
 from pipeline.livefiles import LiveFiles
 from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.tables import Warehouse
@@ -47,8 +46,8 @@ class Bounds:
     def of_statistics(cls, stats: str | None) -> "Bounds":
         """What a file may hold, by its statistics; anything when there are none."""
         try:
-            first_due, last_due = span_ms(stats or "{}", "due_time")
-            low, high = (json.loads(stats or "{}")[name]["ledger_id"] for name in ("minValues", "maxValues"))
+            first_due, last_due = span_ms(stats, "due_time")
+            low, high = span(stats, "ledger_id")
         except KeyError:
             return cls()
         # Delta cuts times to milliseconds. Ours have no more, but who knows who wrote the file.

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.appends import DataFile, rows
 from pipeline.errors import PreparedFileGone
 from pipeline.files import Files
-from pipeline.footers import span_ms
+from pipeline.filestats import span_ms
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES
 

@@ -11,7 +11,6 @@ import logging
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,6 +24,7 @@ from pipeline.clock import wall_ms
 from pipeline.deltajvm import TableLog
 from pipeline.deltalog import rows_of
 from pipeline.files import Files
+from pipeline.filestats import last_ms
 from pipeline.lives import Life, Name, alive
 from pipeline.local import NotHere
 from pipeline.markers import IngestMemory
@@ -186,7 +186,7 @@ def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: Settled) -> int
         old = [file for file in files if file["path"] not in ahead.files and _published(file) <= mark.due_ms]
         # A lost race for the version is run again, on what the table is then.
         if not old or log.add(version + 1, _removal(old)):
-            return sum(json.loads(file["stats"])["numRecords"] for file in old)
+            return rows_of(old) or 0
 
 
 def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -200,13 +200,11 @@ def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _published(file: Mapping[str, Any]) -> float:
     """The last time of publication in a file, ms UTC; nothing is known without statistics."""
-    statistics = json.loads(file["stats"] or "{}")
-    if "numRecords" not in statistics:
+    try:
+        last = last_ms(file["stats"], "publish_time")
+    except KeyError:
         return math.inf
-    last = statistics.get("maxValues", {}).get("publish_time")
-    if last is None and statistics.get("nullCount", {}).get("publish_time") != statistics["numRecords"]:
-        return math.inf
-    return 0 if last is None else datetime.fromisoformat(last).timestamp() * 1_000
+    return 0 if last is None else last
 
 
 def _path(warehouse: Warehouse) -> str:

@@ -43,16 +43,18 @@ def receive(
 
 
 def line(delivery: Delivery) -> str:
-    """A delivery for people: when, for whom, key, payload, how late."""
+    """A delivery for people: when, for whom, key, payload, how late; when it was due, if nobody knows more."""
     key = f" [{printable(delivery.key)}]" if delivery.key else ""
     name = printable(f"{delivery.topic}/{delivery.subscription}")
     text = delivery.payload.decode(errors="backslashreplace")
-    return f"{delivery.visible_at:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f"  {name}{key}  {text}  ({delivery.late_s:.3f} s late)"
+    when = f"{delivery.visible_at or delivery.due_time:%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    late = "due then" if delivery.late_s is None else f"{delivery.late_s:.3f} s late"
+    return f"{when}  {name}{key}  {text}  ({late})"
 
 
 def as_json(delivery: Delivery) -> str:
     """A delivery for scripts, on one line. The payload is text when it is UTF-8, else base64 in `payload_base64`."""
-    asked = delivery.deliver_at
+    asked, shown, late_s = delivery.deliver_at, delivery.visible_at, delivery.late_s
     fields: dict[str, object] = {
         "topic": delivery.topic,
         "subscription": delivery.subscription,
@@ -64,8 +66,9 @@ def as_json(delivery: Delivery) -> str:
         "properties": delivery.properties,
         "publish_time": delivery.publish_time.isoformat(),
         "deliver_at": asked.isoformat() if asked else None,
-        "visible_at": delivery.visible_at.isoformat(),
-        "late_ms": round(delivery.late_s * 1_000),
+        "due_time": delivery.due_time.isoformat(),
+        "visible_at": shown.isoformat() if shown else None,
+        "late_ms": None if late_s is None else round(late_s * 1_000),
         "redelivery_count": delivery.redelivery_count,
     }
     try:

@@ -1,10 +1,10 @@
 """Receiving: the commits of `deliveries`, one after the other, each in its sequence.
 
 A commit is a batch of dispatch, and a version of the Delta log. The log is read, not the table: it knows which rows
-are new, in which order they became visible, and when. Nothing is held but the rows of one row group.
+are new, in which order they became visible, and when. Nothing is held but the rows of one row group. What was delivered
+before the beginning of the log is read from the table (`pipeline.client.history`).
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,12 +13,16 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from pipeline.client import texts
-from pipeline.client.delta import files_of, log_of, open_table
+from pipeline.client.delta import files_of, log_files_of, log_of, open_table, path_of, text_of
 from pipeline.client.errors import VersionGone
+from pipeline.client.history import History
+from pipeline.filestats import count, known
+from pipeline.logfiles import first_version
 from schemas import DELIVERIES
 
 _PLACE = "place"
@@ -32,12 +36,15 @@ class Delivery:
         topic: its topic.
         subscription: who got it.
         position: (ledger, entry) in the topic's log.
-        order: (version of `deliveries`, place in it from 1 on): ascends in the order of delivery.
+        order: (version of `deliveries`, place in it from 1 on): ascends in the order of delivery. What was delivered
+            before the beginning of the log has the version with which it begins.
         key: the message's key.
         properties: what travelled beside the payload.
         publish_time: when it was sent.
         deliver_at: the time asked for; None: at once.
-        visible_at: when the commit made it visible; in a replay, the virtual instant of its release.
+        visible_at: when the commit made it visible; in a replay, the virtual instant of its release. None for what was
+            delivered before the beginning of the log, which knew it; the view `lateness` still does.
+        due_time: when it was due, rounded up to the tick of the subscription.
         redelivery_count: 0 the first time.
         payload: the bytes sent.
     """
@@ -50,13 +57,16 @@ class Delivery:
     properties: dict[str, str | None]
     publish_time: datetime
     deliver_at: datetime | None
-    visible_at: datetime
+    visible_at: datetime | None
+    due_time: datetime
     redelivery_count: int
     payload: bytes
 
     @property
-    def late_s(self) -> float:
-        """Seconds between the time the message was due and the time it became visible. Never negative."""
+    def late_s(self) -> float | None:
+        """Seconds between the time the message was due and the time it became visible, if known. Never negative."""
+        if self.visible_at is None:
+            return None
         due = self.publish_time if self.deliver_at is None else max(self.deliver_at, self.publish_time)
         return (self.visible_at - due).total_seconds()
 
@@ -65,31 +75,66 @@ class Deliveries:
     """The deliveries of a warehouse from a version on. Each call of `take` gives what has been committed since."""
 
     def __init__(self, root: str, *, earliest: bool = True) -> None:
-        """Stand before the first delivery that the log still holds, or behind the last one.
+        """Stand before the first delivery that the table still holds, or behind the last one.
 
         Raises:
             NoWarehouse: the folder has no deliveries.
+            BrokenVersion: the newest version of the table is empty or cut short.
         """
         newest = open_table(root, DELIVERIES).version()
-        self._files = files_of(root, DELIVERIES)
+        self._folder, self._files = path_of(root, DELIVERIES), files_of(root, DELIVERIES)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
         self._virtual = texts.exists(f"{root}/_clock")
-        self._next = self._first() if earliest else newest + 1
+        self._older = self._history() if earliest else None
+        self._next = newest + 1 if not earliest else 0 if self._older is None else self._older.version + 1
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
         """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
 
-        Costs one look at the log and one pass over the new files.
+        Costs one look at the log and one pass over the new files. What was delivered before the beginning of the log
+        comes with the first call, in the order in which it was due.
 
         Raises:
             VersionGone: maintenance removed the log entry of a version, or a file of it.
+            BrokenVersion: a version is empty or cut short.
         """
-        wanted = {"topic": topic, "subscription": subscription}
-        while (log := log_of(self._files, self._next)) is not None:
+        named = {"topic": topic, "subscription": subscription}
+        wanted = {key: value for key, value in named.items() if value is not None}
+        older, self._older = self._older, None
+        if older is not None:
+            for place, row in enumerate(older.rows(wanted), 1):
+                yield self._delivery((older.version, place), row, None)
+        while (log := self._entry()) is not None:
             version, self._next = self._next, self._next + 1
-            yield from self._commit(version, log, {key: value for key, value in wanted.items() if value is not None})
-        if self._first() > self._next:
+            yield from self._commit(version, log, wanted)
+
+    def _entry(self) -> list[dict[str, Any]] | None:
+        """The actions of the next version; None when it is not there yet.
+
+        Raises:
+            VersionGone: the log begins behind it. An entry that is there all the same is somebody's who was too late.
+        """
+        before = f"_delta_log/{max(0, self._next - 1):020d}.json"
+        if text_of(self._files, before) is None and self._first() > self._next:
             raise VersionGone(DELIVERIES.name, self._next, "_delta_log")
+        return log_of(self._files, self._next, self._folder)
+
+    def _history(self) -> History | None:
+        """The table as of the version with which its log begins; None when the log says all that ever came.
+
+        Raises:
+            VersionGone: nobody can say what the table was then.
+        """
+        while first := self._first():
+            try:
+                paths = pa.table(DeltaTable(self._folder, version=first).get_add_actions())["path"].to_pylist()
+            except DeltaError as error:
+                # Maintenance may have cut the log meanwhile.
+                if self._first() == first:
+                    raise VersionGone(DELIVERIES.name, first, "its checkpoint") from error
+            else:
+                return History(self._files, first, [unquote(path) for path in paths])
+        return None
 
     def _commit(self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]) -> Iterator[Delivery]:
         if any(line["remove"]["dataChange"] for line in log if "remove" in line):
@@ -102,7 +147,7 @@ class Deliveries:
             if _may_hold(add, wanted):
                 for place, row in self._rows(version, unquote(add["path"]), wanted):
                     yield self._delivery((version, before + place), row, visible_ms)
-            before += _statistics(add).get("numRecords", 0)
+            before += count(add.get("stats")) or 0
 
     def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file with these values, each with its place in the file, from 1 on."""
@@ -120,8 +165,8 @@ class Deliveries:
                 yield from ((row[_PLACE], row) for row in rows.to_pylist())
                 place += batch.num_rows
 
-    def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int) -> Delivery:
-        visible = row["released_at"] if self._virtual else datetime.fromtimestamp(visible_ms / 1_000, UTC)
+    def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int | None) -> Delivery:
+        visible = None if visible_ms is None else datetime.fromtimestamp(visible_ms / 1_000, UTC)
         return Delivery(
             topic=row["topic"],
             subscription=row["subscription"],
@@ -131,29 +176,24 @@ class Deliveries:
             properties=dict(row["properties"] or ()),
             publish_time=row["publish_time"],
             deliver_at=row["deliver_at"],
-            visible_at=visible,
+            visible_at=row["released_at"] if self._virtual else visible,
+            due_time=row["due_time"],
             redelivery_count=row["redelivery_count"],
             payload=row["payload"] or b"",
         )
 
     def _first(self) -> int:
-        """The first version whose log entry is there."""
-        names = (info.base_name for info in self._files.get_file_info(pa.fs.FileSelector("_delta_log")))
-        return min(int(name[:20]) for name in names if name[:20].isdigit() and name[20:] == ".json")
-
-
-def _statistics(add: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(add.get("stats") or "{}")
-    return found
+        """The version with which the log begins."""
+        return first_version(log_files_of(self._files))
 
 
 def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
-    least = _statistics(add).get("minValues", {})
+    least = known(add.get("stats")).get("minValues", {})
     return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
 
 
 def _may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:
     """Whether a file may hold rows with these values, by its statistics."""
-    statistics = _statistics(add)
+    statistics = known(add.get("stats"))
     low, high = statistics.get("minValues", {}), statistics.get("maxValues", {})
     return all(low.get(name, value) <= value <= high.get(name, value) for name, value in wanted.items())

@@ -1,6 +1,5 @@
 """Tables of a warehouse through delta-rs: open, create, append with retries."""
 
-import json
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -9,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
 from pipeline.client.errors import ColumnGone, NoWarehouse, StillConflicting
+from pipeline.logfiles import LogFile, actions_of, log_files
 from schemas import Table
 
 ATTEMPTS = 8
@@ -34,19 +34,35 @@ def open_table(root: str, table: Table) -> DeltaTable:
 
     Raises:
         NoWarehouse: there is no such table.
+        BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
     """
+    folder = path_of(root, table)
     try:
-        return DeltaTable(path_of(root, table))
+        opened = DeltaTable(folder)
     except (TableNotFoundError, FileNotFoundError) as error:
         raise NoWarehouse(root, table.name) from error
+    except DeltaError:
+        files = files_of(root, table)
+        log_of(files, max((file.version for file in log_files_of(files) if file.is_entry), default=0), folder)
+        raise
+    log_of(files_of(root, table), opened.version(), folder)
+    return opened
 
 
 def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
-    """Create a table with the schema of its contract; one that exists is left as it is."""
+    """Create a table with the schema of its contract; one that exists is left as it is.
+
+    Raises:
+        BrokenVersion: it exists, and its newest version is cut short.
+    """
     schema = Schema.from_json(table.schema.json())
-    DeltaTable.create(
-        path_of(root, table), schema, mode="ignore", configuration=dict(properties), raise_if_key_not_exists=False
-    )
+    try:
+        DeltaTable.create(
+            path_of(root, table), schema, mode="ignore", configuration=dict(properties), raise_if_key_not_exists=False
+        )
+    except DeltaError:
+        open_table(root, table)
+        raise
 
 
 def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], None] = time.sleep) -> int:
@@ -106,10 +122,19 @@ def text_of(files: pa.fs.PyFileSystem, name: str) -> str | None:
         return None
 
 
-def log_of(files: pa.fs.PyFileSystem, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a version of a table; None when there is no entry for it in the log."""
+def log_of(files: pa.fs.PyFileSystem, version: int, folder: str) -> list[dict[str, Any]] | None:
+    """The actions of a version of the table in a folder; None when there is no entry for it in the log.
+
+    Raises:
+        BrokenVersion: the entry is empty, or it was cut short.
+    """
     text = text_of(files, f"_delta_log/{version:020d}.json")
-    return None if text is None else [json.loads(line) for line in text.split("\n") if line]
+    return None if text is None else actions_of(text, folder, version)
+
+
+def log_files_of(files: pa.fs.PyFileSystem) -> list[LogFile]:
+    """The files of a table's log."""
+    return log_files(info.base_name for info in files.get_file_info(pa.fs.FileSelector("_delta_log")))
 
 
 def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from pipeline.client.delta import files_of, log_of, open_table
+from pipeline.client.delta import files_of, log_of, open_table, path_of
+from pipeline.filestats import count
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
 
 Place = tuple[int, int]
@@ -36,7 +37,7 @@ def _taken(root: str, table: Table) -> Place:
     """The place in the last note of ingest on a table; before everything when there is none."""
     files = files_of(root, table)
     for version in range(open_table(root, table).version(), -1, -1):
-        for action in log_of(files, version) or []:
+        for action in log_of(files, version, path_of(root, table)) or []:
             note = _note(action.get("commitInfo", {}).get("userMetadata"))
             if note is not None:
                 return note["source"][0], note["source"][1]
@@ -55,7 +56,7 @@ def _appended(root: str, first: int) -> Iterator[tuple[int, int, int]]:
     """Version, place and rows of each file appended to the inbox from a version on, as a stream of it sees them."""
     files = files_of(root, INBOX)
     for version in range(first, open_table(root, INBOX).version() + 1):
-        log = log_of(files, version) or []
+        log = log_of(files, version, path_of(root, INBOX)) or []
         if not any(line["remove"].get("dataChange") for line in log if "remove" in line):
             adds = (line["add"] for line in log if "add" in line)
             for place, add in enumerate(add for add in adds if add["dataChange"]):
@@ -64,8 +65,8 @@ def _appended(root: str, first: int) -> Iterator[tuple[int, int, int]]:
 
 def _rows(files: pa.fs.PyFileSystem, add: dict[str, Any]) -> int:
     """The rows of a file by its statistics, or by its footer when its writer left them out; 0 when it is gone."""
-    count: int | None = json.loads(add.get("stats") or "{}").get("numRecords")
-    if count is None:
+    known: int | None = count(add.get("stats"))
+    if known is None:
         with suppress(FileNotFoundError), files.open_input_file(unquote(add["path"])) as file:
-            count = pq.read_metadata(file).num_rows
-    return count or 0
+            known = pq.read_metadata(file).num_rows
+    return known or 0

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.fs
 
 from pipeline.client.delta import text_of
+from pipeline.filestats import count
 from pipeline.notes import Commit
 
 Actions = list[dict[str, Any]]
@@ -143,8 +144,7 @@ def note_of(actions: Actions) -> Commit | None:
 
 def rows_of(file: Mapping[str, Any]) -> int | None:
     """How many rows a file has, by its entry in the log; None when that does not say."""
-    count = json.loads(file.get("stats") or "{}").get("numRecords")
-    return None if count is None else int(count)
+    return count(file.get("stats"))
 
 
 def _version(name: str) -> int:

@@ -277,7 +277,7 @@ def test_interrupting_receive_is_no_failure(root: str, monkeypatch: pytest.Monke
 def delivery(payload: bytes, key: str | None = None) -> Delivery:
     """A delivery that was due at noon, 250 ms late."""
     visible = NOON.replace(microsecond=250_000)
-    return Delivery("t", "s", (1, 2), (3, 4), key, {"a": "b"}, NOON, NOON, visible, 0, payload)
+    return Delivery("t", "s", (1, 2), (3, 4), key, {"a": "b"}, NOON, NOON, visible, NOON, 0, payload)
 
 
 def test_a_delivery_is_printed_with_its_lateness() -> None:
@@ -298,6 +298,14 @@ def test_a_property_without_a_value_is_printed_as_null() -> None:
     """A map of Spark or Arrow may hold NULL."""
     nothing = replace(delivery(b""), properties={"k": None})
     assert json.loads(delivery_json(nothing))["properties"] == {"k": None}
+
+
+def test_a_delivery_from_before_the_log_is_printed_with_the_time_it_was_due() -> None:
+    """How late it came is not told by its row, and is not made up."""
+    old = replace(delivery(b"hi"), visible_at=None)
+    assert line(old) == "2026-03-01 12:00:00.000  t/s  hi  (due then)"
+    told = json.loads(delivery_json(old))
+    assert (told["visible_at"], told["late_ms"], told["due_time"]) == (None, None, "2026-03-01T12:00:00+00:00")
 
 
 def test_a_delivery_in_json_keeps_any_payload() -> None:

@@ -339,7 +339,7 @@ def test_a_version_whose_log_was_cut_is_named(root: str) -> None:
     with pytest.raises(VersionGone) as refused:
         list(reader.take())
     assert (refused.value.table, refused.value.version) == ("deliveries", 0)
-    assert [each.order for each in Deliveries(root).take()] == [(3, 1)]
+    assert [each.order for each in Deliveries(root).take()] == [(3, 1), (3, 2), (3, 3)]
 
 
 def test_lateness_counts_from_the_later_of_delivery_and_publication(root: str) -> None:
@@ -350,8 +350,8 @@ def test_lateness_counts_from_the_later_of_delivery_and_publication(root: str) -
         {**delivery_row(message_row(1, 3, 0, published=5_000), 3), "deliver_at": None},
     ]
     put(root, DELIVERIES, *rows)
-    late = [(each.visible_at - at(5_000)).total_seconds() - each.late_s for each in Deliveries(root).take()]
-    assert late == [0, 0, 0]
+    shown = [(each.visible_at, each.late_s) for each in Deliveries(root).take()]
+    assert [(when - at(5_000)).total_seconds() - late for when, late in shown if when and late is not None] == [0, 0, 0]
 
 
 def test_in_a_replay_lateness_is_measured_on_the_virtual_clock(root: str) -> None:

@@ -62,6 +62,22 @@ def test_a_log_that_begins_later_than_what_was_known_is_noticed(
     assert reaches_back(files, table, known) is reached
 
 
+@pytest.mark.parametrize(("known", "late"), [(1, 2), (1, 3), (2, 3), (3, 4)])
+def test_a_commit_that_came_too_late_is_nobody_s(
+    files: Any,  # noqa: ANN401
+    table: str,
+    known: int,
+    late: int,
+) -> None:
+    """It lies below the beginning of the log. Who took it for news would go on there, and commit where nobody reads."""
+    log = Path(table, "_delta_log")
+    (log / f"{late:020d}.json").touch()
+    (log / f"{5:020d}.checkpoint.parquet").touch()
+    assert newest(files, table, known) == 8
+    assert reaches_back(files, table, known) is False
+    assert reaches_back(files, table, 4) is True
+
+
 def test_a_text_in_the_statistics_does_not_end_a_line(files: Any, table: str) -> None:  # noqa: ANN401
     """Other writers leave these characters as they are, and Python takes them for ends of lines."""
     told = [{"add": {"path": "p", "stats": "a\u2028b\u2029c\x85d"}}, {"commitInfo": {}}]

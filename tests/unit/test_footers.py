@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.errors import ContractBroken
-from pipeline.footers import missing, span_ms, statistics
+from pipeline.filestats import span_ms
+from pipeline.footers import missing, statistics
 
 SCHEMA = StructType(
     [

@@ -1,0 +1,87 @@
+"""What a table's log says of a file: its statistics, whoever wrote them.
+
+Producers append with any writer, and a log may say anything of their files: years that Python's calendar does not have,
+NaN, no statistics, or no JSON. What cannot be understood is not known. That is the matter of one file.
+"""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def known(stats: str | None) -> dict[str, Any]:
+    """All that the statistics of a file say; empty when there are none, or when they are not JSON."""
+    try:
+        found = json.loads(stats or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def count(stats: str | None) -> int | None:
+    """How many rows a file has; None when nobody knows."""
+    found = known(stats).get("numRecords")
+    return found if isinstance(found, int) and _whole(found) and found >= 0 else None
+
+
+def span(stats: str | None, column: str) -> tuple[int, int]:
+    """The least and the greatest value of a column of whole numbers.
+
+    Raises:
+        KeyError: nobody knows.
+    """
+    low, high = _ends(stats, column)
+    if not (_whole(low) and _whole(high) and low <= high):
+        raise KeyError(column)
+    return low, high
+
+
+def span_ms(stats: str | None, column: str) -> tuple[int, int]:
+    """The first and the last value of a column of times, ms UTC.
+
+    Raises:
+        KeyError: nobody knows, or they are not between the years 1 and 9999.
+    """
+    low, high = (_ms(each, column) for each in _ends(stats, column))
+    if low > high:
+        raise KeyError(column)
+    return low, high
+
+
+def last_ms(stats: str | None, column: str) -> int | None:
+    """The last value of a column of times, ms UTC; None when all of them are NULL.
+
+    Raises:
+        KeyError: as for `span_ms`.
+    """
+    told = known(stats)
+    last, nulls = (_of(told, kind, column) for kind in ("maxValues", "nullCount"))
+    if last is None and nulls is not None and nulls == count(stats):
+        return None
+    return _ms(last, column)
+
+
+def _ends(stats: str | None, column: str) -> tuple[Any, Any]:
+    told = known(stats)
+    return _of(told, "minValues", column), _of(told, "maxValues", column)
+
+
+def _of(told: dict[str, Any], kind: str, column: str) -> Any:  # noqa: ANN401 - whatever somebody wrote
+    values = told.get(kind)
+    return values.get(column) if isinstance(values, dict) else None
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _ms(text: object, column: str) -> int:
+    try:
+        moment = datetime.fromisoformat(str(text))
+        # A time without a zone is UTC here, as in every column of ours.
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError) as error:
+        raise KeyError(column) from error
