@@ -18,25 +18,26 @@ _ANY_SIZE = 1 << 62
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one round: 0 when it was done, 2 when it was refused."""
+    """Do one round: 0 when it was done, 1 when a step of it failed (the others were done), 2 when it was refused."""
     parser = argparse.ArgumentParser(description="Merge files, delete what is settled and old, cut logs, vacuum.")
     add_warehouse(parser, "folder of the tables")
     about = "messages stay so long after they were due, and logs of what others read after they were written (7d)"
     parser.add_argument("--retain", type=_duration, default=7 * DAY_MS, metavar="DURATION", help=about)
     told, app = parser.parse_args(arguments), "delayline maintain"
     upkeep = Upkeep(retain_ms=told.retain, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
-    spark = tool_session(app, told.warehouse)
+    spark, failed = tool_session(app, told.warehouse), False
     try:
         check_store(spark, told.warehouse)
         every = [table.name for table in TABLES]
         for done in maintain(spark, Warehouse(told.warehouse), upkeep, wall_ms(), every):
             sys.stdout.write(f"{done}\n")
+            failed = failed or bool(done.failed)
     except PipelineError as error:
         sys.stderr.write(f"delayline: {error}\n")
         return 2
     finally:
         spark.stop()
-    return 0
+    return int(failed)
 
 
 def _duration(text: str) -> int:

@@ -4,9 +4,8 @@ Rows stay as they are and no row is news to a reader: such commits change no dat
 are made beside the stages; whoever reads an older version goes on reading its files, which stay for a while.
 """
 
-import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -17,14 +16,18 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.appends import SMALL_GROUPS
 from pipeline.client.paths import is_s3
+from pipeline.clock import wall_ms
 from pipeline.deltalog import commits, newest, rows_of
 from pipeline.files import Files
-from pipeline.footers import span_ms
+from pipeline.filestats import count as counted
+from pipeline.filestats import last_ms, span_ms
 from pipeline.livefiles import LiveFiles
 from pipeline.local import NotHere
 from pipeline.rewrite import Rewriting
+from pipeline.settings import DAY_MS
+from pipeline.standing import unread
 from pipeline.tables import Warehouse
-from schemas import MESSAGES, Table
+from schemas import INBOX, MESSAGES, Table
 
 _MIB = 1 << 20
 _SMALL_BYTES = 16 * _MIB
@@ -62,9 +65,16 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
     """Merge small files (under 16 MiB) into files of up to 64 MiB; `spark` has the settings `OPTIMIZE`.
 
     Those of `messages` are sorted, so that files of messages that are due together lie together.
+
+    What a stage has yet to read stays as it is, however long the stage stands still: a file that is part of its table
+    no VACUUM takes away, whatever hours it is given. Delta's own OPTIMIZE, for tables that are not what we made them
+    as, does not know that; what it takes out stays for `delta.deletedFileRetentionDuration`.
     """
+    ahead = unread(spark, warehouse, table)
+    if ahead is None:
+        return 0, 0
     try:
-        return _merged(Rewriting.of(spark, warehouse, table))
+        return _merged(Rewriting.of(spark, warehouse, table), ahead.files)
     except NotHere:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that a producer has just made (decision 0024).
@@ -73,14 +83,18 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
         return _counts(DeltaTable.forPath(spark, warehouse.path(table)).optimize().executeCompaction())
 
 
-def _merged(table: Rewriting) -> Merged:
+def _merged(table: Rewriting, ahead: Collection[str]) -> Merged:
     merged, into = 0, 0
-    files = [file for file in table.files if file["size"] < _SMALL_BYTES]
+    ready = (file for file in table.files if file["size"] < _SMALL_BYTES and file["path"] not in ahead)
+    files = [file for file in ready if table.table is not INBOX or _ages(file)]
     if rows_of(files) is None:
         raise NotHere
     for small in together(files):
         sizes = {file["path"]: file["size"] for file in small}
-        fresh = table.write(list(sizes))
+        try:
+            fresh = table.write(list(sizes))
+        except NotHere:
+            fresh = table.write_by_spark(list(sizes), 1)
         if not table.put_in_place(sizes, rows_of(small) or 0, fresh, {}):
             break
         merged, into = merged + len(small), into + len(fresh)
@@ -151,6 +165,14 @@ def gathered(files: Sequence[Mapping[str, Any]], most_bytes: int) -> list[Mappin
     return chosen[: int(np.searchsorted(sizes, most_bytes, side="right"))]
 
 
+def _ages(file: Mapping[str, Any]) -> bool:
+    """Whether a file of the inbox will ever be old enough to go: its neighbours would have to stay with it."""
+    try:
+        return (last_ms(file["stats"], "publish_time") or 0) < wall_ms() + DAY_MS
+    except KeyError:
+        return False
+
+
 def _if_small(file: Mapping[str, Any]) -> dict[str, Any] | None:
     """The entry of a file in the log, if it is to be merged as it comes; one that was sorted into others is not."""
     return dict(file) if file["size"] < _FILE_BYTES // 2 and RUN not in (file.get("tags") or {}) else None
@@ -192,13 +214,12 @@ class LaidOut:
     @classmethod
     def of(cls, file: Mapping[str, Any]) -> "LaidOut | None":
         """From its action in the log; None when that does not say how many rows it has, and which due times."""
-        stats, tags = file["stats"] or "{}", file["tags"] or {}
+        rows, tags = counted(file["stats"]), file["tags"] or {}
         try:
-            first, last = span_ms(stats, "due_time")
-            rows = int(json.loads(stats)["numRecords"])
+            first, last = span_ms(file["stats"], "due_time")
         except KeyError:
             return None
-        return cls(file["path"], file["size"], rows, tags.get(RUN, file["path"]), first, last)
+        return None if rows is None else cls(file["path"], file["size"], rows, tags.get(RUN, file["path"]), first, last)
 
 
 def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: int) -> Merged:
@@ -269,7 +290,7 @@ def crowded(files: Sequence[LaidOut], after: int, most_bytes: int) -> list[LaidO
 def _begin(file: Mapping[str, Any]) -> int:
     """The first due time in a file; 0 when it has none, or does not say it."""
     try:
-        return span_ms(file["stats"] or "{}", "due_time")[0]
+        return span_ms(file["stats"], "due_time")[0]
     except KeyError:
         return 0
 

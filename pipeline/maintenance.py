@@ -3,11 +3,16 @@
 One round merges small files, clusters `messages` by due time, deletes what is settled and old, cuts the logs and
 removes the files that only they named. It runs beside the stages: it conflicts with no append (decision 0016), and what
 it finds in conflict with others is left to the next one. Nothing passes a stage that stands still (decision 0010).
+
+Each step of each table stands for itself. One that fails is logged and named in what the round tells; the others are
+done, and the next round tries it again (decision 0026).
 """
 
 import logging
-from collections.abc import Collection, Generator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from delta import exceptions
 from pyspark.sql import SparkSession
@@ -36,7 +41,11 @@ from schemas import (
 LOCK = "maintenance"
 """The lock file of a round, beside those of the stages."""
 _LOG = logging.getLogger(__name__)
+VACUUMING = "removing files"
+"""The step of a round that removes the files that only deleted entries of a log named."""
+_DELETING = "deleting rows"
 _CONFLICTS = (
+    InTheWay,
     exceptions.ConcurrentAppendException,
     exceptions.ConcurrentDeleteDeleteException,
     exceptions.ConcurrentDeleteReadException,
@@ -47,6 +56,7 @@ _CONFLICTS = (
     exceptions.ProtocolChangedException,
 )
 """What Delta says of another commit in the way, where it deletes or merges. They have no parent of their own."""
+T = TypeVar("T")
 _FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
 """Tables that are written for others, who may follow their logs."""
 
@@ -61,6 +71,7 @@ class Done:
         into: into how many.
         rows: how many rows were deleted.
         entries: how many files of the log.
+        failed: the steps that failed, and why; the next round tries them again.
     """
 
     table: str
@@ -68,15 +79,38 @@ class Done:
     into: int
     rows: int
     entries: int
+    failed: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """For people."""
         files = f"{self.merged} files became {self.into}"
-        return f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
+        told = f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
+        return "; ".join([told, *(f"failed: {step}" for step in self.failed)])
+
+
+@dataclass
+class _Steps:
+    """The steps of a round, each guarded: what one meets is not the matter of the others."""
+
+    failed: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, table: Table, name: str, step: Callable[[], T], otherwise: T) -> T:
+        """Take a step for a table; when it fails, log that and give what there is otherwise."""
+        try:
+            return step()
+        except _CONFLICTS:
+            _LOG.warning("%s: %s waits for the next round: another commit was in the way", table.name, name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a full disk first of all
+            _LOG.exception("%s: %s failed; the next round tries it again", table.name, name)
+            reason = next(iter(str(error).splitlines()), "")
+            self.failed.setdefault(table.name, []).append(f"{name} ({type(error).__name__}: {reason})")
+        return otherwise
 
 
 def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str]:
     """Cut the logs of the tables that the stages write and follow, between two rounds; gives the name of each.
+
+    One that fails is logged, and the others are cut.
 
     Args:
         spark: a session with Delta.
@@ -87,10 +121,13 @@ def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: 
     Raises:
         StageRunning: a round is on its way.
     """
+    steps = _Steps()
     with _lock(warehouse).held():
         for table in TABLES:
-            if table not in (SUBSCRIPTIONS, *_FOLLOWED) and _cut(spark, warehouse, table, upkeep, now_ms):
-                yield table.name
+            if table not in (SUBSCRIPTIONS, *_FOLLOWED):
+                cut = partial(_cut, spark, warehouse, table, upkeep, now_ms)
+                if steps.take(table, "cutting the log", cut, 0):
+                    yield table.name
 
 
 def maintain(
@@ -109,16 +146,20 @@ def maintain(
     Raises:
         StageRunning: another round is on its way.
     """
-    own = own_session(spark)
+    own, steps = own_session(spark), _Steps()
     with _lock(warehouse).held():
-        deleted = _forget(own, warehouse, upkeep)
+        deleted = _forget(own, warehouse, upkeep, steps)
         for table in TABLES:
             if table is not SUBSCRIPTIONS:
-                merged, into = _laid_out(own, warehouse, table, upkeep)
-                entries = _cut(own, warehouse, table, upkeep, now_ms)
+                laying = partial(_laid_out, own, warehouse, table, upkeep)
+                merged, into = steps.take(table, "merging files", laying, (0, 0))
+                cutting = partial(_cut, own, warehouse, table, upkeep, now_ms)
+                entries = steps.take(table, "cutting the log", cutting, 0)
                 if entries or table.name in cut:
-                    vacuum(own, warehouse, table, upkeep.files_ms)
-                yield Done(table.name, merged, into, deleted.get(table.name, 0), entries)
+                    clearing = partial(vacuum, own, warehouse, table, upkeep.files_ms)
+                    steps.take(table, VACUUMING, clearing, None)
+                failed = tuple(steps.failed.get(table.name, ()))
+                yield Done(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
 
 
 def own_session(spark: SparkSession) -> SparkSession:
@@ -129,23 +170,25 @@ def own_session(spark: SparkSession) -> SparkSession:
     return own
 
 
-def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> dict[str, int]:
+def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, steps: _Steps) -> dict[str, int]:
     """Raise the mark and delete what is below it; give how many rows of which tables.
 
-    Ends at the first conflict: a release must not go before its message.
+    What goes of the inbox depends on nothing else. The other tables end at the first one that fails: a release must
+    not go before its message.
     """
-    mark = raise_mark(spark, warehouse, upkeep.retain_ms)
+    raising = partial(raise_mark, spark, warehouse, upkeep.retain_ms)
+    mark = steps.take(MESSAGES, "finding what is settled", raising, Settled())
     deleted: dict[str, int] = {}
     if mark == Settled():
         return deleted
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
-    try:
-        for rows in going(mark, shown):
-            deleted[rows.table.name] = delete(spark, warehouse, rows)
-        deleted[INBOX.name] = empty_inbox(spark, warehouse, mark)
-    except (InTheWay, *_CONFLICTS):
-        _LOG.warning("rows are deleted with the next round: another commit was in the way", exc_info=True)
+    for rows in going(mark, shown):
+        count = steps.take(rows.table, _DELETING, partial(delete, spark, warehouse, rows), None)
+        if count is None:
+            break
+        deleted[rows.table.name] = count
+    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, spark, warehouse, mark), 0)
     return deleted
 
 
@@ -153,8 +196,8 @@ def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep
     """Cut the log of a table; give how many files of it went."""
     keep = min(upkeep.retain_log_ms, upkeep.log_ms)
     if table in _FOLLOWED:
-        keep = upkeep.retain_log_ms
-    elif table is INBOX:
+        return cut_log(spark, warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
+    if table is INBOX:
         # Who appends by Spark asks when he is done whether the version behind the one that he began with is there. Was
         # it cut, his commit lies before the beginning of the log, and nobody ever reads it.
         keep = max(upkeep.log_ms, upkeep.files_ms)
@@ -166,19 +209,14 @@ def _lock(warehouse: Warehouse) -> StageLock:
 
 
 def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
-    """Merge files, and sort messages into one another. A failure is logged: reads are slower without, logs still go."""
+    """Merge files, and sort messages into one another."""
     merged, into = 0, 0
-    try:
-        # Files of `messages` are merged between rounds too, and what was left then is merged now.
-        if table is MESSAGES or is_new(spark, warehouse, table):
-            merged, into = compact(spark, warehouse, table)
-        if table is MESSAGES:
-            # What is released until the next round is not worth the while.
-            after = released(spark, warehouse) + upkeep.every_ms
-            again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
-            merged, into = merged + again, into + anew
-    except _CONFLICTS:
-        _LOG.warning("%s is merged with the next round: another commit was in the way", table.name, exc_info=True)
-    except Exception:  # noqa: BLE001 - whatever it is, a full disk first of all
-        _LOG.exception("%s was not laid out; the next attempt is with the next round", table.name)
+    # Files of `messages` are merged between rounds too, and what was left then is merged now.
+    if table is MESSAGES or is_new(spark, warehouse, table):
+        merged, into = compact(spark, warehouse, table)
+    if table is MESSAGES:
+        # What is released until the next round is not worth the while.
+        after = released(spark, warehouse) + upkeep.every_ms
+        again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
+        merged, into = merged + again, into + anew
     return merged, into

@@ -11,6 +11,8 @@ _LONGEST_MS = 36_600 * DAY_MS
 LAST_INSTANT_MS = 253_402_300_799_999
 """The last millisecond of the year 9999, the end of what the index accepts."""
 LONGEST_HORIZON_MS = 366 * DAY_MS
+QUIET_VERSIONS = 20_000
+"""A log of so many versions is listed in a tenth of a second."""
 _ROW_BYTES = 256
 
 
@@ -34,6 +36,8 @@ class Settings:
             own file system and it has no more than 256 bytes for each of them. A million small messages take about a
             gigabyte there. Positions are encoded there however many they are. 0: Spark does what has rows.
         publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
+        sync: what a commit rests on, and the commit, are on the disk before others may see it, where the tables lie on
+            this machine. A power cut may take from a table what was not.
     """
 
     horizon_ms: int = HOUR_MS
@@ -46,6 +50,7 @@ class Settings:
     max_bytes: int = 32 << 20
     driver_rows: int = 1_000_000
     publish_ms: int = 250
+    sync: bool = True
 
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
@@ -59,6 +64,8 @@ class Settings:
         check("max_bytes", self.max_bytes, 1, 1 << 40)
         check("driver_rows", self.driver_rows, 0, 10_000_000)
         check("publish_ms", self.publish_ms, 10, MINUTE_MS)
+        if not isinstance(self.sync, bool):
+            raise BadSetting("sync", self.sync, "true or false")
 
     @property
     def driver_bytes(self) -> int:
@@ -88,6 +95,7 @@ class Upkeep:
             not go before their messages. None: they stay.
         retain_log_ms: so long the logs of `deliveries`, `publications` and `rejected_*` say what each commit added, by
             the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
+        quiet_ms: those logs stay so long all the same while that comes to no more than `QUIET_VERSIONS`.
         log_ms: the same for the other tables, which the stages follow: time for those who are reading just now. What
             no stage needs goes every minute, since Delta lists all of a log with each commit (decision 0021).
         files_ms: data files stay so much longer than the log entries that name them, and so long before they are named;
@@ -99,6 +107,7 @@ class Upkeep:
     retain_ms: int = 7 * DAY_MS
     retain_deliveries_ms: int | None = None
     retain_log_ms: int = 7 * DAY_MS
+    quiet_ms: int = DAY_MS
     log_ms: int = 2 * MINUTE_MS
     files_ms: int = HOUR_MS
     cluster_bytes: int = 256 << 20
@@ -106,7 +115,7 @@ class Upkeep:
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
         check("every_ms", self.every_ms, SECOND_MS, DAY_MS)
-        for name in ("retain_ms", "retain_log_ms"):
+        for name in ("retain_ms", "retain_log_ms", "quiet_ms"):
             check(name, getattr(self, name), 0, _LONGEST_MS)
         check("log_ms", self.log_ms, 0, DAY_MS)
         check("files_ms", self.files_ms, 0, _LONGEST_MS)

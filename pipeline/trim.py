@@ -10,7 +10,6 @@ an entry finds its files: a stage, a take-over, a stream of a user, `delayline r
 """
 
 import math
-import re
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
@@ -19,16 +18,15 @@ from pipeline import dispatch
 from pipeline.clock import wall_ms
 from pipeline.deltalog import commits, metadata
 from pipeline.files import Files
+from pipeline.logfiles import CHECKPOINT, LogFile, first_version, log_files
 from pipeline.notes import Commit
 from pipeline.prepared import Shelf
-from pipeline.settings import HOUR_MS
+from pipeline.settings import HOUR_MS, QUIET_VERSIONS
 from pipeline.sinks import last_commit
 from pipeline.standing import unread_from
 from pipeline.tables import Warehouse
 from schemas import DELIVERIES, INBOX, PUBLICATIONS, Table
 
-_ENTRY = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
-_CHECKPOINT = "checkpoint.parquet"
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
@@ -41,7 +39,9 @@ VACUUM = {
 }
 
 
-def cut_log(spark: SparkSession, warehouse: Warehouse, table: Table, written_before: int) -> int:
+def cut_log(
+    spark: SparkSession, warehouse: Warehouse, table: Table, written_before: int, quiet_before: int | None = None
+) -> int:
     """Delete the log entries of a table that nobody needs; give how many files of the log went.
 
     Killed half-way, it leaves a log that begins later than before, and is called again.
@@ -51,24 +51,27 @@ def cut_log(spark: SparkSession, warehouse: Warehouse, table: Table, written_bef
         warehouse: whose table it is.
         table: the table.
         written_before: entries go up to a checkpoint that was written before this instant, ms UTC.
+        quiet_before: if that leaves no more than `QUIET_VERSIONS`, the checkpoint is from before this instant too.
     """
     files, path = Files(spark), warehouse.path(table)
-    found = _entries(files, path)
-    versions = [version for version, kind, _ in found if kind == "json"]
-    checkpoints = [(version, f"{path}/{name}") for version, kind, name in found if kind == _CHECKPOINT]
-    old = [v for v, name in checkpoints if v > versions[0] and files.modified_ms(name) < written_before]
+    found = _log_files(files, path)
+    begin, newest = first_version(found), max(file.version for file in found if file.is_entry)
+    later = [file for file in found if file.kind == CHECKPOINT and file.version > begin]
+    written = {file.version: files.modified_ms(_path(path, file)) for file in later}
+    quiet = written_before if quiet_before is None else min(quiet_before, written_before)
+    old = [v for v, ms in written.items() if ms < (written_before if newest - v > QUIET_VERSIONS else quiet)]
     needed = unread_from(spark, warehouse, table) if old else None
     old = [v for v in old if needed is None or v <= needed]
     if not old:
         # Nobody has to read the log: it may be long, when its reader is far behind.
         return 0
-    limit = _noted_from(files, path, table, versions[-1])
+    limit = _noted_from(files, path, table, newest)
     if table is DELIVERIES:
         limit = min(limit, _accounted(spark, warehouse))
     first = max((v for v in old if v <= limit), default=0)
-    going = [name for version, _, name in found if version < first]
-    for name in going:
-        files.delete(f"{path}/{name}")
+    going = [file for file in found if file.version < first and file.is_understood]
+    for file in going:
+        files.delete(_path(path, file))
     return len(going)
 
 
@@ -88,9 +91,11 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
     """
     files, path = Files(spark), warehouse.path(table)
     ahead = Shelf(spark, warehouse).all() if table is DELIVERIES else []
-    first = next(name for _, kind, name in _entries(files, path) if kind == "json")
+    found = _log_files(files, path)
+    begin = first_version(found)
+    first = next(file for file in found if file.is_entry and file.version == begin)
     needed = [file.modified for each in ahead for part in each.parts for file in part.files]
-    since = min([files.modified_ms(f"{path}/{first}"), *needed])
+    since = min([files.modified_ms(_path(path, first)), *needed])
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
     DeltaTable.forPath(spark, path).vacuum(hours)
@@ -100,10 +105,12 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
             files.delete_folder(folder)
 
 
-def _entries(files: Files, path: str) -> list[tuple[int, str, str]]:
-    """Version, kind and name of the files of a log that are understood, by version. Others are left alone."""
-    found = ((match, name) for name in files.names(f"{path}/_delta_log") if (match := _ENTRY.fullmatch(name)))
-    return [(int(match[1]), match[2], f"_delta_log/{name}") for match, name in found]
+def _log_files(files: Files, path: str) -> list[LogFile]:
+    return log_files(files.names(f"{path}/_delta_log"))
+
+
+def _path(path: str, file: LogFile) -> str:
+    return f"{path}/_delta_log/{file.name}"
 
 
 def _noted_from(files: Files, path: str, table: Table, newest: int) -> int:

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pipeline.clock import wall_ms
 from pipeline.errors import StageRunning
 from pipeline.layout import SmallFiles
-from pipeline.maintenance import cut_logs, maintain
+from pipeline.maintenance import VACUUMING, cut_logs, maintain
 from pipeline.settings import SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
 from schemas import MESSAGES, TABLES
@@ -91,6 +91,7 @@ class _Work:
         with closing(maintain(self._spark, self._warehouse, self._upkeep, wall_ms(), self._cut)) as work:
             for done in work:
                 _LOG.info("%s", done)
-                self._cut.discard(done.table)
+                if not any(step.startswith(VACUUMING) for step in done.failed):
+                    self._cut.discard(done.table)
                 if self._ended.is_set():
                     return

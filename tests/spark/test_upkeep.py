@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -29,6 +30,7 @@ from pipeline.prepared import Part, Prepared, Shelf
 from pipeline.rewrite import Rewriting
 from pipeline.settings import HOUR_MS, SECOND_MS, Upkeep
 from pipeline.tables import Warehouse
+from pipeline.trim import vacuum
 from pipeline.upkeep import maintaining
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages
@@ -172,6 +174,43 @@ def test_logs_are_cut_between_rounds(
     assert cleaned == [MESSAGES]
 
 
+def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tool took minutes, and took the number of a version that was cut. It counts for nothing, and goes."""
+    _grown(spark, warehouse)
+    _cut(spark, warehouse)
+    log = Path(warehouse.path(MESSAGES), "_delta_log")
+    late = log / f"{2:020d}.json"
+    late.write_text('{"commitInfo": {}}\n{"add": {"path": "late.parquet", "dataChange": true}}\n')
+    os.utime(late, (0, 0))
+    hours = list[int]()
+    monkeypatch.setattr("pipeline.trim.DeltaTable.vacuum", lambda _, told: hours.append(told))
+    vacuum(spark, warehouse, MESSAGES, 0)
+    assert hours == [1], "files are kept from the first entry on that counts"
+    live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
+    live._version = 1
+    assert live.look()[0] == 5
+    assert len(live.look()[1]) == 5
+    _commit(spark, warehouse, 1)
+    TableLog(spark, warehouse.path(MESSAGES)).checkpoint()
+    assert _cut(spark, warehouse) == {MESSAGES.name}
+    assert _versions(warehouse) == [6]
+
+
+def test_a_commit_of_ours_that_comes_too_late_is_made_again(spark: SparkSession, warehouse: Warehouse) -> None:
+    """A process that was stopped between a look and its commit for minutes: nobody would read what it commits there."""
+    _grown(spark, warehouse)
+    appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
+    _cut(spark, warehouse)
+    log, lines = TableLog(spark, warehouse.path(MESSAGES)), ['{"commitInfo": {}}']
+    assert log.add(2, lines) is False
+    assert _versions(warehouse) == [3, 4, 5]
+    appender._version = 1
+    row = messages(spark, {"ledger_id": 1, "entry_id": 1, "due_time": T0}).toArrow()
+    assert appender.commit(appender.put(row), "") == 6
+
+
 def test_what_others_read_or_write_stays(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,7 +272,7 @@ def test_the_next_round_is_told_which_logs_were_cut(
             done.set()
         for table in TABLES:
             if len(told) > 1 or table is not SEGMENTS:
-                yield SimpleNamespace(table=table.name)
+                yield SimpleNamespace(table=table.name, failed=())
 
     monkeypatch.setattr(upkeep, "cut_logs", cut)
     monkeypatch.setattr(upkeep, "maintain", maintain)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
@@ -15,11 +18,23 @@ from pipeline.client.pending import pending
 from pipeline.maintenance import Done
 from pipeline.rebuild import rebuild
 from pipeline.run import STAGES, start
-from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
+from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
 from tests.support.examined import sound
-from tests.support.maintained import GROWING, sharply, shorten_logs, sizes
-from tests.support.stream import Step, World, advance, append, check, message, payloads, play, restart, subscribe
+from tests.support.maintained import GROWING, data_files, sharply, shorten_logs, sizes
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    message,
+    payloads,
+    play,
+    restart,
+    subscribe,
+)
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -164,6 +179,44 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
     assert sum(row["first_ledger"] is not None for row in world.rows(SEGMENTS)) == 3
     cut = {table.name: sum(done[table.name].entries for done in witness.done) for table in GROWING}
     assert all(cut.values()), cut
+
+
+def vacuum_all(world: World) -> None:
+    """A user's VACUUM that keeps no hours, on the tables that stages follow: all goes that is not part of them."""
+    for table in (INBOX, SEGMENTS, REDELIVERY):
+        folder = Path(world.warehouse.path(table))
+        live = {unquote(path) for path in pa.table(DeltaTable(folder).get_add_actions())["path"].to_pylist()}
+        for file in data_files(folder):
+            if str(file.relative_to(folder)) not in live:
+                file.unlink()
+
+
+def test_a_stage_that_stood_still_finds_its_files_whatever_a_user_vacuums(spark: SparkSession, folder: str) -> None:
+    """A round merges small files; the stage reads those that were there before, by the log, and they were gone."""
+
+    def maintained(world: World) -> None:
+        sharply(world.spark, world.warehouse, 2 * HOUR)
+        vacuum_all(world)
+
+    steps = [
+        subscribe("t", "s"),
+        append(due("1h", 1)),
+        advance(T0),
+        stand_still("dispatch"),
+        stand_still("schedule"),
+        *[append(due("2h", 2)), advance(T0 + HOUR), append(due("3h", 3)), advance(T0 + HOUR + 1_000)],
+        check(maintained),
+        go_on("schedule"),
+        *[append(due("4h", 4)), advance(T0 + 2 * HOUR)],
+        stand_still("ingest"),
+        *[append(due("5h", 5)), advance(T0 + 3 * HOUR), append(due("6h", 6)), advance(T0 + 4 * HOUR)],
+        check(maintained),
+        *[go_on("ingest"), go_on("dispatch")],
+        advance(T0 + 6 * HOUR),
+        delivered("1h", "2h", "3h", "4h", "5h", "6h"),
+    ]
+    world = play(spark, folder, steps)
+    assert world.rows(REJECTED_DISPATCH) == []
 
 
 @pytest.mark.soak

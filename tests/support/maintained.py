@@ -38,7 +38,7 @@ def sharply(spark: SparkSession, warehouse: Warehouse, retain_ms: int, observe: 
         retain_ms: no less than from one instant to the next, or what became due in between is not settled yet.
         observe: told of each table.
     """
-    upkeep = Upkeep(retain_ms=retain_ms, retain_log_ms=0, log_ms=0, files_ms=0)
+    upkeep = Upkeep(retain_ms=retain_ms, retain_log_ms=0, quiet_ms=0, log_ms=0, files_ms=0)
     found = {}
     # File times have whole seconds on some systems.
     with patch("pipeline.maintenance.vacuum", vacuum_at_once):
