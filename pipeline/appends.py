@@ -273,10 +273,13 @@ class Appender:
         return frame.select(*(F.col(each.name).cast(each.dataType) for each in self._table.schema.fields), *more)
 
     def _written(self, folder: str) -> list[DataFile]:
-        """The files of a folder of the table, by name, less empty ones."""
+        """The files of a folder of the table, by name, less empty ones; from now on they outlast a power cut."""
         found = sorted(self._files.sizes(f"{self._path}/{folder}").items())
         parquet = (each for each in found if each[0].endswith(".parquet"))
-        files = (self._data_file(f"{folder}/{name}", *told) for name, told in parquet)
+        files = [self._data_file(f"{folder}/{name}", *told) for name, told in parquet]
+        self._files.sync(*(f"{self._path}/{file.path}" for file in files))
+        above = folder.split("/")
+        self._files.sync(*("/".join([self._path, *above[:depth]]) for depth in range(len(above), -1, -1)))
         return [file for file in files if file.rows]
 
     def _data_file(self, path: str, size: int, modified: int) -> DataFile:
@@ -298,6 +301,8 @@ class Appender:
         self._every = _interval(head)
 
     def _is_ours(self, version: int) -> bool:
+        if not self._files.exists(f"{self._path}/_delta_log/{version:020d}.json"):
+            return False
         told = deltalog.actions(self._files, self._path, version)
         return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
 
@@ -309,7 +314,8 @@ class Appender:
                 return
             kept = {name: sums[name] for name in _CARRIED if name in sums}
             grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
-            self._files.write(f"{self._path}/_delta_log/{self._version:020d}.crc", json.dumps(kept | grown))
+            file = f"{self._path}/_delta_log/{self._version:020d}.crc"
+            self._files.write(file, json.dumps(kept | grown), lasting=False)
 
     def _sums(self, version: int) -> dict[str, Any] | None:
         """The sums of a version; those of an empty table when delta-rs made it, which writes none."""

@@ -87,12 +87,16 @@ class TableLog:
         """Write a checkpoint of the newest version: by delta-rs, or by a job where the table is not on this machine."""
         if self._folder is not None:
             try:
-                RustTable(self._folder.parent).create_checkpoint()
+                table = RustTable(self._folder.parent)
+                table.create_checkpoint()
             except DeltaError:
                 _LOG.warning("%s: Delta writes the checkpoint of its log, delta-rs does not", self._path, exc_info=True)
             else:
                 # Hadoop's sum of the file that says which one is the last, if somebody wrote one, is that of another.
                 (self._folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+                # Maintenance deletes what it stands for.
+                names = (f"{table.version():020d}.checkpoint.parquet", "_last_checkpoint", ".")
+                self._files.sync(*(f"{self._path}/_delta_log/{name}" for name in names))
                 return
         self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._class("scala.Option").empty())
 
@@ -106,6 +110,7 @@ class TableLog:
         fresh, entry = folder / f".{version:020d}.json.{uuid4()}.tmp", folder / f"{version:020d}.json"
         text = "".join(f"{line}\n" for line in lines)
         fresh.write_text(text, encoding="utf-8")
+        self._files.sync(str(fresh))
         # Delta's transactions hold it while they look for a version and rename theirs into its place.
         lock = self._log.snapshotLock()
         lock.lock()
@@ -116,6 +121,11 @@ class TableLog:
         finally:
             lock.unlock()
             fresh.unlink()
+        self._files.sync(str(folder))
+        if version and not (folder / f"{version - 1:020d}.json").exists():
+            # The log was cut up to behind it since we looked for the newest version. Nobody reads what lies there.
+            entry.unlink()
+            return False
         return not self._shared or _stays(entry, text)
 
     def _stored(self, version: int, lines: Sequence[str]) -> bool:

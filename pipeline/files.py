@@ -5,6 +5,7 @@ file system Python does the same without. Beside `pipeline.jvm`, `pipeline.delta
 only module that reaches into the JVM.
 """
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
 _IF_NONE = "fs.option.create.conditional.overwrite"
 _IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
 """What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
+SYNC = "delayline.sync"
+"""Of Hadoop's configuration: whether `Files.sync` does something; it does, when that is not set."""
 
 
 class Files:
@@ -33,6 +36,7 @@ class Files:
         default = java_class(spark, f"{_HADOOP}.FileSystem").get(self._conf)
         here = str(default.getUri().getScheme()) == "file"
         self._here = Path(default.getWorkingDirectory().toUri().getPath()) if here else None
+        self._syncs = bool(self._conf.getBoolean(SYNC, True))  # noqa: FBT003 - Hadoop has no name for "otherwise"
 
     def local(self, path: str) -> Path | None:
         """The path as this machine's own programs name it; None when it lies on another file system."""
@@ -95,13 +99,33 @@ class Files:
         finally:
             stream.close()
 
-    def write(self, path: str, content: str | bytes) -> None:
-        """Write a small file, a text as UTF-8, whole or not at all; its folder is made."""
+    def write(self, path: str, content: str | bytes, *, lasting: bool = True) -> None:
+        """Write a small file, a text as UTF-8, whole or not at all; its folder is made.
+
+        It is there after a power cut, if it is to be lasting.
+        """
         if is_s3(path):
             # A put is whole or nothing by itself, and a rename would be a copy.
             self._put(path, content)
             return
-        self.move(self._written_beside(path, content), path)
+        fresh = self._written_beside(path, content)
+        if lasting:
+            self.sync(fresh)
+        self.move(fresh, path)
+        if lasting:
+            self.sync(path.rpartition("/")[0])
+
+    def sync(self, *paths: str) -> None:
+        """Wait until files, or the names in folders, are on the disk: until then a power cut may leave them empty.
+
+        Nothing happens where files lie elsewhere, and where that was turned off.
+        """
+        for here in filter(None, map(self.local, paths)) if self._syncs else ():
+            opened = os.open(here, os.O_RDONLY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
 
     def create(self, path: str, content: str) -> bool:
         """Write a small file in a store that speaks S3, unless one is there: False. The store itself decides.
@@ -215,6 +239,12 @@ def without_sums(spark: SparkSession) -> None:
     context: Any = spark.sparkContext
     systems = java_class(spark, f"{_HADOOP}.FileSystem")
     systems.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001 - as in `jvm`
+
+
+def sync_files(spark: SparkSession, *, on: bool) -> None:
+    """Turn `Files.sync` on or off for those that are made from now on in a session."""
+    context: Any = spark.sparkContext
+    context._jsc.hadoopConfiguration().setBoolean(SYNC, on)  # noqa: SLF001 - as in `jvm`
 
 
 def _sum_of(file: Path) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pyspark.sql import SparkSession
 
 from jobs.commands.values import spell
+from pipeline.files import sync_files
 from pipeline.profiles import Profile, fitted
 from pipeline.session import PARTITIONS
 from pipeline.sizing import Choice, Place
@@ -12,7 +13,9 @@ from pipeline.tables import Warehouse, place
 
 
 def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:
-    """The profile with what it leaves open chosen for a warehouse and a session, which gets its shuffle partitions.
+    """The profile with what it leaves open chosen for a warehouse and a session.
+
+    The session gets its shuffle partitions, and whether it waits for the disk.
 
     Raises:
         BadSetting: the warehouse states a rate that is none.
@@ -20,6 +23,7 @@ def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Cal
     here = place(spark, warehouse)
     whole, choices = fitted(profile, here)
     spark.conf.set(PARTITIONS, str(whole.machine.partitions))
+    sync_files(spark, on=whole.options.settings.sync)
     for line in lines(here, choices):
         echo(line)
     return whole

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from pipeline.arrow import arrow_schema
 from pipeline.client.create import create_all
 from pipeline.deltajvm import TableLog
 from pipeline.errors import ContractBroken, ForeignOwner, UnknownTableFeature
+from pipeline.files import Files, sync_files
 from pipeline.messagelog import Bounds, MessageLog
 from pipeline.sinks import Sink
 from pipeline.tables import Warehouse
@@ -52,6 +54,41 @@ def held(spark: SparkSession, path: str) -> list[int]:
     found = [row["batch_id"] for row in spark.read.format("delta").load(path).collect()]
     assert len(found) == Rust(path).to_pyarrow_table().num_rows
     return sorted(found)
+
+
+def test_what_a_version_names_is_on_the_disk_before_the_version_is(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut an entry of the log was empty, and read as a version that did nothing."""
+    done = list[str]()
+
+    def named(descriptor: int) -> str:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink()).removeprefix(path)
+
+    def linked(old: Path, new: Path) -> None:
+        done.append(f"link {Path(new).name}")
+        link(old, new)
+
+    link = os.link
+    monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(named(descriptor)))
+    monkeypatch.setattr(os, "link", linked)
+    sync_files(spark, on=True)
+    try:
+        appender = Appender(spark, path, PUBLICATIONS)
+        (file,) = appender.put(rows(spark, 1).toArrow())
+        Files(spark).write(f"{path}/_prepared/1.json", "{}")
+        appender.commit([file], "")
+    finally:
+        sync_files(spark, on=False)
+    entry = done.index(f"link {1:020d}.json")
+    note = done.index("/_prepared/1.json.new")
+    assert done[note + 1] == "/_prepared"
+    assert done.index(f"/{file.path}") < done.index(f"/{Path(file.path).parent}") < done.index("") < note < entry
+    assert (done[entry - 1][-4:], done[entry + 1 :]) == (".tmp", ["/_delta_log"])
+    done.clear()
+    appender = Appender(spark, path, PUBLICATIONS)
+    appender.commit(appender.put(rows(spark, 2).toArrow()), "")
+    assert done == [f"link {2:020d}.json"], "a setting turns it off"
 
 
 def test_files_are_seen_from_their_commit_on_and_not_before(spark: SparkSession, path: str) -> None:

@@ -4,6 +4,7 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
+from pipeline.files import sync_files
 from pipeline.session import Machine, local_session
 
 # Tests run each plan once or twice: compiling it well takes longer than running it.
@@ -15,4 +16,6 @@ def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
     spark = local_session("delayline-tests", Machine(cores=2, java_options=_QUICK))
     spark.sparkContext.setLogLevel("OFF")
+    # No test cuts the power, and each commit would wait for the disk several times.
+    sync_files(spark, on=False)
     return spark

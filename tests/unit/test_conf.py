@@ -65,7 +65,8 @@ def test_the_profile_of_the_command_leaves_open_what_a_start_chooses() -> None:
     assert {each.name: each.value for each in choices} == CHOSEN
     assert found.machine == replace(told.machine, partitions=1)
     sizes = {"horizon_ms": HOUR_MS, "partitions": 6, "driver_rows": 500_000, "max_bytes": 16_000_000}
-    options = replace(told.options, settings=replace(told.options.settings, **sizes))
+    settings = replace(told.options.settings, **sizes)  # type: ignore[arg-type] # sizes are no flags
+    options = replace(told.options, settings=settings)
     assert isinstance(options.clock, LiveClock)
     assert found.options == replace(options, clock=replace(options.clock, max_step_ms=2 * MINUTE_MS))
 
