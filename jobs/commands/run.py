@@ -1,6 +1,6 @@
 """`delayline run`: all stages on the live clock, in one process, until somebody stops them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from deltalake import DeltaTable
 from jobs.commands.failures import one_line, storage
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
+from jobs.commands.values import spell
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table
 from pipeline.errors import PipelineError
@@ -16,10 +17,11 @@ from pipeline.locks import StageLock, unlocked
 from pipeline.profiles import read_profile
 from pipeline.run import STAGES, start_all
 from pipeline.service import StopFile, serve, upkeep
+from pipeline.settings import QUIET_VERSIONS, Upkeep
 from pipeline.signals import shield_jvm, stop_signals, stops_start
 from pipeline.tables import Warehouse
 from pipeline.watch_service import reporting, watched
-from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
+from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, TABLES
 
 PROFILE = Path(__file__).resolve().parents[2] / "conf" / "local.toml"
 
@@ -65,6 +67,7 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
 
     Raises:
         BadSetting: the profile holds an unknown key, or a value outside its range.
+        BrokenVersion: the newest version of a table is empty or cut short.
         NoJava, NoSession: Spark did not start.
         StageRunning, ForeignOwner: another process runs a stage, or another checkpoint wrote its tables.
         StageFailed: a stage ended with an error.
@@ -85,6 +88,8 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
 def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     told = read_profile(profile)
     create_all(root)
+    for table in TABLES:
+        open_table(root, table)
     _check_free(root)
     opened = tables(root)
     stop_file = StopFile(Warehouse(root))
@@ -100,11 +105,23 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         if (warning := unlocked(root)) is not None:
             echo(warning)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
+        for line in followers(told.options.upkeep):
+            echo(line)
         with reporting(watch, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)
     echo(f"Stopped  {counts(opened)}")
+
+
+def followers(upkeep: Upkeep | None) -> Iterator[str]:
+    """For people: how long somebody who follows `deliveries` by its log may be away."""
+    if upkeep is None:
+        return
+    line = f"Who follows the log of deliveries may be away for {spell(upkeep.retain_log_ms)} (run.retain_log_ms)"
+    if upkeep.quiet_ms > upkeep.retain_log_ms:
+        line += f", for {spell(upkeep.quiet_ms)} while that is no more than {QUIET_VERSIONS:,} commits"
+    yield line
 
 
 def tables(root: str) -> list[DeltaTable]:

@@ -28,7 +28,9 @@ from pipeline.locks import StageLock
 from pipeline.profiles import read_profile
 from pipeline.run import STAGES
 from pipeline.service import StopFile
+from pipeline.settings import Upkeep
 from pipeline.tables import Warehouse
+from schemas import DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS, TABLES, Table
 
 TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH] SQLSTATE: 38000
 === Streaming Query ===
@@ -221,3 +223,41 @@ def test_the_demo_writes_into_no_folder_that_holds_something(tmp_path: Path) -> 
         demo(Told(tmp_path, None, 1, live=False), print)
     assert refused.value.folder == tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("table", "command"),
+    [
+        *[(table, ("run",)) for table in TABLES],
+        *[(DELIVERIES, ("receive", "--no-follow")), (DELIVERIES, ("pending",)), (INBOX, ("pending",))],
+        *[(MESSAGES, ("pending",)), (INBOX, ("send", "-t", "t", "hi")), (SUBSCRIPTIONS, ("pending",))],
+    ],
+    ids=lambda value: value.name if isinstance(value, Table) else value[0],
+)
+def test_a_table_whose_newest_version_a_power_cut_left_broken_is_refused_in_one_line(
+    tmp_path: Path, table: Table, command: tuple[str, ...]
+) -> None:
+    """An empty entry was read as one that did nothing: what it held was missing, and nobody heard of it."""
+    root = str(tmp_path / "warehouse")
+    create_all(root)
+    entry = Path(root, table.name, "_delta_log", f"{1:020d}.json")
+    for left in ("", '{"commitInfo":{"timest', "\0" * 512):
+        entry.write_text(left)
+        result = CliRunner().invoke(cli.app, [command[0], "-w", root, *command[1:]])
+        assert result.exit_code == 1
+        (line,) = result.output.splitlines()
+    assert line.startswith(
+        f"delayline: {table.name}: version 1 is empty or cut short; bring {entry} back from a copy, or"
+    )
+
+
+def test_a_start_says_how_long_followers_may_be_away() -> None:
+    """Who was away for longer has to begin anew: that is worth a line before it happens."""
+    (line,) = run.followers(read_profile(run.PROFILE).options.upkeep)
+    assert line == (
+        "Who follows the log of deliveries may be away for 1h (run.retain_log_ms), "
+        "for 1d while that is no more than 20,000 commits"
+    )
+    (line,) = run.followers(Upkeep())
+    assert line == "Who follows the log of deliveries may be away for 7d (run.retain_log_ms)"
+    assert list(run.followers(None)) == []
