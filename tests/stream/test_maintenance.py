@@ -175,10 +175,14 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
     assert {bytes(row["payload"]).decode() for row in world.rows(MESSAGES)} == {*ORDER} - gone
     deleted = {name: [done[name].rows for done in witness.done] for name in witness.done[0]}
     # While dispatch stands still nothing of its table goes, while ingest does nothing of the inbox.
-    assert deleted | {"inbox": [5, 0], "messages": [1, 3], "redelivery": [0, 9]} == deleted
+    # A stage may look again at the batch before its last one, whose rows wait for a round more.
+    assert deleted | {"inbox": [5, 0], "messages": [1, 3], "redelivery": [0, 6]} == deleted
     assert sum(row["first_ledger"] is not None for row in world.rows(SEGMENTS)) == 3
     cut = {table.name: sum(done[table.name].entries for done in witness.done) for table in GROWING}
     assert all(cut.values()), cut
+    sharply(spark, world.warehouse, 2 * HOUR)
+    left = min(row["message_due"].timestamp() for row in world.rows(REDELIVERY))
+    assert left * 1_000 > T0 + 2 * HOUR, "they did not wait for ever"
 
 
 def vacuum_all(world: World) -> None:
