@@ -70,15 +70,16 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
     no VACUUM takes away, whatever hours it is given. Delta's own OPTIMIZE, for tables that are not what we made them
     as, does not know that; what it takes out stays for `delta.deletedFileRetentionDuration`.
     """
-    ahead = unread(spark, warehouse, table)
-    if ahead is None:
-        return 0, 0
     try:
-        return _merged(Rewriting.of(spark, warehouse, table), ahead.files)
+        known = Rewriting.of(spark, warehouse, table)
+        ahead = unread(spark, warehouse, table)
+        return (0, 0) if ahead is None else _merged(known, ahead.files)
     except NotHere:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that a producer has just made (decision 0024).
             _LOG.warning("files of %s are left as they are: the table is not what it was made as", table.name)
+            return 0, 0
+        if unread(spark, warehouse, table) is None:
             return 0, 0
         return _counts(DeltaTable.forPath(spark, warehouse.path(table)).optimize().executeCompaction())
 
