@@ -57,6 +57,14 @@ def _index(result: Row) -> Iterator[Line]:
     for row in result["published"]:
         beside = f"published {row['published_mb']:g} MB"
         yield Line(row["workload"], "index, 10 million", "< 0.2 MB", f"{row['mb']:.4f} MB", row["mb"] < 0.2, beside)
+    for row in result.get("steps", ()):
+        where = f"{row['pending']:,} in {row['chunks']} chunks"
+        if row["step"] == "drain":
+            rate = row["per_us"]
+            yield Line(row["workload"], f"index, {where}, at once", ">= 10 M/s", f"{rate:.1f} M/s", rate >= 10)
+            continue
+        cost = f"the first {row['ms']:.2f} ms, later ones {row['later_ms']:.2f} ms"
+        yield Line(row["workload"], f"index, pop of {row['taken']:,} of {where}", "", cost, None)
 
 
 def _stages(result: Row) -> Iterator[Line]:

@@ -31,6 +31,19 @@ from state.buckets import IntArray
 
 WORKLOADS = Path(__file__).parent / "workloads" / "index.toml"
 POPS = 100
+LATER = 32
+"""Pops after the first one, as far as there are messages."""
+POPS_OF = (
+    (1_000_000, 10_000, 1),
+    (1_000_000, 10_000, 10),
+    (10_000_000, 10_000, 10),
+    (10_000_000, 10_000, 30),
+    (1_000_000, 100_000, 1),
+    (10_000_000, 100_000, 10),
+)
+"""Messages that are pending, those that a pop takes, and chunks."""
+DRAINS_OF = ((3_000_000, 3), (3_000_000, 30))
+"""Messages that one call takes out, and chunks."""
 
 
 @dataclass(frozen=True)
@@ -124,31 +137,68 @@ def _measure(
     send.send(figures | rates)
 
 
-def _drain(contender: Contender, times: IntArray, tick_ms: int, pops: int) -> float:
+def _drain(
+    contender: Contender, times: IntArray, tick_ms: int, pops: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     number = len(times)
     instants = np.linspace(int(times.min()), int(times.max()) + tick_ms, pops + 1)[1:].astype(np.int64).tolist()
-    started = time.perf_counter()
+    started = clock()
     got = sum(len(contender.drain(now)[0]) for now in instants)
-    seconds = time.perf_counter() - started
+    seconds = clock() - started
     if got != number:
         message = f"{contender.name} gave {got} of {number} messages"
         raise RuntimeError(message)
     return seconds
 
 
-def pop_cost(workload: Workload, pending: int, taken: int) -> dict[str, Any]:
-    """Milliseconds for the first pop of about `taken` messages from an index that holds `pending` (best of five)."""
-    ledgers, entries, times = workload.messages(pending)
-    best, got = float("inf"), 0
+def pop_cost(workload: Workload, pending: int, taken: int, chunks: int) -> dict[str, Any]:
+    """CPU milliseconds of the first pop of about `taken` messages of `pending` in `chunks` chunks, and of later ones.
+
+    The best of five, each from an index that was just made; of the later pops the mean.
+    """
+    arrays = workload.messages(pending)
+    instants = np.sort(arrays[2])[taken : (LATER + 1) * taken + 1 : taken].tolist()
+    first, later, got, held = float("inf"), float("inf"), 0, 0
     for _ in range(5):
-        contender = Index(workload.tick_ms)
-        for at in range(0, pending, workload.batch):
-            contender.add(*(a[at : at + workload.batch] for a in (ledgers, entries, times)))
-        now = int(np.partition(times, taken)[taken])
-        started = time.perf_counter()
-        got = len(contender.drain(now)[0])
-        best = min(best, time.perf_counter() - started)
-    return {"pending": pending, "taken": got, "ms": best * 1e3, "ns_per_message": best * 1e9 / got}
+        contender = _filled(workload, arrays, chunks)
+        held, ends = contender.index.chunks, [time.process_time()]
+        for now in instants:
+            popped = len(contender.drain(now)[0])
+            ends.append(time.process_time())
+            got = popped if len(ends) == 2 else got
+        first, later = min(first, ends[1] - ends[0]), min(later, (ends[-1] - ends[1]) / (len(instants) - 1))
+    figures = {"pending": pending, "chunks": held, "taken": got, "ms": first * 1e3, "later_ms": later * 1e3}
+    return figures | {"ns_per_message": first * 1e9 / got}
+
+
+def drain_cost(workload: Workload, pending: int, chunks: int) -> dict[str, Any]:
+    """Messages a CPU second of one call that takes out all `pending` messages of `chunks` chunks; the best of five."""
+    arrays = workload.messages(pending)
+    best, held = float("inf"), 0
+    for _ in range(5):
+        contender = _filled(workload, arrays, chunks)
+        held = contender.index.chunks
+        best = min(best, _drain(contender, arrays[2], workload.tick_ms, 1, time.process_time))
+    return {"pending": pending, "chunks": held, "ms": best * 1e3, "per_us": pending / best / 1e6}
+
+
+def _filled(workload: Workload, arrays: tuple[IntArray, IntArray, IntArray], chunks: int) -> Index:
+    """An index that was given the messages in so many chunks of equal size; it may have merged small ones."""
+    contender = Index(workload.tick_ms)
+    for parts in zip(*(np.array_split(array, chunks) for array in arrays), strict=True):
+        contender.add(*parts)
+    return contender
+
+
+def steps(only: str) -> Iterator[dict[str, Any]]:
+    """What one call costs: pops from few and many pending messages, and drains at once, in few and many chunks."""
+    for workload in load("step"):
+        if only not in workload.name:
+            continue
+        for pending, taken, chunks in POPS_OF:
+            yield {"workload": workload.name, "step": "pop"} | pop_cost(workload, pending, taken, chunks)
+        for pending, chunks in DRAINS_OF:
+            yield {"workload": workload.name, "step": "drain"} | drain_cost(workload, pending, chunks)
 
 
 def rows(number: int, baseline_number: int, only: str) -> Iterator[dict[str, Any]]:
@@ -188,6 +238,19 @@ def show(row: dict[str, Any]) -> None:
         )
 
 
+def show_step(row: dict[str, Any], before: list[dict[str, Any]]) -> None:
+    """Print a row of `steps` for a person, a pop beside the first one of as many messages of this workload."""
+    where = f"{row['workload']}, {row['pending']:,} in {row['chunks']} chunks"
+    if row["step"] == "drain":
+        print(f"drain at once, {where}: {row['ms']:.0f} CPU ms, {row['per_us']:.1f} M/s", flush=True)
+        return
+    like = [each for each in before if (each["workload"], each["step"]) == (row["workload"], "pop")]
+    base = next(each for each in like if abs(each["taken"] - row["taken"]) < row["taken"] / 10)
+    told = f"{row['ms']:.2f} CPU ms ({row['ns_per_message']:.0f} ns a message), later ones {row['later_ms']:.2f} ms"
+    ratio = "" if base is row else f": {row['ms'] / base['ms']:.1f}x and {row['later_ms'] / base['later_ms']:.1f}x"
+    print(f"pop of {row['taken']:,}, {where}: {told}{ratio}", flush=True)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; return the exit status."""
     parser = argparse.ArgumentParser(
@@ -201,7 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     number = 10_000_000 if options.full else options.messages
     machine = describe("numpy", "pyarrow", "pyroaring")
-    report: dict[str, Any] = {"machine": machine, "messages": number, "rows": [], "published": [], "pops": []}
+    report: dict[str, Any] = {"machine": machine, "messages": number, "rows": [], "published": [], "steps": []}
     if not options.json:
         print(machine_line(machine))
         print(f"workloads: {WORKLOADS.name}, {number} messages, added in batches of 1 000 000, drained in {POPS} pops")
@@ -215,19 +278,10 @@ def main(arguments: list[str] | None = None) -> int:
             print(
                 f"\n{row['workload']}, 10 million: {row['mb']:.4f} MB (published {row['published_mb']} MB, aim < 0.2)"
             )
-    for workload in load("workload"):
-        if workload.name in {"uniform over 1 day", "sequential, 1/ms, 10 bits"} and options.only in workload.name:
-            for pending, taken in (
-                (1_000_000, 10_000),
-                (10_000_000, 100_000),
-                (1_000_000, 100_000),
-                (10_000_000, 10_000),
-            ):
-                cost = pop_cost(workload, pending, taken)
-                report["pops"].append({"workload": workload.name} | cost)
-                if not options.json:
-                    print(f"\none pop, {workload.name}: {cost['taken']} of {pending}: {cost['ms']:.2f} ms", end="")
-                    print(f", {cost['ns_per_message']:.0f} ns a message", end="")
+    for row in steps(options.only):
+        report["steps"].append(row)
+        if not options.json:
+            show_step(row, report["steps"])
     print(json.dumps(report) if options.json else "")
     return 0
 
