@@ -71,6 +71,16 @@ class Block:
     payload: bytes
 
     @property
+    def single(self) -> bool:
+        """True when every row is one message."""
+        return self.rows == self.count
+
+    @property
+    def loose(self) -> bool:
+        """True when its messages are scattered: at most an eighth more than rows."""
+        return 8 * self.count <= 9 * self.rows
+
+    @property
     def checksum(self) -> int:
         """CRC-32 of the payload."""
         return zlib.crc32(self.payload)
@@ -109,14 +119,15 @@ def decode_block(block: Block, ledgers: LedgerTable, last_key: int | None = None
 
 def _check(rows: Rows, next_key: int, block: Block, ledgers: LedgerTable) -> None:
     """Whatever the bytes were, what leaves here is ordered, in range, and what the directory promised."""
+    longest = int(rows.lengths.max())
     whole = len(rows) == block.rows and int(rows.lengths.sum()) == block.count
-    if not whole and next_key > block.last_key:
+    if (not whole and next_key > block.last_key) or (block.single and longest > 1):
         raise CorruptBytes("block", "rows or count differ from the directory")
     ends = rows.positions + rows.lengths
     overlap = (rows.keys[1:] == rows.keys[:-1]) & (rows.positions[1:] < ends[:-1])
     # Positions are sums that may go round 2^64: each has to lie in the table by itself, not only its end.
     inside = int(rows.positions.min()) >= 0 and int(rows.positions.max()) < ledgers.size > int(ends.max())
-    if overlap.any() or not (inside and 0 < int(rows.lengths.min()) <= int(rows.lengths.max()) < ledgers.size):
+    if overlap.any() or not (inside and 0 < int(rows.lengths.min()) <= longest < ledgers.size):
         raise CorruptBytes("block", "rows are out of order or leave the ledger table")
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from itertools import chain, pairwise
 from sys import getsizeof
 
@@ -22,6 +23,7 @@ from state.buckets import MAX_BITS, MAX_TIME, DueRule, IntArray
 from state.columns import Reader, varint
 from state.errors import CorruptBytes
 from state.ledgers import LedgerTable
+from state.prefix import HEAD_BYTES, Head, Prefix
 from state.runs import MAX_ENTRY, MAX_LEDGER, Runs, check_arrays
 
 VERSION = 1
@@ -75,6 +77,7 @@ class Chunk:
         skip: messages of the first block that are gone.
         first_key: key of the first message that is left, in widths.
         count: messages that are left.
+        head: the first block decoded, where pops that read only a part of it have kept it; never in bytes.
     """
 
     bits: int
@@ -86,6 +89,7 @@ class Chunk:
     skip: int
     first_key: int
     count: int
+    head: Head | None = None
 
     @classmethod
     def empty(cls, bits: int, *, strict: bool) -> Chunk:
@@ -104,10 +108,10 @@ class Chunk:
 
     @property
     def nbytes(self) -> int:
-        """Live bytes: payloads, ledger table, directory objects. O(blocks)."""
+        """Live bytes: payloads, ledger table, directory objects, the decoded head. O(blocks)."""
         own = (self, self.table, self.blocks, self.skip, self.first_key, self.count, self.low, self.high)
         parts = [(b, b.payload, b.first_key, b.last_key, b.rows, b.count) for b in self.blocks]
-        return sum(map(getsizeof, chain(own, self.low, self.high, *parts)))
+        return sum(map(getsizeof, chain(own, self.low, self.high, *parts))) + (self.head.nbytes if self.head else 0)
 
     def ledgers(self) -> LedgerTable:
         """The ledger table, unpacked. O(ledgers).
@@ -140,7 +144,8 @@ class Chunk:
         """The runs of a block less its first `skip` messages, up to `last_key`, and the key after them. O(rows)."""
         rows, next_key = decode_block(block, ledgers, last_key)
         ledger_ids, first_entries = ledgers.resolve(rows.positions, rows.lengths)
-        runs = Runs(rows.keys << self.bits, ledger_ids, first_entries, first_entries + rows.lengths - 1)
+        last_entries = first_entries if block.single else first_entries + (rows.lengths - 1)
+        runs = Runs(rows.keys << self.bits, ledger_ids, first_entries, last_entries)
         return (runs.split(skip)[1] if skip else runs), next_key
 
     def runs(self, first_due: int = 0, last_due: int = _LATEST) -> Runs:
@@ -152,22 +157,36 @@ class Chunk:
         _check_seams(parts)
         return Runs.concat(parts)
 
-    def prefix(self, horizon: int, limit: int | None = None) -> Prefix:
-        """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded)."""
+    def prefix(self, horizon: int, limit: int | None = None, *, loose: bool = False, room: float = 0) -> Prefix:
+        """What is due at `horizon` (a bucket key, ms), read until there are `limit` messages. O(rows decoded).
+
+        `loose`: of a block of scattered messages, each is a run of its own.
+        `room`: such a block is kept decoded when it is taken in part, if that takes at most so often its own bytes.
+        """
         parts: list[Runs] = []
-        next_key = self.first_key
-        missing = self.count if limit is None else limit
-        ledgers = self.ledgers()
+        next_key, head = self.first_key, self.head
+        kept: Head | None = None
+        missing, high = self.count if limit is None else limit, horizon >> self.bits
+        ledgers = cache(self.ledgers)
         for block, skip in self.pending():
-            if missing <= 0 or block.first_key << self.bits > horizon:
+            if missing <= 0 or block.first_key > high:
                 break
-            runs, next_key = self.decode(block, skip, ledgers, horizon >> self.bits)
+            in_part = block.last_key > high or missing < block.count - skip
+            if head is None and in_part and block.loose and HEAD_BYTES * block.count <= room * len(block.payload):
+                head = Head.of(self.decode(block, skip, ledgers())[0].apart(), skip)
+            if head is None:
+                runs, next_key = self.decode(block, skip, ledgers(), high)
+                runs = runs.apart() if loose and block.loose else runs
+            else:
+                runs, after = head.until(skip, horizon, missing)
+                next_key = block.last_key + 1 if after is None else after >> self.bits
             if not parts and (len(runs) == 0 or int(runs.due[0]) != self.first_due):
                 raise CorruptBytes("chunk header", "first_key is not the key of the first message")
             parts.append(runs)
             missing -= block.count - skip
+            kept, head = head, None
         _check_seams(parts)
-        return Prefix(self, tuple(parts), next_key)
+        return Prefix(self, tuple(parts), next_key, kept)
 
     def check_invariants(self) -> None:
         """Decode everything and check it against the directory. O(rows).
@@ -176,8 +195,7 @@ class Chunk:
             CorruptBytes: it differs.
         """
         runs = self.runs()
-        order = runs.order()
-        if (order != np.arange(len(order))).any() or runs.overlap() or runs.messages != self.count:
+        if not runs.in_order() or runs.messages != self.count:
             raise CorruptBytes("chunk", "runs are out of order, overlap, or are not as many as the header says")
         if int(runs.due[0]) != self.first_due or int(runs.due[-1]) != self.last_due:
             raise CorruptBytes("chunk", "first or last due differs from the header")
@@ -224,42 +242,6 @@ class Chunk:
             raise CorruptBytes("chunk header", "keys after the year 9999")
         count = sum(b.count for b in blocks) - skip
         return cls(bits, bool(strict), table, low, high, blocks, skip, first_key, count)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prefix:
-    """The decoded front of a chunk.
-
-    Attributes:
-        chunk: the chunk.
-        parts: the due runs of its first blocks.
-        next_key: the key that follows, where the last of these blocks is not due to its end.
-    """
-
-    chunk: Chunk
-    parts: tuple[Runs, ...]
-    next_key: int
-
-    def due(self) -> Runs:
-        """The runs that are due. O(rows)."""
-        return Runs.concat(self.parts)
-
-    def rest(self, taken: int) -> Chunk | None:
-        """The chunk without its first `taken` messages, all in `parts`; None when nothing is left. O(blocks)."""
-        chunk, gone, skip = self.chunk, taken, self.chunk.skip
-        if taken == 0:
-            return chunk
-        for i, runs in enumerate(self.parts):
-            if gone < (messages := chunk.blocks[i].count - skip):
-                key = runs.due_at(gone)
-                first_key = self.next_key if key is None else key >> chunk.bits
-                left = chunk.count - taken
-                return replace(chunk, blocks=chunk.blocks[i:], skip=skip + gone, first_key=first_key, count=left)
-            gone, skip = gone - messages, 0
-        blocks = chunk.blocks[len(self.parts) :]
-        if not blocks:
-            return None
-        return replace(chunk, blocks=blocks, skip=0, first_key=blocks[0].first_key, count=chunk.count - taken)
 
 
 def _check_seams(parts: list[Runs]) -> None:

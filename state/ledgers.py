@@ -80,9 +80,11 @@ class LedgerTable:
         shift = int(self.spans.min() + 2).bit_length() - 1
         if self.size >> shift > len(positions) + 4 * len(self.ids):
             return np.searchsorted(self.bases, positions, side="right") - 1
-        grid = np.arange((self.size >> shift) + 1, dtype=np.int64) << shift
-        rows: IntArray = (np.searchsorted(self.bases, grid, side="right") - 1)[positions >> shift]
-        rows += positions >= self.bases[rows + 1]
+        grid = np.arange(((self.size - 1) >> shift) + 1, dtype=np.int64) << shift
+        ends = np.searchsorted(self.bases, grid, side="right")
+        cells = positions >> shift
+        rows: IntArray = (ends - 1)[cells]
+        rows += positions >= self.bases[ends][cells]
         return rows
 
     def resolve(self, positions: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray]:
@@ -96,9 +98,10 @@ class LedgerTable:
                 raise CorruptBytes("block", "a row leaves its ledger")
             return np.full(len(positions), self.ids[0]), positions + self.firsts[0]
         rows = self.index_of(positions)
-        if (positions + lengths >= self.bases[rows + 1]).any():
+        entries = positions + (self.firsts - self.bases[:-1])[rows]
+        if (entries + lengths > (self.firsts + self.spans + 1)[rows]).any():
             raise CorruptBytes("block", "a row leaves its ledger")
-        return self.ids[rows], positions + (self.firsts - self.bases[:-1])[rows]
+        return self.ids[rows], entries
 
     def holds(self, ledger_id: int, entry_id: int) -> bool:
         """True when the entry lies in the range of the ledger. O(log ledgers)."""

@@ -14,6 +14,8 @@ from state.errors import InvalidArgument, OutOfRange
 
 MAX_LEDGER = 1 << 62
 MAX_ENTRY = (1 << 31) - 1
+_FEW = 4096
+"""Parts of fewer rows are joined before they are packed: they cost more in calls than in rows."""
 _KEY_BITS = 63
 """Bits that a packed sort key may use: an int64 that stays positive."""
 
@@ -45,7 +47,7 @@ class Runs:
         due: bucket key, ms UTC, int64, shape (n,).
         ledger_ids: int64, shape (n,).
         first_entries: int64, shape (n,).
-        last_entries: inclusive, int64, shape (n,).
+        last_entries: inclusive, int64, shape (n,); `first_entries` itself where every run is known to be one message.
     """
 
     due: IntArray
@@ -58,6 +60,11 @@ class Runs:
         return len(self.due)
 
     @property
+    def single(self) -> bool:
+        """True when every run is known to be one message, False when some may be longer. O(1)."""
+        return self.last_entries is self.first_entries
+
+    @property
     def counts(self) -> IntArray:
         """Messages in each run, shape (n,). O(n)."""
         return self.last_entries - self.first_entries + 1
@@ -65,11 +72,13 @@ class Runs:
     @property
     def messages(self) -> int:
         """Messages in all. O(n)."""
-        return int(self.counts.sum())
+        return len(self) if self.single else int(self.counts.sum())
 
     def __getitem__(self, where: slice | IntArray | npt.NDArray[np.bool_]) -> Runs:
         """The runs that `where` selects, as numpy indexing does."""
-        return Runs(self.due[where], self.ledger_ids[where], self.first_entries[where], self.last_entries[where])
+        firsts = self.first_entries[where]
+        lasts = firsts if self.single else self.last_entries[where]
+        return Runs(self.due[where], self.ledger_ids[where], firsts, lasts)
 
     @classmethod
     def empty(cls) -> Self:
@@ -84,12 +93,37 @@ class Runs:
             return parts[0]
         if not parts:
             return cls.empty()
+        firsts = np.concatenate([p.first_entries for p in parts])
+        single = all(p.single for p in parts)
         return cls(
             np.concatenate([p.due for p in parts]),
             np.concatenate([p.ledger_ids for p in parts]),
-            np.concatenate([p.first_entries for p in parts]),
-            np.concatenate([p.last_entries for p in parts]),
+            firsts,
+            firsts if single else np.concatenate([p.last_entries for p in parts]),
         )
+
+    @classmethod
+    def merged(cls, parts: Sequence[Runs]) -> Runs:
+        """All runs of `parts` in the order due, ledger, first entry. O(n log n).
+
+        Each run is packed into one integer, length included, where that fits: sorting 3 million of these takes 30 ms,
+        sorting their row numbers and fetching four columns by them 90 ms.
+        """
+        parts = [part for part in parts if len(part)]
+        if not parts:
+            return cls.empty()
+        rows = sum(map(len, parts))
+        if rows < _FEW * len(parts):
+            parts = [cls.concat(parts)]
+        packing = Packing.of(parts)
+        if packing is None:
+            return cls.concat(parts).sorted()
+        packed = np.empty(rows, dtype=np.int64)
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        for part, end in zip(parts, ends, strict=True):
+            packing.pack(part, packed[end - len(part) : end])
+        packed.sort()
+        return packing.unpack(packed)
 
     def split(self, messages: int) -> tuple[Runs, Runs]:
         """The first `messages` messages, and the rest; cuts through a run where it must. O(n)."""
@@ -127,6 +161,14 @@ class Runs:
         """The same runs in order. O(n) when they are in order already."""
         return self[self.order()]
 
+    def until(self, due: int, ledger_id: int, entry_id: int) -> int:
+        """Messages of ordered runs up to a position, which included. O(n)."""
+        earlier, same = self.due < due, self.due == due
+        before = earlier | (same & (self.ledger_ids < ledger_id))
+        cell = same & (self.ledger_ids == ledger_id) & (self.first_entries <= entry_id)
+        lasts = np.minimum(self.last_entries[cell], entry_id)
+        return int(self.counts[before].sum() + (lasts - self.first_entries[cell] + 1).sum())
+
     def joined(self) -> Runs:
         """Ordered runs with those that touch made one. O(n)."""
         if len(self) < 2:
@@ -148,13 +190,26 @@ class Runs:
 
     def expanded(self) -> Due:
         """One element a message. O(messages)."""
+        if self.single:
+            return Due(self.due, self.ledger_ids, self.first_entries)
         counts = self.counts
         total = int(counts.sum())
-        if total == len(self):
-            return Due(self.due, self.ledger_ids, self.first_entries)
         starts = np.cumsum(counts) - counts
         entries = np.arange(total, dtype=np.int64) + np.repeat(self.first_entries - starts, counts)
         return Due(np.repeat(self.due, counts), np.repeat(self.ledger_ids, counts), entries)
+
+    def in_order(self) -> bool:
+        """True when no run comes before the one before it, nor shares entries with it. O(n)."""
+        due, ledger = np.diff(self.due), np.diff(self.ledger_ids)
+        entries = self.first_entries[1:] > self.last_entries[:-1]
+        return bool(((due > 0) | (due == 0) & ((ledger > 0) | (ledger == 0) & entries)).all())
+
+    def apart(self) -> Runs:
+        """The same messages, each as a run of its own. O(messages)."""
+        if self.single:
+            return self
+        due = self.expanded()
+        return Runs(due.due, due.ledger_ids, due.entry_ids, due.entry_ids)
 
     def overlap(self) -> bool:
         """True when ordered runs of one cell share entries. O(n)."""
@@ -184,6 +239,82 @@ class Runs:
         cell = rows[at[keep] >> 32]
         first, last = at[keep] & 0xFFFFFFFF, (at[keep + 1] - 1) & 0xFFFFFFFF
         return Runs(both.due[cell], both.ledger_ids[cell], first, last).joined()
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How runs become integers that sort like (due, ledger, first entry, length).
+
+    Attributes:
+        lows: what is taken off due, ledger and first entry.
+        shift: low bits that no due differs in.
+        bits: width of ledger, entry and length - 1, the lowest one last.
+    """
+
+    lows: tuple[int, int, int]
+    shift: int
+    bits: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, parts: Sequence[Runs]) -> Self | None:
+        """The packing of runs, none of the parts empty; None when they need more than 63 bits. O(n)."""
+        columns = [(part.due, part.ledger_ids, part.first_entries) for part in parts]
+        lows = [min(int(column.min()) for column in each) for each in zip(*columns, strict=True)]
+        highs = [max(int(column.max()) for column in each) for each in zip(*columns, strict=True)]
+        longest = max(1 if part.single else int(part.counts.max()) for part in parts)
+        varying = 0
+        for part in parts:
+            varying |= int(np.bitwise_or.reduce(part.due - lows[0]))
+        shift = (varying & -varying).bit_length() - 1 if varying else 0
+        bits = [(high - low).bit_length() for low, high in zip(lows, highs, strict=True)]
+        bits.append((longest - 1).bit_length())
+        if sum(bits) - shift > _KEY_BITS:
+            return None
+        return cls((lows[0], lows[1], lows[2]), shift, (bits[1], bits[2], bits[3]))
+
+    @property
+    def _below(self) -> int:
+        """Bits below due."""
+        return sum(self.bits)
+
+    def due(self, number: int) -> int:
+        """The due of a run that was packed."""
+        return (number >> self._below << self.shift) + self.lows[0]
+
+    def rows_until(self, packed: IntArray, due: int) -> int:
+        """How many of ordered packed runs are due at `due` or before. O(log n)."""
+        after = ((due - self.lows[0]) >> self.shift) + 1 << self._below
+        return int(packed.searchsorted(min(after - 1, (1 << _KEY_BITS) - 1), side="right")) if after > 0 else 0
+
+    def pack(self, runs: Runs, packed: IntArray) -> None:
+        """Write an integer for each run into `packed`, shape (n,). O(n)."""
+        np.subtract(runs.due, self.lows[0], out=packed)
+        packed >>= self.shift
+        packed <<= self.bits[0]
+        packed |= runs.ledger_ids - self.lows[1]
+        packed <<= self.bits[1]
+        packed |= runs.first_entries - self.lows[2]
+        if self.bits[2]:
+            packed <<= self.bits[2]
+            packed |= runs.last_entries - runs.first_entries
+
+    def unpack(self, packed: IntArray) -> Runs:
+        """The runs that were packed; `packed` is used up. O(n)."""
+        ledger, entry, length = self.bits
+        lengths = packed & ((1 << length) - 1) if length else None
+        packed >>= length
+        firsts = packed & ((1 << entry) - 1)
+        firsts += self.lows[2]
+        packed >>= entry
+        ledgers = packed & ((1 << ledger) - 1)
+        ledgers += self.lows[1]
+        packed >>= ledger
+        packed <<= self.shift
+        packed += self.lows[0]
+        if lengths is None:
+            return Runs(packed, ledgers, firsts, firsts)
+        lengths += firsts
+        return Runs(packed, ledgers, firsts, lengths)
 
 
 def pack_key(due: IntArray, ledger_ids: IntArray, entries: IntArray) -> IntArray | None:

@@ -60,11 +60,13 @@ class IndexMachine(RuleBasedStateMachine):
         seal_at=st.sampled_from([3, 16_384]),
         start=st.sampled_from([0, 1_700_000_000_000]),
         widths=st.sampled_from([300, 10, 1, 10**6]),
+        heads=st.sampled_from([1 / 8, 1e9]),
     )
-    def begin(self, block_rows: int, *, bitmaps: bool, seal_at: int, start: int, widths: int) -> None:
+    def begin(self, block_rows: int, *, bitmaps: bool, seal_at: int, start: int, widths: int, heads: float) -> None:
         """Small blocks let a handful of messages cross what thousands cross in earnest."""
         self.patches.enter_context(patch("state.blocks.BLOCK_ROWS", block_rows))
         self.patches.enter_context(patch("state.index.SEAL_AT", seal_at))
+        self.patches.enter_context(patch("state.index.HEADS_SHARE", heads))
         if bitmaps:
             self.patches.enter_context(patch("state.blocks._RUNS_PER_CELL", 0))
             self.patches.enter_context(patch("state.blocks._encode", encode_mixed))
@@ -153,6 +155,13 @@ class IndexMachine(RuleBasedStateMachine):
         runs, expected = self.index.pop_due_runs(now), self.model.pop(now)
         assert popped_runs(runs) == expected
         assert len(runs) == run_count(expected)
+
+    @rule(pops=st.lists(st.sampled_from([None, None, 1, 3]), min_size=2, max_size=8))
+    def pop_one_by_one(self, pops: list[int | None]) -> None:
+        """Bucket by bucket, or a few messages of one, with nothing in between."""
+        for limit in pops:
+            if (now := self.model.next_due) is not None:
+                assert popped(self.index.pop_due(now, limit)) == self.model.pop(now, limit)
 
     @rule()
     def restart(self) -> None:

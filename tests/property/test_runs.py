@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given
@@ -94,6 +95,44 @@ def test_sorting_orders_by_due_ledger_and_first_entry(rows: list[Run]) -> None:
     columns = (ordered.due, ordered.ledger_ids, ordered.first_entries)
     keys = list(zip(*(column.tolist() for column in columns), strict=True))
     assert keys == sorted(row[:3] for row in rows)
+
+
+@given(rows=RUN_LISTS, cuts=st.lists(st.integers(0, 12), max_size=3), few=st.sampled_from([0, 4096]))
+def test_merged_parts_are_all_their_runs_in_order(rows: list[Run], cuts: list[int], few: int) -> None:
+    """However runs are cut into parts, whether parts are packed one by one or together, or cannot be packed."""
+    edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    with patch("state.runs._FEW", few):
+        merged = Runs.merged([runs_of(rows[first:last]) for first, last in pairwise(edges)])
+    columns = (merged.due, merged.ledger_ids, merged.first_entries, merged.last_entries)
+    found = list(zip(*(column.tolist() for column in columns), strict=True))
+    assert [row[:3] for row in found] == sorted(row[:3] for row in rows)
+    assert sorted(found) == sorted(rows)
+
+
+@given(rows=RUN_LISTS)
+def test_runs_are_in_order_when_each_lies_behind_the_one_before(rows: list[Run]) -> None:
+    """Judged by their messages: sorted, none twice."""
+    runs = runs_of(rows)
+    messages = popped_runs(runs)
+    assert runs.in_order() == (messages == sorted(set(messages)))
+    assert runs_of(apart(rows)).sorted().in_order()
+
+
+@given(rows=RUN_LISTS, place=st.tuples(st.sampled_from([0, 512, 600, 2**48]), LEDGERS, st.integers(0, 40)))
+def test_as_many_messages_lie_before_a_position_as_one_counts(rows: list[Run], place: Pending) -> None:
+    """The position itself included, whether it is there or not, and also inside a run."""
+    runs = runs_of(apart(rows)).sorted()
+    assert runs.until(*place) == sum(message <= place for message in popped_runs(runs))
+
+
+@given(rows=RUN_LISTS)
+def test_runs_that_come_apart_are_a_run_for_each_message(rows: list[Run]) -> None:
+    """The same messages in the same order, and known to be single."""
+    runs = runs_of(rows)
+    singles = runs.apart()
+    assert popped_runs(singles) == popped_runs(runs)
+    assert len(singles) == runs.messages
+    assert singles.single
 
 
 @given(rows=RUN_LISTS)
