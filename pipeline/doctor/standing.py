@@ -26,17 +26,14 @@ class Standing:
         # What is committed first: its offsets are there by then.
         self.committed = max(self._numbers("commits"), default=-1)
         self.batches = sorted(self._numbers("offsets"))
+        # The last batch that each table is known to hold: no later than the tables are opened.
+        self.written = {str(table): int(batch) for table, batch in (self._json("written.json") or {}).items()}
 
     @cached_property
     def owner(self) -> str | None:
         """The identity of the query; None before its first start, and when it cannot be read."""
         told = self._json("metadata")
         return None if told is None else str(told.get("id"))
-
-    @cached_property
-    def written(self) -> dict[str, int]:
-        """The last batch that each table is known to hold."""
-        return {str(table): int(batch) for table, batch in (self._json("written.json") or {}).items()}
 
     @property
     def begun(self) -> bool:

@@ -61,12 +61,17 @@ def test_every_command_of_the_page_does_what_it_says(tmp_path: Path) -> None:
     runner = Processes(tmp_path / "run.log")
     assert runner.delayline(("init", "--warehouse", root), background=False) == 0
     subscribe(root, Subscription("t", "s", tick_ms=1, start="earliest"))
-    for command in commands({"W": root, "B": str(tmp_path / "copy")}):
-        print(command.line)
-        assert run(command, runner) == 0, command.line
-        if command.background:
-            looked(root if Path(root).is_dir() else f"{root}.new")
-    assert runner.delayline(("stop", "--warehouse", root), background=False) == 0
+    try:
+        for command in commands({"W": root, "B": str(tmp_path / "copy")}):
+            print(command.line)
+            assert run(command, runner) == 0, command.line
+            if command.background:
+                looked(root if Path(root).is_dir() else f"{root}.new")
+        assert runner.delayline(("stop", "--warehouse", root), background=False) == 0
+    finally:
+        if runner.service is not None:
+            runner.service.terminate()
+            runner.service.wait(PATIENCE_S)
     got = [each.payload for each in Deliveries(root).take()]
     assert len(got) == len(set(got))
 

@@ -15,15 +15,15 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from pipeline.client.delta import open_table, path_of
 from pipeline.client.inbox import Message, send
-from schemas import (
-    DELIVERIES,
-    INBOX,
-)
+from pipeline.doctor.checkpoints import checkpoints
+from pipeline.doctor.look import Look
+from schemas import DELIVERIES, INBOX, REDELIVERY
 from tests.support.client import message_row
 from tests.support.examined import (
     DUE,
     NOW,
     checkpoint,
+    commit,
     delivery,
     entries,
     files,
@@ -83,6 +83,15 @@ def test_tables_that_are_older_than_the_checkpoint_are_found(root: str) -> None:
     assert wrong(root) == {("table_behind", "ingest")}
     Path(root, "_checkpoints/schedule/written.json").write_text('{"redelivery": 3}')
     assert wrong(root) == {("table_behind", "ingest"), ("table_behind", "schedule")}
+
+
+def test_what_a_stage_writes_while_somebody_looks_is_not_missed(root: str) -> None:
+    """What the checkpoint remembers is read before the tables: a stage that runs is ahead of what was read of them."""
+    look = Look(root, NOW)
+    Path(root, "_checkpoints/schedule/written.json").write_text('{"redelivery": 1}')
+    commit(root, REDELIVERY, [], "schedule", {"instant": NOW, "version": 2, "index": -1}, batch=1)
+    checkpoint(root, "schedule", 1, 2)
+    assert list(checkpoints(look)) == []
 
 
 def test_a_source_that_begins_behind_a_stage_or_lost_files_is_found(root: str) -> None:
