@@ -1,8 +1,9 @@
 """Check of ingest: every file appended to the inbox is in one noted batch, and each of its rows accepted or refused."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from pipeline.change import REASON, Change
 from pipeline.client.delta import query
@@ -44,7 +45,7 @@ def accounted(look: Look) -> Iterator[Finding]:
     yield from _no_appends(look, inbox, batches)
     known = max(_known(log) for log in logs)
     if batches:
-        last = max(each.end for each in batches)
+        last = min(_done(look, batches), max(each.end for each in batches))
         entries = inbox.read(max(known[0], inbox.newest - _MOST), last[0])
         files = [
             ((version, index), rows_of(file) or 0)
@@ -53,7 +54,15 @@ def accounted(look: Look) -> Iterator[Finding]:
             for index, file in enumerate(appended(actions))
         ]
         yield from _files(batches, [each for each in files if known < each[0] <= last])
-        yield from _rows(look, [each for each in batches if each.begin >= known], dict(files))
+        yield from _rows(look, [each for each in batches if known <= each.begin and each.end <= last], sorted(files))
+
+
+def _done(look: Look, batches: Sequence[Taken]) -> Place:
+    """The end of what is in all tables: they were opened one after the other, after the checkpoint."""
+    stage = look.stages[INGEST]
+    place = stage.place(stage.committed) if stage.begun else None
+    # Without a checkpoint the last batch may be half done.
+    return max(each.begin for each in batches) if place is None else place
 
 
 def _batches(logs: Sequence[Log]) -> list[Taken]:
@@ -129,11 +138,12 @@ def _told(rows: dict[int, int]) -> str:
     return f"{sum(rows.values()):,} rows of versions {min(rows)} to {max(rows)}"
 
 
-def _rows(look: Look, batches: Sequence[Taken], files: dict[Place, int]) -> Iterator[Finding]:
-    """As many rows went out of a batch as came in. Only the last batch may be half done."""
+def _rows(look: Look, batches: Sequence[Taken], files: Sequence[tuple[Place, int]]) -> Iterator[Finding]:
+    """As many rows went out of a batch as came in."""
+    places, sums = [place for place, _ in files], [0, *accumulate(rows for _, rows in files)]
     lost = 0
-    for each in batches[:-1]:
-        given = sum(rows for place, rows in files.items() if each.has(place))
+    for each in batches:
+        given = sums[bisect_right(places, each.end)] - sums[bisect_right(places, each.begin)]
         lost += max(0, given - sum(each.rows.values()))
     if lost:
         text = f"{lost:,} rows that ingest took are neither in `messages` nor in `rejected_ingest`"

@@ -191,6 +191,22 @@ def test_rows_that_ingest_passed_over_are_found(root: str) -> None:
     assert wrong(root) == {("batch_differs", "ingest"), ("not_taken", "inbox")}
 
 
+def test_a_batch_of_which_one_table_is_read_too_early_is_not_missed(root: str) -> None:
+    """Tables are opened one after the other while ingest goes on: it is asked for what it had done before."""
+    for batch in (1, 2):
+        send(root, [Message("t", b"")])
+        plan = {"now": NOW, "begin": [batch + 2, -1], "source": [batch + 3, -1], "registry": 2}
+        if batch == 2:
+            commit(
+                root, REJECTED_INGEST, [{"reason": "r", "rejected_at": at(NOW), "batch_id": 2}], "ingest", plan, batch
+            )
+            commit(root, SEGMENTS, [marker()], "ingest", plan, batch)
+        checkpoint(root, "ingest", batch, batch + 3, committed=False)
+    assert wrong(root) == set()
+    checkpoint(root, "ingest", 2, 5)
+    assert wrong(root) == {("not_taken", "inbox")}
+
+
 def test_rows_that_were_taken_by_two_batches_are_found(root: str) -> None:
     """A message that is accepted twice is delivered twice."""
     plan = {"now": NOW, "begin": [2, -1], "source": [3, -1], "registry": 2}
