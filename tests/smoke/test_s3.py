@@ -18,14 +18,15 @@ from typer.testing import CliRunner
 from jobs import cli
 from jobs.commands import run
 from jobs.commands.spark import session
+from pipeline import layout
 from pipeline.client import registry, s3
 from pipeline.client.create import create_all
 from pipeline.client.delta import open_table, path_of
 from pipeline.client.inbox import Message, send
 from pipeline.deltajvm import TableLog
 from pipeline.files import Files
-from pipeline.layout import compact
 from pipeline.objectstore import NoConditionalPuts, StoreRefused, check_store
+from pipeline.rewrite import Rewriting
 from pipeline.session import Machine
 from pipeline.tables import Warehouse
 from schemas import INBOX
@@ -88,6 +89,11 @@ def test_a_store_in_which_a_commit_replaces_another_is_refused(spark: SparkSessi
         check_store(spark, "s3a://nobucket/wh")
 
 
+def merge(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Merge the files of the inbox, as a round does with those that ingest has read."""
+    layout._merged(Rewriting.of(spark, warehouse, INBOX), frozenset())
+
+
 def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,7 +108,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
 
     def use() -> None:
         try:
-            race.run(10, lambda: compact(spark, Warehouse(root), INBOX))
+            race.run(10, lambda: merge(spark, Warehouse(root)))
         finally:
             CliRunner().invoke(cli.app, ["stop", "--warehouse", "s3://bucket/raced"])
 
