@@ -150,10 +150,13 @@ class Files:
             else:
                 return True
 
-    def replace(self, path: str, content: str) -> None:
-        """Write a small file in the place of one that may be there; readers see the old one or the new one."""
+    def replace(self, path: str, content: str, *, lasting: bool = True) -> None:
+        """Write a small file in the place of one that may be there; readers see the old one or the new one.
+
+        It is there after a power cut, if it is to be lasting.
+        """
         if self.local(path) is not None or is_s3(path):
-            self.write(path, content)
+            self.write(path, content, lasting=lasting)
             return
         fresh = self._written_beside(path, content)
         old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
