@@ -94,6 +94,7 @@ def merge(spark: SparkSession, warehouse: Warehouse) -> None:
     layout._merged(Rewriting.of(spark, warehouse, INBOX), frozenset())
 
 
+@pytest.mark.soak
 def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

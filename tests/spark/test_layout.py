@@ -62,7 +62,7 @@ def _append(spark: SparkSession, warehouse: Warehouse, *files: list[int]) -> Non
         for number, due in enumerate(files)
     ]
     appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
-    appender.commit(appender.put(*(messages(spark, *rows).toArrow() for rows in pieces)), "")
+    appender.commit(appender.put(messages(spark, *rows).toArrow() for rows in pieces), "")
 
 
 def _rows(path: str) -> list[tuple[Any, ...]]:

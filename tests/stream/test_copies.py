@@ -202,7 +202,7 @@ def once_each(world: World) -> None:
 GO_ON: list[Step] = [restart(), append(message("d")), advance(T0 + 60), check(once_each)]
 
 
-@pytest.mark.parametrize("how", ["rebuilt", "started and dead again"])
+@pytest.mark.parametrize("how", [pytest.param("rebuilt", marks=pytest.mark.soak), "started and dead again"])
 def test_prepared_files_that_a_vacuum_took_are_prepared_again(spark: SparkSession, folder: str, how: str) -> None:
     """Nobody has to bring them back: the message and what became due are still in the tables."""
     ways: dict[str, list[Step]] = {

@@ -82,7 +82,14 @@ def listed(*expected: tuple[str, str]) -> Step:
     return step
 
 
-@pytest.mark.parametrize("killed", [None, "ingest.messages", "ingest.rejected"])
+@pytest.mark.parametrize(
+    "killed",
+    [
+        pytest.param(None, marks=pytest.mark.soak),
+        pytest.param("ingest.messages", marks=pytest.mark.soak),
+        "ingest.rejected",
+    ],
+)
 def test_the_new_rows_of_an_upsert_are_delivered_and_the_changed_ones_are_named(
     spark: SparkSession, folder: str, killed: str | None
 ) -> None:

@@ -201,6 +201,7 @@ def vacuum_all(world: World) -> None:
                 file.unlink()
 
 
+@pytest.mark.soak
 def test_a_stage_that_stood_still_finds_its_files_whatever_a_user_vacuums(spark: SparkSession, folder: str) -> None:
     """A round merges small files; the stage reads those that were there before, by the log, and they were gone."""
 
