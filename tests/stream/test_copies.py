@@ -212,6 +212,7 @@ def test_prepared_files_that_a_vacuum_took_are_prepared_again(spark: SparkSessio
     play(spark, folder, prepared_and_dead(check(lose_prepared_files), *ways[how], *GO_ON))
 
 
+@pytest.mark.soak
 def test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt(spark: SparkSession, folder: str) -> None:
     """Without its shelf dispatch would pass over what it had prepared."""
 
@@ -269,6 +270,7 @@ def copy_now(*names: str) -> Step:
     return step
 
 
+@pytest.mark.soak
 def test_a_copy_that_was_taken_while_the_stages_ran_goes_on_after_a_rebuild(spark: SparkSession, folder: str) -> None:
     """Each table is from another time; downstream ones are older, so what they lack is found upstream."""
 

@@ -27,6 +27,7 @@ def killed_once(marks: str, key: schedule.Key, frames: schedule.Frames, state: G
     yield from schedule.release(key, frames, state)
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_killed_does_not_end_the_query(
     spark: SparkSession, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
