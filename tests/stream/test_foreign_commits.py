@@ -114,6 +114,7 @@ def test_the_new_rows_of_an_upsert_are_delivered_and_the_changed_ones_are_named(
     play(spark, folder, steps)
 
 
+@pytest.mark.soak
 def test_what_cannot_be_told_from_old_rows_is_listed_with_its_version(
     spark: SparkSession, folder: str, caplog: pytest.LogCaptureFixture
 ) -> None:

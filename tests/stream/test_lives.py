@@ -187,6 +187,7 @@ def test_a_return_survives_a_rebuild_and_what_is_on_its_way(spark: SparkSession,
     )
 
 
+@pytest.mark.soak
 def test_a_return_with_another_tick_while_deliveries_are_prepared_or_released(spark: SparkSession, folder: str) -> None:
     """Twice they leave while something is on its way to them, and come back at once with another tick.
 
