@@ -43,10 +43,8 @@ class SparkBatch:
 
     def messages(self, target: Target, settings: Settings) -> DataFrame:
         """Rows of `messages`."""
-        count, (accepted, small) = (
-            self.counts.accepted,
-            (each.where("reason IS NULL") for each in (self.classified, self.small)),
-        )
+        accepted, small = (each.where("reason IS NULL") for each in (self.classified, self.small))
+        count = self.counts.accepted
         entries, tasks = settings.entries_per_ledger, settings.tasks(count)
         return message_rows(number(accepted, count, target.first_ledger, entries, tasks, small), target)
 

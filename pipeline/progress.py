@@ -12,7 +12,7 @@ from pipeline.files import Files
 
 ORIGIN = "origin.json"
 """The file in a checkpoint folder that says where it begins."""
-_WRITTEN = "written.json"
+WRITTEN = "written.json"
 """The file in a checkpoint folder that says which batch of the query each table holds at least."""
 EVERYTHING_BEFORE = -1
 """An index within a Delta version that takes no file of it."""
@@ -151,12 +151,12 @@ class Checkpoint:
         A crash may come between the two; then the file says less than there is, which does no harm.
         """
         self._written = self.written() | {table: number}
-        self._files.replace(f"{self.path}/{_WRITTEN}", json.dumps(self._written), lasting=False)
+        self._files.replace(f"{self.path}/{WRITTEN}", json.dumps(self._written), lasting=False)
 
     def written(self) -> dict[str, int]:
         """The last batch of the query in each table, as far as it is remembered."""
         if self._written is None:
-            file = f"{self.path}/{_WRITTEN}"
+            file = f"{self.path}/{WRITTEN}"
             self._written = _numbers(self._files.text(file)) if self._files.exists(file) else {}
         return self._written
 

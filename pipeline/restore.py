@@ -88,9 +88,7 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
     held = work.held()
     if held.lost:
         raise TableBehind(_STAGE, PREPARED, held.visible.top, held.top)
-    if held.broken:
-        last = max(held.waiting, key=lambda each: each.source)
-        work.replace(held, last.source, last.owner, last.batch)
+    work.renew(held)
 
 
 def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
@@ -98,7 +96,7 @@ def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, t
     work = _Restoring(spark, warehouse, settings, timeline)
     held, last = work.held(), work.deliveries.last
     if held.waiting and not held.lost:
-        restore(spark, warehouse, settings, timeline)
+        work.renew(held)
     elif last is None:
         work.forget(held)
     else:
@@ -121,6 +119,12 @@ class _Restoring:
         """What is on the shelf now."""
         self._shelf.sweep()
         return Held.of(self._shelf, self.deliveries)
+
+    def renew(self, held: Held) -> None:
+        """Put one note in the place of all when a file of theirs is gone."""
+        if held.broken:
+            last = max(held.waiting, key=lambda each: each.source)
+            self.replace(held, last.source, last.owner, last.batch)
 
     def replace(self, held: Held, upto: Offset, owner: str, batch: int) -> None:
         """Put one note in the place of all: what dispatch has taken up to a place and is nowhere to be seen."""

@@ -50,7 +50,8 @@ def check_batches(stage: str, sinks: Collection[Sink], publisher: Publisher | No
     for table, batch, span in _noted(sinks, publisher, checkpoint.owner):
         if batch >= batches.stop:
             raise CheckpointBehind(stage, table, batch, batches.stop)
-        _compare(stage, table, batch, span, checkpoint)
+        if batch in batches:
+            _compare(stage, table, batch, span, _logged(checkpoint, batch, batches))
     if publisher is not None and publisher.top < written.get(PREPARED, 0):
         raise TableBehind(stage, PREPARED, publisher.top, written[PREPARED])
 
@@ -93,12 +94,13 @@ def _span_of(prepared: Prepared) -> Span:
     return (None if prepared.replaces else prepared.begin), prepared.source
 
 
-def _compare(stage: str, table: str, batch: int, noted: Span, checkpoint: Checkpoint) -> None:
-    batches = checkpoint.batches()
-    if batch not in batches:
-        return  # Spark keeps the last hundred.
+def _logged(checkpoint: Checkpoint, batch: int, batches: Collection[int]) -> Span:
+    """What a batch spans by the offset log, of which Spark keeps the last hundred entries."""
     begin = checkpoint.start(batch).offset if batch - 1 in batches or batch == 0 else None
-    logged = begin, checkpoint.position(batch).offset
+    return begin, checkpoint.position(batch).offset
+
+
+def _compare(stage: str, table: str, batch: int, noted: Span, logged: Span) -> None:
     for each, other in zip(noted, logged, strict=True):
         if each is not None and other is not None and each != other:
             raise BatchDiffers(stage, table, batch, noted, logged)

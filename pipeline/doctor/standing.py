@@ -9,7 +9,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from pipeline.client.delta import files_in, text_of
 from pipeline.doctor.logs import Place
-from pipeline.progress import ORIGIN, Origin, Position, parse
+from pipeline.progress import ORIGIN, WRITTEN, Origin, Position, parse
 
 
 class Standing:
@@ -27,7 +27,7 @@ class Standing:
         self.committed = max(self._numbers("commits"), default=-1)
         self.batches = sorted(self._numbers("offsets"))
         # The last batch that each table is known to hold: no later than the tables are opened.
-        self.written = {str(table): int(batch) for table, batch in (self._json("written.json") or {}).items()}
+        self.written = {str(table): int(batch) for table, batch in (self._json(WRITTEN) or {}).items()}
 
     @cached_property
     def owner(self) -> str | None:
