@@ -16,7 +16,7 @@ PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 pyt
 # ensurepip is asked for too: some systems ship Python without it, and then a venv has no pip.
 PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
-CODE := $(patsubst %/,%,$(sort $(dir $(wildcard state/*.py schemas/*.py pipeline/*.py jobs/*.py benchmarks/*.py))))
+CODE := state schemas pipeline jobs benchmarks
 CORE_TESTS := $(wildcard tests/unit tests/property)
 SPARK_TESTS := tests/spark tests/stream
 # Processes that share the tests. A session of Spark keeps little more than one core busy.

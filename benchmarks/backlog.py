@@ -35,11 +35,11 @@ from benchmarks.sizes import entries
 from benchmarks.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.layout import cluster
-from pipeline.maintenance import own_session
-from pipeline.session import compiled, local_session
-from pipeline.settings import MINUTE_MS, Upkeep
-from pipeline.tables import Warehouse
+from pipeline.config.session import compiled, local_session
+from pipeline.config.settings import MINUTE_MS, Upkeep
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.layout import cluster
+from pipeline.maintenance.rounds import own_session
 from schemas import DELIVERIES
 from state import tick_bits, trim_up
 

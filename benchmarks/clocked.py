@@ -11,11 +11,12 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.usual import usual
-from pipeline.client.delta import append
-from pipeline.lockstep import reach
-from pipeline.run import Options, Stage, start_all, stop_all
-from pipeline.settings import VirtualClock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.config.settings import VirtualClock
+from pipeline.delta.deltars import append
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.lockstep import reach
+from pipeline.service.run import Stage, start_all, stop_all
 from schemas import INBOX
 
 

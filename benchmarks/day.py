@@ -30,13 +30,13 @@ from benchmarks.rows import inbox_rows
 from benchmarks.sizes import entries
 from benchmarks.usual import usual_machine
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.clock import wall_ms
-from pipeline.maintenance import maintain
-from pipeline.session import local_session
-from pipeline.settings import SECOND_MS, Upkeep
-from pipeline.tables import Warehouse
+from pipeline.config.session import local_session
+from pipeline.config.settings import SECOND_MS, Upkeep
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import open_table
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.rounds import maintain
 from schemas import DELIVERIES, TABLES
 
 WORKLOADS = Path(__file__).parent / "workloads" / "day.toml"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.tables import Warehouse
+from pipeline.delta.warehouse import Warehouse
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from benchmarks.rows import inbox_rows
 from benchmarks.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.session import COMPILED, local_session
-from pipeline.settings import MINUTE_MS
-from pipeline.tables import Warehouse
+from pipeline.config.session import COMPILED, local_session
+from pipeline.config.settings import MINUTE_MS
+from pipeline.delta.warehouse import Warehouse
 
 T0 = 1_700_000_000_000
 MESSAGES, SPREAD_MS, PAYLOAD_BYTES = 2_000, 10 * MINUTE_MS, 100

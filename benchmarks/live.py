@@ -34,7 +34,7 @@ from benchmarks.sizes import merged
 from benchmarks.snapshot import Snapshot, Upkeep
 from benchmarks.usual import LOCAL
 from pipeline.client.create import create_all
-from pipeline.client.delta import append, open_table, query, rows_of
+from pipeline.delta.deltars import append, open_table, query, rows_of
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]

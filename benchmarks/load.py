@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from benchmarks.rows import inbox_table
 from benchmarks.sizes import entries, merged
-from pipeline.client.delta import append
 from pipeline.client.registry import Subscription
+from pipeline.delta.deltars import append
 from schemas import INBOX
 
 FILE = Path(__file__).parent / "workloads" / "live.toml"

@@ -33,7 +33,7 @@ Numbers = NDArray[np.float64]
 _LOOK_S, _MINUTE_MS, _SECOND_MS = 0.005, 60_000, 1_000
 _COLUMNS = ["due_time", "deliver_at", "publish_time"]
 SHELF = "_prepared"
-"""The folder in the table with a note for each batch that is prepared (`pipeline.prepared.Shelf`)."""
+"""The folder in the table with a note for each batch that is prepared (`pipeline.dispatch.prepared.Shelf`)."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.client.delta import arrow_schema
+from pipeline.delta.deltars import arrow_schema
 from schemas import INBOX
 
 

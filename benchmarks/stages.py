@@ -26,15 +26,17 @@ from benchmarks.machine import describe
 from benchmarks.report import tell
 from benchmarks.rows import inbox_rows
 from benchmarks.usual import usual
-from pipeline import clock, run
 from pipeline.client.create import create_all
-from pipeline.client.delta import append
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.lockstep import reach
-from pipeline.run import Options, Stage, stop_all
-from pipeline.session import Machine, compiled, local_session
-from pipeline.settings import VirtualClock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.config.session import Machine, compiled, local_session
+from pipeline.config.settings import VirtualClock
+from pipeline.config.stages import STAGES
+from pipeline.delta.deltars import append
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service import clock, run
+from pipeline.service.lockstep import reach
+from pipeline.service.run import Stage, stop_all
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table
 from state import tick_bits, trim_up
 
@@ -68,7 +70,7 @@ class System:
 
 OURS = "delayline"
 SYSTEMS = {
-    OURS: System(run.STAGES, run.start, ["dispatch"], ["ingest", "schedule"], compiled=False),
+    OURS: System(STAGES, run.start, ["dispatch"], ["ingest", "schedule"], compiled=False),
     "row-wise": System(rowwise.STAGES, rowwise.start, ["dispatch"], ["schedule"]),
     "polling": System(polling.STAGES, polling.start, ["poll"], []),
 }

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipeline.profiles import fitted, read_profile
-from pipeline.session import PARTITIONS, Machine
-from pipeline.settings import Settings
-from pipeline.tables import Warehouse, place
+from pipeline.config.profiles import fitted, read_profile
+from pipeline.config.session import PARTITIONS, Machine
+from pipeline.config.settings import Settings
+from pipeline.delta.tables import place
+from pipeline.delta.warehouse import Warehouse
 
 LOCAL = Path(__file__).resolve().parents[1] / "conf" / "local.toml"
 

@@ -21,8 +21,9 @@ from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
 from jobs.commands.values import UNITS_MS, pairs, printable
-from pipeline.client.paths import one_spelling
-from pipeline.sizing import DEFAULT_RATE
+from pipeline.client import registry
+from pipeline.config.paths import one_spelling
+from pipeline.config.sizing import DEFAULT_RATE
 
 DEBUG = "DELAYLINE_DEBUG"
 
@@ -117,8 +118,6 @@ def subscribe(
     ] = Kind.SHARED,
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
-    from pipeline.client import registry
-
     new = registry.Subscription(topic, subscription, kind.value, start.value, tick)
     fresh = registry.subscribe(warehouse, new)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
@@ -245,7 +244,7 @@ def replay(
     """
     from jobs.commands import replay as command
     from jobs.commands.run import PROFILE
-    from pipeline.replay import Course
+    from pipeline.service.replay import Course
 
     course = Course(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
     command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo, _stamped)
@@ -254,8 +253,8 @@ def replay(
 @app.command()
 def stop(warehouse: Warehouse) -> None:
     """Ask whoever runs on a warehouse to stop between two batches."""
-    from pipeline.service import StopFile
-    from pipeline.tables import Warehouse as Folder
+    from pipeline.delta.warehouse import Warehouse as Folder
+    from pipeline.service.process import StopFile
 
     StopFile(Folder(warehouse)).ask()
 

@@ -3,7 +3,7 @@
 import sys
 
 from jobs.main import run
-from pipeline.run import STAGES
+from pipeline.config.stages import STAGES
 
 if __name__ == "__main__":
     sys.exit(run(STAGES))

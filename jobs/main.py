@@ -19,17 +19,18 @@ from jobs.commands.failures import explain, one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from pipeline.client.create import create_all as create_by_client
-from pipeline.client.paths import is_s3, one_spelling
-from pipeline.errors import MemoryEnded, PipelineError
-from pipeline.locks import unlocked
-from pipeline.objectstore import check_store
-from pipeline.profiles import Profile, read_profile
-from pipeline.run import Stage, start, stop_all
-from pipeline.service import StopFile, serve, upkeep
-from pipeline.session import PARTITIONS, Machine, builder, local_session
-from pipeline.signals import ENDING, shield_jvm, stop_signals, stops_start
-from pipeline.tables import Warehouse, create_all
-from pipeline.watch_service import watched
+from pipeline.config.errors import MemoryEnded, PipelineError
+from pipeline.config.paths import is_s3, one_spelling
+from pipeline.config.profiles import Profile, read_profile
+from pipeline.config.session import PARTITIONS, Machine, builder, local_session
+from pipeline.delta.tables import create_all
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.process import StopFile, serve, upkeep
+from pipeline.service.run import Stage, start, stop_all
+from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
+from pipeline.service.watch.process import watched
+from pipeline.storage.locks import unlocked
+from pipeline.storage.objectstore import check_store
 
 STOPPED, FAILED, REFUSED = 0, 1, 2
 """Exit codes: asked to stop, a stage failed, not even started."""

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from jobs.commands.values import BadText, duration_ms
 from jobs.main import add_warehouse, tool_session
-from pipeline.clock import wall_ms
-from pipeline.errors import PipelineError
-from pipeline.maintenance import maintain
-from pipeline.objectstore import check_store
-from pipeline.settings import DAY_MS, Upkeep
-from pipeline.tables import Warehouse
+from pipeline.config.errors import PipelineError
+from pipeline.config.settings import DAY_MS, Upkeep
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.rounds import maintain
+from pipeline.storage.objectstore import check_store
 from schemas import TABLES
 
 _ANY_SIZE = 1 << 62

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from jobs.commands.rebuild import CHOICES, rebuilt, stages_of
 from jobs.main import add_warehouse, tool_session
-from pipeline.errors import PipelineError
-from pipeline.tables import Warehouse
+from pipeline.config.errors import PipelineError
+from pipeline.delta.warehouse import Warehouse
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

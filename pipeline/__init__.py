@@ -1,1 +1,1 @@
-"""The Spark side of delayline: sources, the three stages, and what keeps them exactly once."""
+"""The pipeline of delayline, in rooms: `docs/architecture.md` has the picture."""

@@ -8,14 +8,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.accept import Limits
-from pipeline.accept_spark import classify, rejected_rows
-from pipeline.arrival import ARRIVAL, in_order_of_arrival
-from pipeline.files import Files
-from pipeline.locks import StageLock
-from pipeline.progress import Checkpoint
-from pipeline.run import Options, Stage, inbox_and_clock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.delta.arrival import ARRIVAL, in_order_of_arrival
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.accept import Limits
+from pipeline.ingest.accept_spark import classify, rejected_rows
+from pipeline.service.run import Stage, inbox_and_clock
+from pipeline.storage.files import Files
+from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
 
 Body = Callable[[DataFrame, int], None]

@@ -6,11 +6,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.baselines.plain import deliver, launch, start_ingest
-from pipeline.clock import ticks
-from pipeline.files import Files
-from pipeline.progress import Checkpoint
-from pipeline.run import Options, Stage
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.clock import ticks
+from pipeline.service.run import Stage
+from pipeline.storage.files import Files
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 STAGES = ("ingest", "poll")

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 from benchmarks.baselines.plain import append, deliver, launch, start_ingest
-from pipeline.clock import ticks
-from pipeline.run import Options, Stage
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.clock import ticks
+from pipeline.service.run import Stage
 from schemas import MESSAGES, REDELIVERY, SUBSCRIPTIONS
 
 STAGES = ("ingest", "schedule", "dispatch")

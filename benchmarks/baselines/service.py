@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.baselines import polling, rowwise
-from pipeline.profiles import read_profile
-from pipeline.service import StopFile, serve
-from pipeline.session import local_session
-from pipeline.signals import stop_signals
-from pipeline.tables import Warehouse
+from pipeline.config.profiles import read_profile
+from pipeline.config.session import local_session
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.process import StopFile, serve
+from pipeline.service.signals import stop_signals
 
 BASELINES = {"polling": polling, "row-wise": rowwise}
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from jobs.commands.spark import session
 from jobs.demo import chart, flights, live, year
-from pipeline.errors import PipelineError
-from pipeline.session import Machine
+from pipeline.config.errors import PipelineError
+from pipeline.config.session import Machine
 
 
 class CheckFailed(PipelineError):

@@ -15,9 +15,8 @@ _CLOCK_GONE = "(the Python process of the stage's clock is gone, killed for memo
 
 def explain(error: Exception) -> tuple[int, str]:
     """Exit code and line for an error. A value that is out of range is a matter of usage, anything else a failure."""
-    from pipeline.client import s3  # noqa: PLC0415 - loads pyarrow, and only a failure needs it
-    from pipeline.client.errors import BadValue  # noqa: PLC0415 - the same
-    from pipeline.errors import BadSetting  # noqa: PLC0415 - the same
+    from pipeline.config import s3  # noqa: PLC0415 - loads pyarrow, and only a failure needs it
+    from pipeline.config.errors import BadSetting, BadValue  # noqa: PLC0415 - the same
     from state import DelaylineError, InvalidArgument, OutOfRange  # noqa: PLC0415 - the same
 
     # What fails on the way out of a failure is no news.

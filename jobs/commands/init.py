@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from jobs.commands.values import spell
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table
-from pipeline.sizing import segment_holds
-from pipeline.tables import rate_of, segment_ms_of, segment_properties
+from pipeline.config.sizing import segment_holds
+from pipeline.delta.deltars import open_table
+from pipeline.delta.properties import rate_of, segment_ms_of, segment_properties
 from schemas import SEGMENTS
 
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 
-from pipeline.errors import PipelineError
+from pipeline.config.errors import PipelineError
 
 LEAST = 17
 

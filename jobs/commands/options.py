@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.commands.values import BadText, duration_ms, instant
-from pipeline.client.paths import one_spelling
+from pipeline.config.paths import one_spelling
 
 
 def checked(parse: Callable[[str], Any]) -> Callable[[Any], Any]:

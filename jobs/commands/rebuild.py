@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from pyspark.sql import SparkSession
 
 from jobs.commands.spark import session
-from pipeline.clock import wall_ms
-from pipeline.objectstore import check_store
-from pipeline.rebuild import rebuild
-from pipeline.run import STAGES, Options
-from pipeline.session import Machine
-from pipeline.settings import LiveClock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.config.session import Machine
+from pipeline.config.settings import LiveClock
+from pipeline.config.stages import STAGES
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.rebuild import rebuild
+from pipeline.storage.objectstore import check_store
 
 ALL = "all"
 """Instead of a stage: all of them, in the order in which a message passes them."""

@@ -15,13 +15,13 @@ from jobs.commands.run import Counts, StageFailed, counts, tables
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from jobs.commands.values import iso
-from pipeline.client import texts
 from pipeline.client.create import create_all
-from pipeline.errors import PipelineError
-from pipeline.profiles import read_profile
-from pipeline.replay import Course, replay
-from pipeline.settings import Settings, VirtualClock
-from pipeline.tables import Warehouse
+from pipeline.config.errors import PipelineError
+from pipeline.config.profiles import read_profile
+from pipeline.config.settings import Settings, VirtualClock
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.replay import Course, replay
+from pipeline.storage import texts
 from schemas import INBOX
 
 FORMS = "a Delta table (a folder with _delta_log), Parquet (.parquet), or JSON lines (.json, .jsonl; payload as text)"

@@ -11,16 +11,17 @@ from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from jobs.commands.values import spell
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table
-from pipeline.errors import PipelineError
-from pipeline.locks import StageLock, unlocked
-from pipeline.profiles import read_profile
-from pipeline.run import STAGES, start_all
-from pipeline.service import StopFile, serve, upkeep
-from pipeline.settings import QUIET_VERSIONS, Upkeep
-from pipeline.signals import shield_jvm, stop_signals, stops_start
-from pipeline.tables import Warehouse
-from pipeline.watch_service import reporting, watched
+from pipeline.config.errors import PipelineError
+from pipeline.config.profiles import read_profile
+from pipeline.config.settings import QUIET_VERSIONS, Upkeep
+from pipeline.config.stages import STAGES
+from pipeline.delta.deltars import open_table
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.process import StopFile, serve, upkeep
+from pipeline.service.run import start_all
+from pipeline.service.signals import shield_jvm, stop_signals, stops_start
+from pipeline.service.watch.process import reporting, watched
+from pipeline.storage.locks import StageLock, unlocked
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, TABLES
 
 PROFILE = Path(__file__).resolve().parents[2] / "conf" / "local.toml"

@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pyspark.sql import SparkSession
 
 from jobs.commands.values import spell
-from pipeline.files import sync_files
-from pipeline.profiles import Profile, fitted
-from pipeline.session import PARTITIONS
-from pipeline.sizing import Choice, Place
-from pipeline.tables import Warehouse, place
+from pipeline.config.profiles import Profile, fitted
+from pipeline.config.session import PARTITIONS
+from pipeline.config.sizing import Choice, Place
+from pipeline.delta.tables import place
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.files import sync_files
 
 
 def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Callable[[str], None]) -> Profile:

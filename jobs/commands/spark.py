@@ -12,9 +12,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.commands.java import need_java
-from pipeline.errors import PipelineError
-from pipeline.objectstore import check_store
-from pipeline.session import Machine, local_session
+from pipeline.config.errors import PipelineError
+from pipeline.config.session import Machine, local_session
+from pipeline.storage.objectstore import check_store
 
 LOG4J = Path(__file__).resolve().parents[2] / "conf" / "log4j2.properties"
 """Errors only, from the JVM's first line on; a level that is set later leaves what was written until then."""

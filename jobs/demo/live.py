@@ -12,9 +12,10 @@ from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries, Delivery
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.run import Options, Stage, start_all, stop_all
-from pipeline.settings import LiveClock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.config.settings import LiveClock
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.run import Stage, start_all, stop_all
 
 TOPIC = "live"
 DELAYS_S = (0, 3, 6, 9, 12, 20, 30)

@@ -14,9 +14,9 @@ from jobs.demo import check
 from jobs.demo.flights import FOLLOW_UPS, REMINDERS, Flights, messages, schedule
 from jobs.demo.questions import QUESTIONS, answer
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.replay import Course
+from pipeline.delta.deltars import open_table
+from pipeline.service.replay import Course
 from schemas import DELIVERIES, MESSAGES
 
 _DAY_MS, _MINUTE_MS = 86_400_000, 60_000

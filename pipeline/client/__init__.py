@@ -3,3 +3,5 @@
 delta-rs reads and writes the tables; the contracts in `schemas` say what they hold. Nothing here starts a JVM, and
 each call answers in well under a second on a small warehouse, so that a command or a small service can afford it.
 """
+
+__all__ = ["create", "deliveries", "inbox", "pending", "registry"]

@@ -1,13 +1,13 @@
 """Making a warehouse."""
 
-from pipeline.client.delta import create
-from pipeline.sizing import DEFAULT_RATE
-from pipeline.tables import PROPERTIES, segment_properties
+from pipeline.config.sizing import DEFAULT_RATE
+from pipeline.delta.deltars import create
+from pipeline.delta.properties import PROPERTIES, segment_properties
 from schemas import SEGMENTS, TABLES
 
 
 def create_all(root: str, segment_ms: int | None = None, rate: int = DEFAULT_RATE) -> None:
-    """Create the tables that are missing, the same as `pipeline.tables.create_all` makes; others are left alone.
+    """Create the tables that are missing, the same as `pipeline.delta.tables.create_all` makes; others are left alone.
 
     Args:
         root: where the tables shall lie.

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client import texts
-from pipeline.client.delta import files_of, log_files_of, log_of, open_table, path_of, text_of
-from pipeline.client.errors import VersionGone
 from pipeline.client.history import History
-from pipeline.filestats import count, known
-from pipeline.logfiles import first_version
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table, path_of, text_of
+from pipeline.delta.filestats import count, known
+from pipeline.delta.logfiles import first_version
+from pipeline.storage import texts
 from schemas import DELIVERIES
 
 _PLACE = "place"

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from pipeline.client.errors import VersionGone
+from pipeline.config.errors import VersionGone
 from schemas import DELIVERIES
 
 _ORDER = ("due_time", "released_at", "batch_id", "sequence")

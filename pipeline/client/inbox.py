@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pipeline.client.delta import append, rows_of
-from pipeline.client.errors import BadValue, check_text
+from pipeline.config.errors import BadValue, check_text
+from pipeline.delta.deltars import append, rows_of
 from schemas import INBOX
 
 

@@ -9,8 +9,8 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
 minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
 `deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other. What retention
-may delete from `messages` is below a mark that is read last (`pipeline.settled`): it is delivered, and left out on both
-sides.
+may delete from `messages` is below a mark that is read last (`pipeline.subscriptions.settled`): it is delivered, and
+left out on both sides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.delta import files_of, open_table, query, text_of
 from pipeline.client.registry import lives, subscriptions
 from pipeline.client.waiting import in_inbox
-from pipeline.lives import Life, Name, alive
-from pipeline.settled import MARK, Settled
+from pipeline.delta.deltars import files_of, open_table, query, text_of
+from pipeline.subscriptions.incarnations import Life, Name, alive
+from pipeline.subscriptions.settled import MARK, Settled
 from schemas import DELIVERIES, MESSAGES
 
 MINUTE_MS = 60_000

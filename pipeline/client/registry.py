@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
-from pipeline.client.delta import append, open_table, query, rows_of
-from pipeline.client.errors import AlreadySubscribed, BadValue, check_text
-from pipeline.lives import Joined, Life, Name, change
+from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
+from pipeline.delta.deltars import append, open_table, query, rows_of
+from pipeline.subscriptions.incarnations import Joined, Life, Name, change
 from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
-from pipeline.client.delta import files_of, log_of, open_table, path_of
-from pipeline.filestats import count
+from pipeline.delta.deltars import files_of, log_of, open_table, path_of
+from pipeline.delta.filestats import count
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
 
 Place = tuple[int, int]

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow.fs
 
+from pipeline.delta.notes import Commit
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place, rows_of
 from pipeline.doctor.look import DISPATCH, INGEST, SCHEDULE, STAGES, Look, Opened
 from pipeline.doctor.standing import Standing
-from pipeline.notes import Commit
 from schemas import (
     DELIVERIES,
     INBOX,

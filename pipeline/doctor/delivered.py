@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pipeline.client.delta import arrow_of, path_of, query
 from pipeline.client.registry import active
+from pipeline.delta.deltars import arrow_of, path_of, query
 from pipeline.doctor import positions
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place, takes_out
 from pipeline.doctor.look import DISPATCH, INGEST, Listener, Look, Opened
 from pipeline.doctor.positions import KEYS, above
 from pipeline.doctor.prepared import waiting
-from pipeline.lives import Name
+from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, SUBSCRIPTIONS
 
 CHECK = "delivered"

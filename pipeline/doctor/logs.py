@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow.fs
 
-from pipeline.client.delta import text_of
-from pipeline.filestats import count
-from pipeline.notes import Commit
+from pipeline.delta.deltars import text_of
+from pipeline.delta.filestats import count
+from pipeline.delta.notes import Commit
 
 Actions = list[dict[str, Any]]
 Place = tuple[int, int]

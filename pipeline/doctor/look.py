@@ -13,14 +13,14 @@ import pyarrow.fs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.client.delta import files_in, files_of, open_table, path_of, text_of
-from pipeline.client.errors import NoWarehouse
 from pipeline.client.registry import lives_in
+from pipeline.config.errors import NoWarehouse
+from pipeline.delta.deltars import files_in, files_of, open_table, path_of, text_of
 from pipeline.doctor.logs import Log
 from pipeline.doctor.prepared import Prepared, read_shelf
 from pipeline.doctor.standing import Standing
-from pipeline.lives import Life, Name, alive
-from pipeline.settled import MARK, Settled
+from pipeline.subscriptions.incarnations import Life, Name, alive
+from pipeline.subscriptions.settled import MARK, Settled
 from schemas import (
     DELIVERIES,
     INBOX,

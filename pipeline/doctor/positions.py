@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.delta import arrow_of
+from pipeline.delta.deltars import arrow_of
 from pipeline.doctor.look import Listener, Opened
-from pipeline.settled import Settled
+from pipeline.subscriptions.settled import Settled
 
 KEYS = ("topic", "subscription", "life", "ledger_id")
 FIGURES = ("n", "s", "q")

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow.fs
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.client.delta import files_in, text_of
+from pipeline.delta.deltars import files_in, text_of
+from pipeline.delta.notes import Commit
 from pipeline.doctor.logs import Place
-from pipeline.notes import Commit
 from schemas import DELIVERIES
 
 FOLDER = "_prepared"

@@ -7,15 +7,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.client.delta import arrow_of, query
 from pipeline.client.registry import lives_in
+from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
 from pipeline.doctor.look import SCHEDULE, Listener, Look, Opened
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
 from pipeline.doctor.standing import Standing
-from pipeline.lives import alive
+from pipeline.subscriptions.incarnations import alive
 from schemas import MESSAGES, REDELIVERY, SEGMENTS
 from state.buckets import tick_bits, trim_down
 

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow.fs
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.client.delta import files_in, text_of
+from pipeline.delta.deltars import files_in, text_of
+from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
 from pipeline.doctor.logs import Place
-from pipeline.progress import ORIGIN, WRITTEN, Origin, Position, parse
 
 
 class Standing:

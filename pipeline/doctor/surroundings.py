@@ -4,11 +4,11 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from pipeline.client.delta import query
-from pipeline.client.paths import local_path
+from pipeline.config.paths import local_path
+from pipeline.config.settings import LiveClock
+from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import DISPATCH, Look
-from pipeline.settings import LiveClock
 from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
 
+from pipeline.delta.features import unknown
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.logs import FOLDER, Log
 from pipeline.doctor.look import Look, Opened
-from pipeline.features import unknown
 from schemas import INBOX, SUBSCRIPTIONS, TABLES, Table
 
 CHECK = "tables"

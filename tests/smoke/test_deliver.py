@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.run import STAGES
+from pipeline.config.stages import STAGES
 from tests.support.jobs import signal_all
 
 ROOT = Path(__file__).resolve().parents[2]

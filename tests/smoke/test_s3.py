@@ -18,17 +18,18 @@ from typer.testing import CliRunner
 from jobs import cli
 from jobs.commands import run
 from jobs.commands.spark import session
-from pipeline import layout
-from pipeline.client import registry, s3
+from pipeline.client import registry
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table, path_of
 from pipeline.client.inbox import Message, send
-from pipeline.deltajvm import TableLog
-from pipeline.files import Files
-from pipeline.objectstore import NoConditionalPuts, StoreRefused, check_store
-from pipeline.rewrite import Rewriting
-from pipeline.session import Machine
-from pipeline.tables import Warehouse
+from pipeline.config import s3
+from pipeline.config.session import Machine
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance import layout
+from pipeline.maintenance.rewrite import Rewriting
+from pipeline.storage.files import Files
+from pipeline.storage.objectstore import NoConditionalPuts, StoreRefused, check_store
 from schemas import INBOX
 from tests.support.racing import Race
 from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, serving

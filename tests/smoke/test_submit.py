@@ -15,8 +15,8 @@ import pytest
 
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.service import StopFile
-from pipeline.tables import Warehouse
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.process import StopFile
 from schemas import INBOX
 from tests.support.jobs import (
     PATIENCE_S,

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.settings import DAY_MS, HOUR_MS
+from pipeline.config.settings import DAY_MS, HOUR_MS
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support import killed
 from tests.support.killing import Victim

@@ -13,11 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from benchmarks.processes import memory
-from pipeline.client.delta import append
 from pipeline.client.pending import pending
-from pipeline.replay import Course, replay
-from pipeline.settings import MINUTE_MS
-from pipeline.tables import Warehouse, create_all
+from pipeline.config.settings import MINUTE_MS
+from pipeline.delta.deltars import append
+from pipeline.delta.tables import create_all
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.replay import Course, replay
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS
 from tests.support.spark import session
 

@@ -16,9 +16,9 @@ import pytest
 
 from benchmarks.processes import KINDS, memory
 from pipeline.client.create import create_all
-from pipeline.client.delta import append
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.settings import MINUTE_MS
+from pipeline.config.settings import MINUTE_MS
+from pipeline.delta.deltars import append
 from schemas import INBOX
 from tests.support.killing import Victim
 from tests.support.outage import REACHED, arrived, faults, slices

@@ -10,12 +10,13 @@ import pytest
 
 pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
-from pipeline.client import registry, s3
+from pipeline.client import registry
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
-from pipeline.service import StopFile
-from pipeline.tables import Warehouse
+from pipeline.config import s3
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.process import StopFile
 from tests.support import jobs
 from tests.support.racing import Race
 from tests.support.s3 import serving

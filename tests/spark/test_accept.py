@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import accept_local
-from pipeline.accept import Batch, Counts, Limits, Target, ledgers
-from pipeline.accept_local import INBOX_ROWS, LocalBatch
-from pipeline.accept_spark import SparkBatch, classify, number
-from pipeline.arrival import ARRIVAL
-from pipeline.arrow import arrow_schema
-from pipeline.audience import Subscription
-from pipeline.gather import Gathered
-from pipeline.registry import refusals
-from pipeline.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
+from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
+from pipeline.delta.arrival import ARRIVAL
+from pipeline.ingest import accept_local
+from pipeline.ingest.accept import Batch, Counts, Limits, Target, ledgers
+from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
+from pipeline.ingest.accept_spark import SparkBatch, classify, number
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.gather import Gathered
+from pipeline.subscriptions.audience import Subscription
+from pipeline.subscriptions.registry import refusals
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table
 from tests.support.rows import T0, arrived, messages
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline import schedule
-from pipeline.schedule import RELEASE, addressed, failures, local_run_rows, pack, run_rows
+from pipeline.schedule import stage as schedule
+from pipeline.schedule.keys import addressed
+from pipeline.schedule.stage import failures, local_run_rows, run_rows
+from pipeline.worker.release import RELEASE, pack
 from schemas import SEGMENTS
 from state import Runs
 from tests.support.rows import T0, rows_of

@@ -8,10 +8,12 @@ from threading import Thread
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pipeline import clock
-from pipeline.clock import LiveReader, VirtualReader, advance, instants, next_instant
-from pipeline.errors import BadSetting, ClockJumped
-from pipeline.settings import LiveClock
+from pipeline.config.errors import BadSetting, ClockJumped
+from pipeline.config.settings import LiveClock
+from pipeline.service import clock
+from pipeline.service.clock import advance
+from pipeline.worker import instants
+from pipeline.worker.instants import LiveReader, VirtualReader, given, next_instant
 
 PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
 
@@ -34,8 +36,8 @@ def test_an_instant_follows_the_wall_clock_ahead_and_paced(last: int, wall: int,
 def test_a_running_clock_that_jumps_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wall clock that leaves the monotonic clock by more than the limit is an error, either way; less is not."""
     now = {"wall": 1_000_000, "monotonic": 5_000}
-    monkeypatch.setattr(clock, "wall_ms", lambda: now["wall"])
-    monkeypatch.setattr(clock, "monotonic_ms", lambda: now["monotonic"])
+    monkeypatch.setattr(instants, "wall_ms", lambda: now["wall"])
+    monkeypatch.setattr(instants, "monotonic_ms", lambda: now["monotonic"])
     reader = LiveReader(LiveClock(max_jump_ms=60_000))
     now["wall"] += 60_000
     assert reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable()) == {"instant": 1_060_000}
@@ -69,13 +71,13 @@ def test_a_virtual_clock_gives_each_instant_once_and_in_order(tmp_path: Path) ->
     path = tmp_path / "clock" / "stage"
     for instant in (5, 9, 9, 3, 12):
         advance(str(path), instant)
-    assert instants(str(path)) == [5, 9, 12]
+    assert given(str(path)) == [5, 9, 12]
     path.write_text(path.read_text() + "99")
-    reader, offset, given = VirtualReader(str(path)), {"instant": 0}, []
+    reader, offset, found = VirtualReader(str(path)), {"instant": 0}, []
     while (following := reader.latestOffset(offset, ReadAllAvailable())) != offset:
-        given += [row for part in reader.partitions(offset, following) for row in reader.read(part)]
+        found += [row for part in reader.partitions(offset, following) for row in reader.read(part)]
         offset = following
-    assert given == [(5,), (9,), (12,)]
+    assert found == [(5,), (9,), (12,)]
     assert reader.partitions(offset, offset) == []
 
 

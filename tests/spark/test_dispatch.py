@@ -9,10 +9,10 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import release_spark
-from pipeline.numbering import NUMBER, in_order
-from pipeline.release import ORDER, Window
-from pipeline.release_spark import delivery_rows, join, listening, look, missing, positions
+from pipeline.delta.numbering import NUMBER, in_order
+from pipeline.dispatch import release_spark
+from pipeline.dispatch.release import ORDER, Window
+from pipeline.dispatch.release_spark import delivery_rows, join, listening, look, missing, positions
 from schemas import DELIVERIES, REJECTED_DISPATCH
 from tests.support.rows import T0, messages, runs
 

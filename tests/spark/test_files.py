@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.deltajvm import TableLog
-from pipeline.deltalog import spelled
-from pipeline.files import Files
-from pipeline.objectstore import NoConnector, check_store
-from pipeline.session import HADOOP_AWS
+from pipeline.config.session import HADOOP_AWS
+from pipeline.delta.commits import spelled
+from pipeline.delta.tablelog import TableLog
+from pipeline.storage.files import Files
+from pipeline.storage.objectstore import NoConnector, check_store
 
 FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from pyspark.errors import PySparkValueError
 
-from pipeline import group_state as adapter
-from pipeline import schedule
+from pipeline.worker import group_state as adapter
+from pipeline.worker import release
 from schemas import STATE_ROW, STATE_VERSION
 from state import CorruptBytes, IndexGroup, encode_chunk
 from tests.support.group_states import NO_TIMER, group_state, timer_of, woken
@@ -71,7 +71,7 @@ def test_the_alarm_rings_in_the_batch_whose_instant_is_the_bucket(tick: int, buc
     assert woken(state, bucket - 1) is None
     awake = woken(state, bucket)
     assert awake is not None
-    assert let_go(list(schedule.release(KEY, [], awake))) == [(1, 1, 1, bucket)]
+    assert let_go(list(release.release(KEY, [], awake))) == [(1, 1, 1, bucket)]
     assert not awake.exists
 
 
@@ -161,7 +161,7 @@ def test_a_state_that_cannot_be_read_is_refused_and_kept(row: tuple[object, ...]
     with pytest.raises(CorruptBytes):
         adapter.load(group_state(row))
     state = group_state(row, watermark=500, timed_out=True)
-    answer = next(iter(schedule.release(KEY, [], state)))
+    answer = next(iter(release.release(KEY, [], state)))
     assert state.get == row
     assert timer_of(state) > 500
     assert "rebuild" in answer["error"][0]
@@ -172,7 +172,7 @@ def test_chunks_of_a_state_that_cannot_be_read_come_back() -> None:
     """What arrives meanwhile is in the answer, so that nothing is lost."""
     state = group_state((STATE_VERSION, 1, 1, b"rotten"), watermark=500)
     sent = chunk((1, 1, 10))
-    (answer,) = schedule.release(KEY, [frame(sent), frame(sent, subscription="z")], state)
+    (answer,) = release.release(KEY, [frame(sent), frame(sent, subscription="z")], state)
     assert answer["chunk"].tolist() == [sent, sent]
     assert answer["owner"].tolist() == [owner("s"), owner("z")]
 
@@ -184,18 +184,18 @@ FRAMES = (frame(chunk((1, 0, 10), (1, 1, 10))), frame(chunk((1, 2, 10))), frame(
 def test_frames_of_one_key_count_all_in_any_order(order: tuple[int, ...]) -> None:
     """Spark cuts a key's rows into frames as it likes: keeping the last one only would lose the others."""
     state = group_state(watermark=50)
-    answers = list(schedule.release(KEY, [FRAMES[i] for i in order], state))
+    answers = list(release.release(KEY, [FRAMES[i] for i in order], state))
     assert let_go(answers) == [(0, 5, 5, 9), (1, 0, 2, 10)]
     assert timer_of(state) == 299
     whole = group_state(watermark=50)
-    together = list(schedule.release(KEY, [pd.concat(FRAMES)], whole))
+    together = list(release.release(KEY, [pd.concat(FRAMES)], whole))
     assert let_go(together) == let_go(answers)
 
 
 def test_data_and_time_out_release_by_one_rule() -> None:
     """What arrives in a batch after its time leaves in that batch, beside what waited."""
     state = group_state(stored((1, 1, 40)), watermark=50)
-    answers = list(schedule.release(KEY, [frame(chunk((2, 2, 50), (2, 3, 51)))], state))
+    answers = list(release.release(KEY, [frame(chunk((2, 2, 50), (2, 3, 51)))], state))
     assert let_go(answers) == [(1, 1, 1, 40), (2, 2, 2, 50)]
     assert timer_of(state) == 50
 
@@ -203,7 +203,7 @@ def test_data_and_time_out_release_by_one_rule() -> None:
 def test_a_chunk_that_is_refused_does_not_harm_its_neighbours() -> None:
     """It comes back with the reason; the key goes on with the others."""
     state = group_state(watermark=50)
-    (answer,) = schedule.release(KEY, [frame(chunk((1, 1, 10)), b"rotten")], state)
+    (answer,) = release.release(KEY, [frame(chunk((1, 1, 10)), b"rotten")], state)
     assert let_go([answer]) == [(1, 1, 1, 10)]
     assert answer["chunk"][answer["error"].notna()].tolist() == [b"rotten"]
 
@@ -211,7 +211,7 @@ def test_a_chunk_that_is_refused_does_not_harm_its_neighbours() -> None:
 def test_a_tick_that_no_index_takes_is_refused_with_its_chunk() -> None:
     """The others of its shard go on."""
     state, sent = group_state(watermark=50), chunk((1, 1, 10))
-    (answer,) = schedule.release(KEY, [frame(sent, tick=0, subscription="odd"), frame(sent)], state)
+    (answer,) = release.release(KEY, [frame(sent, tick=0, subscription="odd"), frame(sent)], state)
     assert let_go([answer]) == [(1, 1, 1, 10)]
     assert answer[answer["error"].notna()][["owner", "chunk"]].to_numpy().tolist() == [[owner("odd"), sent]]
 
@@ -219,19 +219,19 @@ def test_a_tick_that_no_index_takes_is_refused_with_its_chunk() -> None:
 def test_a_subscription_that_rots_does_not_stop_its_shard() -> None:
     """It is named, kept as it is and looked at again in an hour; what is due for the others leaves."""
     state = group_state(watermark=5)
-    assert list(schedule.release(KEY, [frame(chunk((1, 1, 10)), subscription="z")], state)) == []
+    assert list(release.release(KEY, [frame(chunk((1, 1, 10)), subscription="z")], state)) == []
     sent = chunk((2, 2, 10), (2, 3, 90))
-    assert list(schedule.release(KEY, [frame(sent)], state)) == []
+    assert list(release.release(KEY, [frame(sent)], state)) == []
     *scalars, data = state.get
     # Indexes lie behind the directory in the order of names: the last one is that of `z`.
     state = group_state((*scalars, data[:-1] + bytes([data[-1] ^ 0xFF])), watermark=50, timed_out=True)
-    (answer,) = schedule.release(KEY, [], state)
+    (answer,) = release.release(KEY, [], state)
     assert let_go([answer]) == [(2, 2, 2, 10)]
     assert answer["owner"][answer["error"].notna()].tolist() == [owner("z")]
     assert timer_of(state) == 89
     later = woken(state, 90)
     assert later is not None
-    (answer,) = schedule.release(KEY, [], later)
+    (answer,) = release.release(KEY, [], later)
     assert let_go([answer]) == [(2, 3, 3, 90)]
     assert timer_of(later) == 50 + 3_600_000 - 1
     assert len(adapter.load(later)) == 1

@@ -16,18 +16,18 @@ from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
-from pipeline.appends import Appender, DataFile
 from pipeline.client.create import create_all
-from pipeline.clock import wall_ms
-from pipeline.deltajvm import TableLog
-from pipeline.layout import cluster, compact, is_new
-from pipeline.local import NotHere
-from pipeline.maintenance import maintain, own_session
-from pipeline.messagelog import Bounds, MessageLog
-from pipeline.rewrite import Rewriting
-from pipeline.settings import HOUR_MS, Upkeep
-from pipeline.tables import Warehouse
-from pipeline.trim import vacuum
+from pipeline.config.settings import HOUR_MS, Upkeep
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.appender import Appender, DataFile
+from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.layout import cluster, compact, is_new
+from pipeline.maintenance.rewrite import Rewriting
+from pipeline.maintenance.rounds import maintain, own_session
+from pipeline.maintenance.trim import vacuum
+from pipeline.storage.parquet import NotHere
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
 from tests.support.rows import T0, messages
 

@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.client.delta import append
-from pipeline.markers import IngestMemory, Marker, marker_rows
-from pipeline.messagelog import MessageLog
-from pipeline.tables import Warehouse
+from pipeline.delta.deltars import append
+from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from schemas import MESSAGES, SEGMENTS
 from tests.support.rows import T0, messages
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.files import Files
-from pipeline.progress import Checkpoint, Position
-from pipeline.tables import Warehouse
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.offsets import Position
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.files import Files
 from schemas import PUBLICATIONS
 
 TEN = range(10)

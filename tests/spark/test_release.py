@@ -14,17 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.appends import Appender
-from pipeline.arrow import arrow_schema
-from pipeline.files import Files
-from pipeline.local import NotHere, message_groups, whole
-from pipeline.messagelog import Bounds, MessageLog
-from pipeline.progress import Position
-from pipeline.release import Release
-from pipeline.release_local import LocalRelease, local_runs
-from pipeline.release_spark import SparkRelease
-from pipeline.settings import Settings
-from pipeline.tables import Warehouse, create_all
+from pipeline.config.settings import Settings
+from pipeline.delta.appender import Appender
+from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.messages import message_groups
+from pipeline.delta.offsets import Position
+from pipeline.delta.tables import create_all
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.release import Release
+from pipeline.dispatch.release_local import LocalRelease, local_runs
+from pipeline.dispatch.release_spark import SparkRelease
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.files import Files
+from pipeline.storage.parquet import NotHere, whole
 from schemas import DELIVERIES, MESSAGES, REDELIVERY
 from tests.support.rows import T0, messages, runs
 from tests.support.spark import session
@@ -99,8 +101,8 @@ def test_the_same_rows_in_the_same_parts(
 ) -> None:
     """Order and numbers too; what is due later lies in later parts. Whether payloads are held does not matter."""
     if tasks > 1:
-        monkeypatch.setattr("pipeline.settings._ROW_BYTES", 5)
-        monkeypatch.setattr("pipeline.gather._PIECE_BYTES", 3_000)
+        monkeypatch.setattr("pipeline.config.settings._ROW_BYTES", 5)
+        monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", 3_000)
     settings = Settings(partitions=tasks, rows_per_task=20, publish_ms=BUCKET_MS)
     told = []
     for make in (by_spark, in_the_driver):
@@ -176,7 +178,7 @@ def test_too_many_bytes_beside_payloads_are_left_to_spark(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, *, here: bool
 ) -> None:
     """Texts of messages may be of any size: they stay in their files. What orders them has to be held."""
-    monkeypatch.setattr("pipeline.settings._ROW_BYTES", most)
+    monkeypatch.setattr("pipeline.config.settings._ROW_BYTES", most)
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"%1000d" % n)} for n in range(20))).toArrow()
     wanted = runs(spark, *({"subscription": f"s{n}", "first_entry": 0, "last_entry": 19} for n in range(5))).toArrow()
     lives = {("t", f"s{n}"): 1 for n in range(5)}
@@ -191,7 +193,7 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, repeated: bool
 ) -> None:
     """A small file may hold more than the machine: a dictionary has each of them once. Rows come a few at a time."""
-    monkeypatch.setattr("pipeline.local._READ_BYTES", 5_000)
+    monkeypatch.setattr("pipeline.storage.parquet._READ_BYTES", 5_000)
     count = 300
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count))).toArrow()
     log = Log.of(tmp_path / "file.parquet", rows, repeated=repeated)

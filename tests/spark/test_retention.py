@@ -11,12 +11,12 @@ from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import retention, rewrite
-from pipeline.appends import Appender
 from pipeline.client.create import create_all
-from pipeline.retention import Going, InTheWay, delete
-from pipeline.standing import Unread
-from pipeline.tables import Warehouse
+from pipeline.delta.appender import Appender
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance import retention, rewrite
+from pipeline.maintenance.retention import Going, InTheWay, delete
+from pipeline.maintenance.standing import Unread
 from schemas import MESSAGES
 from tests.support.rows import T0, messages
 

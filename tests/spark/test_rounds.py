@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import layout, maintenance, retention
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table
-from pipeline.settled import Settled
-from pipeline.standing import Unread
-from pipeline.tables import Warehouse
+from pipeline.delta.deltars import open_table
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance import layout, retention, rounds
+from pipeline.maintenance.standing import Unread
+from pipeline.subscriptions.settled import Settled
 from schemas import INBOX, MESSAGES
 from tests.support.client import at, message_row, noticed, put
 from tests.support.maintained import sharply
@@ -31,7 +31,7 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
         put(made.root, MESSAGES, message_row(entry, 0, 1_000 * entry))
         noticed(made.root, f"s{entry}", 0, marker=entry + 1)
     open_table(made.root, MESSAGES).create_checkpoint()
-    monkeypatch.setattr(maintenance, "raise_mark", lambda *_: Settled(2_000, 10, 10))
+    monkeypatch.setattr(rounds, "raise_mark", lambda *_: Settled(2_000, 10, 10))
     for module in (retention, layout):
         monkeypatch.setattr(module, "unread", lambda *_: Unread())
     return made
@@ -62,8 +62,8 @@ def test_a_step_that_fails_is_told_once_and_the_others_are_done(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(maintenance, "empty_inbox", full)
-        patched.setattr(maintenance, "compact", lambda *told: full() if told[2] is MESSAGES else layout.compact(*told))
+        patched.setattr(rounds, "empty_inbox", full)
+        patched.setattr(rounds, "compact", lambda *told: full() if told[2] is MESSAGES else layout.compact(*told))
         done = sharply(spark, warehouse, 0)
     why = "(OSError: [Errno 28] No space left on device)"
     assert {name: each.failed for name, each in done.items() if each.failed} == {

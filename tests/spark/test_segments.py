@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.audience import Subscription, audiences
 from pipeline.client.create import create_all
-from pipeline.lives import Joined, Life
-from pipeline.messagelog import MessageLog
-from pipeline.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
-from pipeline.tables import Warehouse
+from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
+from pipeline.subscriptions.audience import Subscription, audiences
+from pipeline.subscriptions.incarnations import Joined, Life
 from schemas import MESSAGES, SEGMENTS
 from state import TimeBucketIndex
 from tests.support.rows import T0, messages

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from jobs.commands.sizes import sized
 from pipeline.client.create import create_all
-from pipeline.errors import BadSetting
-from pipeline.maintenance import own_session
-from pipeline.profiles import Profile, read_profile
-from pipeline.session import PARTITIONS
-from pipeline.settings import MINUTE_MS
-from pipeline.tables import Warehouse, rate, segment_ms
+from pipeline.config.errors import BadSetting
+from pipeline.config.profiles import Profile, read_profile
+from pipeline.config.session import PARTITIONS
+from pipeline.config.settings import MINUTE_MS
+from pipeline.delta.tables import rate, segment_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.rounds import own_session
 from tests.support.stream import empty_warehouse
 
 

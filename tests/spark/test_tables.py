@@ -17,10 +17,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.errors import BadSetting
-from pipeline.files import Files
-from pipeline.registry import Registry
-from pipeline.tables import PROPERTIES, Warehouse, create_all, lateness, segment_ms
+from pipeline.config.errors import BadSetting
+from pipeline.delta.properties import PROPERTIES
+from pipeline.delta.tables import create_all, segment_ms
+from pipeline.delta.views import lateness
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.files import Files
+from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import empty_warehouse

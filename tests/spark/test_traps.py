@@ -18,11 +18,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import LongType, StructField, StructType
 
-from pipeline import schedule
-from pipeline.audience import Subscription
-from pipeline.replay import Course, Producer, entering
-from pipeline.segments import NEAR, Membership, Span, segment_rows
-from pipeline.tables import Warehouse
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.segments import NEAR, Membership, Span, segment_rows
+from pipeline.schedule import keys
+from pipeline.schedule import stage as schedule
+from pipeline.service.replay import Course, Producer, entering
+from pipeline.subscriptions.audience import Subscription
+from pipeline.worker import release as worker
 from schemas import INBOX, MESSAGES, SEGMENTS, STATE_ROW, TABLES
 from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import World, advance, append, check, delivered, empty_warehouse, message, play, subscribe
@@ -32,12 +34,12 @@ MINUTE = 60_000
 
 def with_event_times(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
     """The planted mistake: data rows carry an event time, that of their segment, as ticks do."""
-    rows = schedule.addressed(segments, count).withColumn("event_time", F.timestamp_millis("segment_ms"))
+    rows = keys.addressed(segments, count).withColumn("event_time", F.timestamp_millis("segment_ms"))
     instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
     both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
-    grouped = both.where("owner IS NOT NULL OR event_time IS NULL").groupBy(*schedule.KEY)
+    grouped = both.where("owner IS NOT NULL OR event_time IS NULL").groupBy(*worker.KEY)
     timeout = GroupStateTimeout.EventTimeTimeout
-    return grouped.applyInPandasWithState(schedule.release, schedule.RELEASE, STATE_ROW, "append", timeout)
+    return grouped.applyInPandasWithState(worker.release, worker.RELEASE, STATE_ROW, "append", timeout)
 
 
 def test_data_rows_with_an_event_time_are_dropped_and_the_metric_tells(
@@ -68,9 +70,9 @@ def test_a_far_event_time_moves_the_clock_and_delivers_early(
 
 def counting(path: Path) -> Any:  # noqa: ANN401 - a function as Spark takes it
     """The stateful function, with a line in a file for each of its calls."""
-    inner, name = schedule.release, str(path)
+    inner, name = worker.release, str(path)
 
-    def release(key: schedule.Key, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def release(key: worker.Key, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         with open(name, "a", encoding="ascii") as file:  # noqa: PTH123 - runs in a worker
             file.write("called\n")
         yield from inner(key, frames, state)

@@ -15,23 +15,24 @@ import pytest
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
-from pipeline import deltalog, maintenance, upkeep
-from pipeline.appends import Appender, DataFile
 from pipeline.client.create import create_all
-from pipeline.clock import wall_ms
-from pipeline.deltajvm import TableLog
-from pipeline.errors import StageRunning
-from pipeline.files import Files
-from pipeline.layout import SmallFiles, compact
-from pipeline.livefiles import LiveFiles
-from pipeline.local import NotHere
-from pipeline.maintenance import cut_logs, maintain, own_session
-from pipeline.prepared import Part, Prepared, Shelf
-from pipeline.rewrite import Rewriting
-from pipeline.settings import HOUR_MS, SECOND_MS, Upkeep
-from pipeline.tables import Warehouse
-from pipeline.trim import vacuum
-from pipeline.upkeep import maintaining
+from pipeline.config.errors import StageRunning
+from pipeline.config.settings import HOUR_MS, SECOND_MS, Upkeep
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta import commits
+from pipeline.delta.appender import Appender, DataFile
+from pipeline.delta.livefiles import LiveFiles
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import Part, Prepared, Shelf
+from pipeline.maintenance import rounds, upkeep
+from pipeline.maintenance.layout import SmallFiles, compact
+from pipeline.maintenance.rewrite import Rewriting
+from pipeline.maintenance.rounds import cut_logs, maintain, own_session
+from pipeline.maintenance.trim import vacuum
+from pipeline.maintenance.upkeep import maintaining
+from pipeline.storage.files import Files
+from pipeline.storage.parquet import NotHere
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages
 
@@ -108,7 +109,7 @@ def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
     size = RustTable(warehouse.path(MESSAGES)).get_add_actions(flatten=True)["size_bytes"][0].as_py()
     small = SmallFiles(spark, warehouse)
     small._most = 2 * MANY * size
-    monkeypatch.setattr("pipeline.layout._MIB", 1)
+    monkeypatch.setattr("pipeline.maintenance.layout._MIB", 1)
     write = Rewriting.write
 
     def bounded(self: Rewriting, paths: Sequence[str], count: int = 1) -> list[DataFile]:
@@ -167,7 +168,7 @@ def test_logs_are_cut_between_rounds(
     assert _cut(spark, warehouse) == {MESSAGES.name}
     assert _versions(warehouse) == [3, 4, 5]
     cleaned = list[Table]()
-    monkeypatch.setattr(maintenance, "vacuum", lambda *told: cleaned.append(told[2]))
+    monkeypatch.setattr(rounds, "vacuum", lambda *told: cleaned.append(told[2]))
     assert _cut(spark, warehouse) == set()
     for cut in [set[str](), {MESSAGES.name}]:
         assert {done.entries for done in maintain(spark, warehouse, Upkeep(), wall_ms(), cut)} == {0}
@@ -185,7 +186,7 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(
     late.write_text('{"commitInfo": {}}\n{"add": {"path": "late.parquet", "dataChange": true}}\n')
     os.utime(late, (0, 0))
     hours = list[int]()
-    monkeypatch.setattr("pipeline.trim.DeltaTable.vacuum", lambda _, told: hours.append(told))
+    monkeypatch.setattr("pipeline.maintenance.trim.DeltaTable.vacuum", lambda _, told: hours.append(told))
     vacuum(spark, warehouse, MESSAGES, 0)
     assert hours == [1], "files are kept from the first entry on that counts"
     live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
@@ -215,7 +216,7 @@ def test_what_others_read_or_write_stays(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An append to the inbox may take an hour; the registry is read at old versions; readers follow deliveries."""
-    monkeypatch.setattr("pipeline.trim.unread_from", lambda *_: 99)
+    monkeypatch.setattr("pipeline.maintenance.trim.unread_from", lambda *_: 99)
     for table in (INBOX, SUBSCRIPTIONS, DELIVERIES, SEGMENTS):
         for _ in range(3):
             RustTable(warehouse.path(table)).alter.set_table_properties({"delta.checkpointInterval": "50"})
@@ -241,14 +242,14 @@ def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
     live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     assert live.look() == (0, {})
     _grown(spark, warehouse)
-    newest = deltalog.newest
+    newest = commits.newest
 
     def cut(files: Files, path: str, known: int) -> int:
         found = newest(files, path, known)
         _cut(spark, warehouse)
         return found
 
-    monkeypatch.setattr(deltalog, "newest", cut)
+    monkeypatch.setattr(commits, "newest", cut)
     version, held = live.look()
     assert (version, len(held)) == (5, 5)
 

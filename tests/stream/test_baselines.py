@@ -8,9 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.baselines import polling, rowwise
-from pipeline.run import Options
-from pipeline.settings import VirtualClock
-from pipeline.tables import Warehouse, create_all
+from pipeline.config.options import Options
+from pipeline.config.settings import VirtualClock
+from pipeline.delta.tables import create_all
+from pipeline.delta.warehouse import Warehouse
 from tests.support.stream import World, advance, append, delivered, message, subscribe
 
 T0 = 1_700_000_000_000

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import BatchDiffers, CheckpointBehind, ClockAhead, PipelineError, TableBehind
-from pipeline.prepared import PREPARED, Shelf
-from pipeline.rebuild import rebuild
-from pipeline.run import STAGES, Options, start
-from pipeline.settings import LiveClock
-from pipeline.tables import Warehouse
+from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, PipelineError, TableBehind
+from pipeline.config.options import Options
+from pipeline.config.settings import LiveClock
+from pipeline.config.stages import STAGES
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import PREPARED, Shelf
+from pipeline.service.rebuild import rebuild
+from pipeline.service.run import start
 from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
 from tests.support.stream import (
     Step,

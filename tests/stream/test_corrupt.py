@@ -11,8 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState
 
-from pipeline import group_state, schedule
-from pipeline.rebuild import rebuild
+from pipeline.config.stages import SCHEDULE
+from pipeline.schedule import keys
+from pipeline.schedule import stage as schedule
+from pipeline.service.rebuild import rebuild
+from pipeline.worker import group_state
+from pipeline.worker import release as worker
 from schemas import REJECTED_SCHEDULE
 from tests.support.stream import World, advance, append, check, delivered, message, play, restart, stop, subscribe
 
@@ -22,7 +26,7 @@ MINUTE = 60_000
 
 def rotting_state() -> Any:  # noqa: ANN401 - a function as Spark takes it
     """The stateful function, on a disk that loses what it keeps."""
-    inner = schedule.release
+    inner = worker.release
 
     def release(key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         yield from inner(key, frames, state)
@@ -36,7 +40,7 @@ def rotting_state() -> Any:  # noqa: ANN401 - a function as Spark takes it
 
 def rotting_chunks() -> Callable[[DataFrame, int], DataFrame]:
     """What the schedule reads of `segments`, from a disk that loses bytes of the first segment only."""
-    inner = schedule.addressed
+    inner = keys.addressed
 
     def addressed(segments: DataFrame, count: int) -> DataFrame:
         lost = F.col("segment_ms") == T0 + 10 * MINUTE
@@ -70,7 +74,7 @@ def test_what_rots_is_named_with_its_remedy_and_a_rebuild_brings_it_back(
 
     def remedy(world: World) -> None:
         world.end()
-        rebuild(world.spark, world.warehouse, schedule.STAGE, world.options)
+        rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
 
     healthy, late = ([each for each in ALL if (each in lost) is there] for there in (False, True))
     play(

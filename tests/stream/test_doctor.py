@@ -8,9 +8,9 @@ from shutil import copytree
 
 from pyspark.sql import SparkSession
 
-from pipeline.client.delta import open_table, path_of, rows_of
+from pipeline.config.stages import STAGES
+from pipeline.delta.deltars import open_table, path_of, rows_of
 from pipeline.doctor.prepared import read_shelf
-from pipeline.run import STAGES
 from schemas import DELIVERIES, INBOX
 from tests.support.examined import wrong
 from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, stop, subscribe

@@ -11,10 +11,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.client.delta import open_table
 from pipeline.client.inbox import Message, send
-from pipeline.errors import InboxColumn
-from pipeline.service import with_new_columns
+from pipeline.config.errors import InboxColumn
+from pipeline.delta.deltars import open_table
+from pipeline.service.process import with_new_columns
 from schemas import INBOX, REJECTED_INGEST
 from tests.support.stream import (
     Step,

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import schedule
-from pipeline.rebuild import rebuild
-from pipeline.run import STAGES, start
+from pipeline.config.stages import SCHEDULE, STAGES
+from pipeline.service.rebuild import rebuild
+from pipeline.service.run import start
 from schemas import DELIVERIES
 from tests.support.examined import sound
 from tests.support.stream import (
@@ -69,7 +69,7 @@ def play_soundly(spark: SparkSession, folder: str, steps: list[Step]) -> None:
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
-    rebuild(world.spark, world.warehouse, schedule.STAGE, world.options)
+    rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.pending import pending
-from pipeline.maintenance import Done
-from pipeline.rebuild import rebuild
-from pipeline.run import STAGES, start
+from pipeline.config.stages import STAGES
+from pipeline.maintenance.rounds import Done
+from pipeline.service.rebuild import rebuild
+from pipeline.service.run import start
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
 from tests.support.examined import sound

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import schedule
 from pipeline.client import registry
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import pending
-from pipeline.rebuild import rebuild
+from pipeline.config.stages import SCHEDULE
+from pipeline.service.rebuild import rebuild
 from tests.support.maintained import sharply
 from tests.support.stream import Step, World, advance, check, play, restart
 
@@ -94,8 +94,8 @@ def maintained(world: World) -> None:
 
 def rebuilt(world: World) -> None:
     """The schedule loses its state; from now on Spark does what arrays in the driver did."""
-    world.lose(schedule.STAGE)
-    rebuild(world.spark, world.warehouse, schedule.STAGE, world.options)
+    world.lose(SCHEDULE)
+    rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
     restart(driver_rows=0)(world)
 
 

@@ -17,11 +17,11 @@ from jobs.commands import spark as sessions
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.lockstep import reach
-from pipeline.profiles import Profile, read_profile
-from pipeline.run import Stage, stop_all
-from pipeline.settings import VirtualClock
-from pipeline.tables import Warehouse
+from pipeline.config.profiles import Profile, read_profile
+from pipeline.config.settings import VirtualClock
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.lockstep import reach
+from pipeline.service.run import Stage, stop_all
 from tests.support.operations import commands, run
 
 T0 = 1_700_000_000_000

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import CheckpointBehind, ForeignOwner, StageRunning
-from pipeline.run import STAGES, start
+from pipeline.config.errors import CheckpointBehind, ForeignOwner, StageRunning
+from pipeline.config.stages import STAGES
+from pipeline.service.run import start
 from schemas import DELIVERIES
 from tests.support.stream import World, advance, append, check, message, play, stop, subscribe
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from benchmarks.held import Held, held
-from pipeline.settings import DAY_MS
+from pipeline.config.settings import DAY_MS
 from tests.support.parked import Arrived, arrived, joined_as_earliest, let_time_pass, near, parked, spread, taken_in
 
 COUNT, SPAN_MS, STEP_MS = 2_000, 30 * DAY_MS, 16 * DAY_MS

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from pipeline.tables import rejected
+from pipeline.delta.views import rejected
 from schemas import DELIVERIES, INBOX, MESSAGES
 from tests.support.stream import World, advance, append, check, delivered, message, play, restart, subscribe
 

@@ -11,9 +11,10 @@ from tempfile import mkdtemp
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.errors import ForeignOwner
-from pipeline.rebuild import rebuild
-from pipeline.run import STAGES, start
+from pipeline.config.errors import ForeignOwner
+from pipeline.config.stages import STAGES
+from pipeline.service.rebuild import rebuild
+from pipeline.service.run import start
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support.examined import sound
 from tests.support.spark import session

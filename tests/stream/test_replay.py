@@ -14,12 +14,12 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.errors import BadSetting
-from pipeline.local import NotHere
-from pipeline.replay import Course, replay
-from pipeline.segments import local_segment_rows
-from pipeline.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS, Settings
-from pipeline.tables import Warehouse
+from pipeline.config.errors import BadSetting
+from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS, Settings
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.segments import local_segment_rows
+from pipeline.service.replay import Course, replay
+from pipeline.storage.parquet import NotHere
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, SUBSCRIPTIONS, Table
 from tests.support.spark import session
 from tests.support.stream import empty_warehouse
@@ -137,7 +137,7 @@ def test_positions_that_cannot_be_read_here_are_read_by_spark(monkeypatch: pytes
         raise NotHere
 
     expected = in_order(first())
-    monkeypatch.setattr("pipeline.ingest.local_segment_rows", half)
+    monkeypatch.setattr("pipeline.ingest.stage.local_segment_rows", half)
     assert in_order(replayed()) == expected
     assert tried
 

@@ -7,10 +7,10 @@ from shutil import copytree
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import replay
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.settings import DAY_MS, HOUR_MS
-from pipeline.tables import Warehouse
+from pipeline.config.settings import DAY_MS, HOUR_MS
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service import replay
 from schemas import DELIVERIES, INBOX
 from tests.support.rows import rows_of
 from tests.support.stream import Killed, empty_warehouse

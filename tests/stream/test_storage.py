@@ -12,7 +12,7 @@ from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipeline import appends
+from pipeline.delta import appender
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.stream import (
     Step,
@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_stops_each_stage_and_loses_nothing(
 
         def step(world: World) -> None:
             with monkeypatch.context() as disk:
-                disk.setattr(appends, "_write", cut)
+                disk.setattr(appender, "_write", cut)
                 with pytest.raises(StreamingQueryException, match="No space left on device"):
                     advance(instant)(world)
                 world.end()
@@ -88,7 +88,7 @@ def test_a_disk_that_is_full_stops_each_stage_and_loses_nothing(
 
         return check(step)
 
-    write = appends._write
+    write = appender._write
     play(
         spark,
         folder,

@@ -10,10 +10,10 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline import schedule
 from pipeline.client.pending import pending
 from pipeline.client.registry import TYPES
-from pipeline.session import PARTITIONS
+from pipeline.config.session import PARTITIONS
+from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
 from tests.support.stream import (
     Step,
@@ -120,7 +120,7 @@ def test_a_checkpoint_of_when_each_had_an_index_goes_on(
     spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits under a name of one leaves under it, beside what has come since for those who listen alike."""
-    monkeypatch.setattr(schedule, "addressed", by_itself)
+    monkeypatch.setattr(keys, "addressed", by_itself)
 
     def now_shared(world: World) -> None:
         monkeypatch.undo()
@@ -154,7 +154,7 @@ def test_another_number_of_state_stores_at_another_start_loses_nobody(spark: Spa
         def step(world: World) -> None:
             spark.conf.set(PARTITIONS, count)
             restart()(world)
-            counts.add(schedule.shards(spark))
+            counts.add(keys.shards(spark))
 
         return check(step)
 

@@ -13,18 +13,18 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupState
 
-from pipeline import schedule
+from pipeline.worker import release
 from tests.support.stream import advance, append, delivered, message, play, subscribe
 
 T0 = 1_700_000_000_000
 
 
-def killed_once(marks: str, key: schedule.Key, frames: schedule.Frames, state: GroupState) -> Iterator[pd.DataFrame]:
+def killed_once(marks: str, key: release.Key, frames: release.Frames, state: GroupState) -> Iterator[pd.DataFrame]:
     """The stateful function; the system kills its process in the middle of a call, as often as there are marks."""
     for mark in sorted(Path(marks).iterdir()):
         mark.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
-    yield from schedule.release(key, frames, state)
+    yield from release.release(key, frames, state)
 
 
 @pytest.mark.soak
@@ -34,7 +34,7 @@ def test_a_worker_that_is_killed_does_not_end_the_query(
     """Linux kills the largest process when memory ends. The task is done again, and nothing is lost or comes twice."""
     marks = tmp_path / "marks"
     marks.mkdir()
-    monkeypatch.setattr(schedule, "release", partial(killed_once, str(marks)))
+    monkeypatch.setattr(release, "release", partial(killed_once, str(marks)))
     kill = (marks / "once").touch
     play(
         spark,

@@ -8,8 +8,8 @@ from typing import Any
 
 from deltalake import CommitProperties, write_deltalake
 
-from pipeline.client.delta import append, open_table, rows_of
 from pipeline.client.pending import Backlog, pending
+from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import SEGMENTS, Table
 
 MINUTE = 60_000

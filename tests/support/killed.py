@@ -17,15 +17,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import replay
 from pipeline.client.create import create_all
-from pipeline.client.delta import arrow_schema
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.lockstep import reach
-from pipeline.run import Options, start_all, stop_all
-from pipeline.session import Machine, local_session
-from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.config.session import Machine, local_session
+from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock
+from pipeline.delta.deltars import arrow_schema
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service import replay
+from pipeline.service.lockstep import reach
+from pipeline.service.run import start_all, stop_all
 from schemas import INBOX
 from tests.support.maintained import sharply
 

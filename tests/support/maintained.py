@@ -11,12 +11,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipeline.client.delta import path_of
-from pipeline.clock import wall_ms
-from pipeline.maintenance import Done, maintain
-from pipeline.settings import SECOND_MS, Upkeep
-from pipeline.sinks import Observer, nobody
-from pipeline.tables import Warehouse
+from pipeline.config.options import Observer, nobody
+from pipeline.config.settings import SECOND_MS, Upkeep
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import path_of
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.rounds import Done, maintain
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, Table
 
 GROWING = (INBOX, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES)
@@ -41,7 +41,7 @@ def sharply(spark: SparkSession, warehouse: Warehouse, retain_ms: int, observe: 
     upkeep = Upkeep(retain_ms=retain_ms, retain_log_ms=0, quiet_ms=0, log_ms=0, files_ms=0)
     found = {}
     # File times have whole seconds on some systems.
-    with patch("pipeline.maintenance.vacuum", vacuum_at_once):
+    with patch("pipeline.maintenance.rounds.vacuum", vacuum_at_once):
         for done in maintain(spark, warehouse, upkeep, wall_ms() + SECOND_MS):
             observe(f"maintained.{done.table}", done.rows)
             found[done.table] = done

@@ -17,14 +17,15 @@ from numpy.typing import NDArray
 
 from benchmarks.rows import inbox_table
 from benchmarks.usual import LOCAL, usual
-from pipeline.client.delta import append, open_table
-from pipeline.lockstep import reach
-from pipeline.profiles import read_profile
-from pipeline.replay import Course
-from pipeline.run import Options, Stage, start_all, stop_all
-from pipeline.session import local_session
-from pipeline.settings import DAY_MS, SECOND_MS, VirtualClock
-from pipeline.tables import Warehouse
+from pipeline.config.options import Options
+from pipeline.config.profiles import read_profile
+from pipeline.config.session import local_session
+from pipeline.config.settings import DAY_MS, SECOND_MS, VirtualClock
+from pipeline.delta.deltars import append, open_table
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.lockstep import reach
+from pipeline.service.replay import Course
+from pipeline.service.run import Stage, start_all, stop_all
 from schemas import DELIVERIES, INBOX
 
 T0, SLICE, PAYLOAD_BYTES = 1_700_000_000_123, 1_000_000, 20

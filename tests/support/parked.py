@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.replay import Course, replay
-from pipeline.settings import HOUR_MS, MINUTE_MS, Settings
-from pipeline.tables import Warehouse, create_all
+from pipeline.config.settings import HOUR_MS, MINUTE_MS, Settings
+from pipeline.delta.tables import create_all
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.replay import Course, replay
 from schemas import DELIVERIES, INBOX, MESSAGES
 
 T0 = 1_700_000_000_123

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.client.delta import append, open_table, query, rows_of
+from pipeline.delta.deltars import append, open_table, query, rows_of
 from schemas import DELIVERIES, INBOX, MESSAGES, Table
 
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from threading import Event, Thread
 
 from deltalake import DeltaTable
 
-from pipeline.client.delta import open_table
 from pipeline.client.inbox import Message, send
+from pipeline.delta.deltars import open_table
 from schemas import DELIVERIES, INBOX, Table
 
 _PATIENCE_S, _LEAST = 180, 2

@@ -4,8 +4,8 @@ from functools import cache
 
 from pyspark.sql import SparkSession
 
-from pipeline.files import sync_files
-from pipeline.session import Machine, local_session
+from pipeline.config.session import Machine, local_session
+from pipeline.storage.files import sync_files
 
 # Tests run each plan once or twice: compiling it well takes longer than running it.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.client.delta import append, arrow_schema, path_of
+from pipeline.delta.deltars import append, arrow_schema, path_of
 from schemas import INBOX
 
 YEAR_58865_US = 1_795_442_520_000_000_000

@@ -19,10 +19,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.lockstep import reach
-from pipeline.run import STAGES, Options, Stage, start, stop_all
-from pipeline.settings import Settings, VirtualClock
-from pipeline.tables import Warehouse, create_all
+from pipeline.config.options import Options
+from pipeline.config.settings import Settings, VirtualClock
+from pipeline.config.stages import STAGES
+from pipeline.delta.tables import create_all
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.lockstep import reach
+from pipeline.service.run import Stage, start, stop_all
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
 
 

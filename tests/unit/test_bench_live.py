@@ -29,12 +29,12 @@ from benchmarks.observer import main as observer
 from benchmarks.processes import usage
 from benchmarks.sizes import merged
 from benchmarks.snapshot import Snapshot, Upkeep
-from pipeline import prepared
-from pipeline.appends import DataFile
 from pipeline.client.create import create_all
-from pipeline.client.delta import append, open_table, rows_of
-from pipeline.prepared import Part, Prepared
-from pipeline.profiles import read_profile
+from pipeline.config.profiles import read_profile
+from pipeline.delta.appender import DataFile
+from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.dispatch import prepared
+from pipeline.dispatch.prepared import Part, Prepared
 from schemas import INBOX
 
 NOON = datetime(2013, 1, 1, 12, tzinfo=UTC)

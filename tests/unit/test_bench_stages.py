@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from benchmarks.stages import T0, Figure, Trial, load, ratios, show, told
-from pipeline.settings import Settings
+from pipeline.config.settings import Settings
 from state import tick_bits
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.change import Change
-from pipeline.changes import refused
+from pipeline.delta.change import Change
+from pipeline.ingest.changes import refused
 
 SPARK_KEYS = '["(message_key#12 = message_key#345)"]'
 

@@ -29,8 +29,8 @@ from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Delivery
-from pipeline.client.delta import append, open_table, rows_of
 from pipeline.client.pending import Backlog, Pending
+from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import DELIVERIES, INBOX
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -386,7 +386,7 @@ def test_java_on_the_path_is_found(tmp_path: Path) -> None:
 )
 def test_the_quick_commands_need_no_java_and_load_little(root: str, words: list[str], spared: list[str]) -> None:
     """They answer in about a second; pandas alone takes half of one. Of Spark they need the types only."""
-    heavy = {"delta", "matplotlib", "pyspark.sql.connect", "pipeline.tables", *spared}
+    heavy = {"delta", "matplotlib", "pyspark.sql.connect", "pipeline.delta.tables", *spared}
     probe = (
         "import sys\nfrom jobs import cli\n"
         f"try: cli.app({[*words, '-w', root]!r})\nexcept SystemExit as end: print(end.code)\n"

@@ -23,13 +23,13 @@ from jobs.commands.failures import explain, storage
 from jobs.commands.run import Counts, StageFailed
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.errors import StageRunning
-from pipeline.locks import StageLock
-from pipeline.profiles import read_profile
-from pipeline.run import STAGES
-from pipeline.service import StopFile
-from pipeline.settings import Upkeep
-from pipeline.tables import Warehouse
+from pipeline.config.errors import StageRunning
+from pipeline.config.profiles import read_profile
+from pipeline.config.settings import Upkeep
+from pipeline.config.stages import STAGES
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.process import StopFile
+from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS, TABLES, Table
 
 TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH] SQLSTATE: 38000

@@ -17,15 +17,22 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.client import delta
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
-from pipeline.client.delta import append, arrow_schema, open_table, path_of, rows_of
-from pipeline.client.errors import AlreadySubscribed, BadValue, ColumnGone, NoWarehouse, StillConflicting, VersionGone
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe, subscriptions
-from pipeline.errors import BadSetting
-from pipeline.tables import rate_of, segment_ms_of
+from pipeline.config.errors import (
+    AlreadySubscribed,
+    BadSetting,
+    BadValue,
+    ColumnGone,
+    NoWarehouse,
+    StillConflicting,
+    VersionGone,
+)
+from pipeline.delta import deltars
+from pipeline.delta.deltars import append, arrow_schema, open_table, path_of, rows_of
+from pipeline.delta.properties import rate_of, segment_ms_of
 from schemas import DELIVERIES, INBOX, SEGMENTS, TABLES, Table
 from state import OutOfRange
 from tests.support.client import at, delivery_row, message_row, put
@@ -198,7 +205,7 @@ def test_a_lost_race_is_run_again_with_growing_pauses(root: str, monkeypatch: py
             raise CommitFailedError("somebody else was faster")
         real(*args, **kwargs)
 
-    monkeypatch.setattr(delta, "write_deltalake", write)
+    monkeypatch.setattr(deltars, "write_deltalake", write)
     monkeypatch.setattr("random.uniform", lambda low, high: (low + high) / 2)
     assert append(root, INBOX, rows_of(INBOX, [{"topic": "t"}]), pauses.append) == 1
     assert pauses == [0.05, 0.1]
@@ -210,11 +217,11 @@ def test_a_race_that_is_always_lost_ends_with_an_error(root: str, monkeypatch: p
     def write(*_: Any, **__: Any) -> None:  # noqa: ANN401 - never looks
         raise CommitFailedError("somebody else was faster")
 
-    monkeypatch.setattr(delta, "write_deltalake", write)
+    monkeypatch.setattr(deltars, "write_deltalake", write)
     pauses: list[float] = []
     with pytest.raises(StillConflicting) as refused:
         append(root, INBOX, rows_of(INBOX, [{"topic": "t"}]), pauses.append)
-    assert (refused.value.table, refused.value.attempts, len(pauses)) == ("inbox", delta.ATTEMPTS, delta.ATTEMPTS)
+    assert (refused.value.table, refused.value.attempts, len(pauses)) == ("inbox", deltars.ATTEMPTS, deltars.ATTEMPTS)
 
 
 def test_a_subscription_is_registered_once(root: str) -> None:

@@ -14,13 +14,13 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 from jobs.commands import run
 from jobs.commands.sizes import lines
 from jobs.commands.spark import LOG4J
-from pipeline.errors import BadSetting
-from pipeline.profiles import Profile, fitted, read_profile
-from pipeline.run import Options
-from pipeline.session import CORRECTNESS, COST, Machine
-from pipeline.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
-from pipeline.sizing import Place, cores_here, segment_for
-from pipeline.watch import Watching
+from pipeline.config.errors import BadSetting
+from pipeline.config.options import Options
+from pipeline.config.profiles import Profile, fitted, read_profile
+from pipeline.config.session import CORRECTNESS, COST, Machine
+from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
+from pipeline.config.sizing import Place, cores_here, segment_for
+from pipeline.config.watching import Watching
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 PROFILES = sorted(CONF.glob("*.toml"))
@@ -148,7 +148,7 @@ def test_without_a_pause_there_is_no_maintenance(tmp_path: Path) -> None:
 
 
 def test_spark_defaults_are_what_a_session_of_ours_has() -> None:
-    """Under spark-submit the file says what `pipeline.session` says elsewhere; the two must not drift apart."""
+    """Under spark-submit the file says what `pipeline.config.session` says elsewhere; the two must not drift apart."""
     assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | COST
 
 

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from pipeline.deltalog import actions, between, newest, reaches_back
+from pipeline.delta.commits import actions, between, newest, reaches_back
 
 
 class LocalFiles:
-    """The look-ups of `pipeline.files.Files`, on this machine and without a JVM."""
+    """The look-ups of `pipeline.storage.files.Files`, on this machine and without a JVM."""
 
     def exists(self, path: str) -> bool:
         """Whether something is there."""

@@ -16,8 +16,8 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 from typer.testing import CliRunner
 
 from jobs import cli
-from pipeline.client.delta import append, rows_of
-from pipeline.client.errors import NoWarehouse
+from pipeline.config.errors import NoWarehouse
+from pipeline.delta.deltars import append, rows_of
 from pipeline.doctor.examine import CHECKS, examine
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
-from pipeline.client.delta import open_table, path_of
 from pipeline.client.inbox import Message, send
+from pipeline.delta.deltars import open_table, path_of
 from pipeline.doctor.checkpoints import checkpoints
 from pipeline.doctor.look import Look
 from schemas import DELIVERIES, INBOX, REDELIVERY

@@ -13,10 +13,10 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
-from pipeline.client.delta import append, open_table, path_of, rows_of
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from pipeline.settled import MARK, Settled
+from pipeline.delta.deltars import append, open_table, path_of, rows_of
+from pipeline.subscriptions.settled import MARK, Settled
 from schemas import (
     DELIVERIES,
     MESSAGES,

@@ -16,8 +16,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from pipeline.client.delta import append, open_table, path_of, rows_of
 from pipeline.client.inbox import Message, send
+from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
 from pipeline.doctor.finding import Severity
 from schemas import (

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from pipeline import encode
-from pipeline.audience import Audience
-from pipeline.encode import encoder
-from pipeline.segments import NEAR, pieces
+from pipeline.ingest.segments import NEAR, pieces
+from pipeline.worker import encode
+from pipeline.worker.audience import Audience
+from pipeline.worker.encode import encoder
 from state import TimeBucketIndex
 
 TICK, SEGMENT, NOW = 1, 1_000, 1_700_000_000_000

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
-from pipeline.errors import ContractBroken
-from pipeline.filestats import span_ms
-from pipeline.footers import missing, statistics
+from pipeline.config.errors import ContractBroken
+from pipeline.delta.filestats import span_ms
+from pipeline.delta.footers import missing, statistics
 
 SCHEMA = StructType(
     [

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.accept import Limits, Target
-from pipeline.accept_local import INBOX_ROWS, LocalBatch
-from pipeline.gather import TEXTS, Gathered, cuts
-from pipeline.local import NotHere, row_groups
-from pipeline.settings import Settings
+from pipeline.config.settings import Settings
+from pipeline.ingest.accept import Limits, Target
+from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
+from pipeline.storage.gather import TEXTS, Gathered, cuts
+from pipeline.storage.parquet import NotHere, row_groups
 from schemas import INBOX
 
 MB = 1 << 20
@@ -44,7 +44,7 @@ def test_far_more_than_may_be_held_is_taken_in_a_piece_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, object]
 ) -> None:
     """A producer's file of 256 MB in one row group: no more than a few pieces of 8 MB are in memory at any time."""
-    monkeypatch.setattr("pipeline.gather._PIECE_BYTES", 8 * MB)
+    monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", 8 * MB)
     count, path = 256, tmp_path / "file.parquet"
     pq.write_table(inbox(count, MB), path, **how)
     pool = pa.default_memory_pool()
@@ -70,7 +70,7 @@ def test_rows_are_the_same_whether_their_texts_are_held_or_read_again(
         pq.write_table(inbox(rows, 800), path, row_group_size=100)
 
     def written(most: int, piece: int) -> pa.Table:
-        monkeypatch.setattr("pipeline.gather._PIECE_BYTES", piece)
+        monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", piece)
         batch = LocalBatch.of(gathered(paths, most), LIMITS, NOW + 500, 60_000)
         assert (batch.texts.held is None) is (most < 3 * rows * 800)
         return pa.concat_tables(batch.messages(Target(5, NOW, NOW + 500, 7), Settings(entries_per_ledger=77)))
@@ -103,7 +103,7 @@ def test_small_columns_that_are_too_large_are_left_to_spark(tmp_path: Path) -> N
 
 def test_pieces_have_so_many_rows_or_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is larger by itself is a piece by itself."""
-    monkeypatch.setattr("pipeline.gather._PIECE_BYTES", 10)
+    monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", 10)
     assert list(cuts(np.array([4, 6, 1, 20, 5, 5, 0, 0]), 3)) == [(0, 2), (2, 3), (3, 4), (4, 7), (7, 8)]
     assert list(cuts(np.array([], np.int64), 3)) == []
 

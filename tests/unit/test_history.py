@@ -17,10 +17,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
-from pipeline.client.delta import open_table, path_of, rows_of
-from pipeline.client.errors import VersionGone
 from pipeline.client.pending import pending
-from pipeline.errors import BrokenVersion
+from pipeline.config.errors import BrokenVersion, VersionGone
+from pipeline.delta.deltars import open_table, path_of, rows_of
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
 from tests.support.client import at, delivery_row, message_row, put
 

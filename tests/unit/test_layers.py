@@ -1,22 +1,19 @@
 """The layers of the project, checked by walking the syntax trees of all modules.
 
 Direction: jobs -> pipeline -> {state, schemas}. `state` is pure: no Spark, no pandas, no I/O, no wall clock.
+`tests/unit/test_rooms.py` looks into `pipeline`.
 """
 
 from __future__ import annotations
 
 import ast
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-CODE = ("state", "schemas", "pipeline", "jobs", "benchmarks", "tests")
+from tests.support.modules import Module, imports, loaded_after, modules, within
+
 MAX_FUNCTION_LINES = 60
 MAX_MODULE_LINES = 400
 
@@ -33,43 +30,6 @@ IMPURE_CALLS = frozenset(
     {"fromfile", "genfromtxt", "input", "loadtxt", "memmap", "memory_map", "now", "open", "print", "savetxt", "savez"}
     | {"sleep", "today", "tofile", "utcnow"}
 )
-
-
-@dataclass(frozen=True)
-class Module:
-    """One source file: its dotted name, its text and its tree."""
-
-    name: str
-    source: str
-
-    @property
-    def tree(self) -> ast.Module:
-        """The parsed source."""
-        return ast.parse(self.source)
-
-    @property
-    def layer(self) -> str:
-        """The top folder."""
-        return self.name.partition(".")[0]
-
-
-def within(name: str, *prefixes: str) -> bool:
-    """Whether a dotted name is one of the prefixes or lies below one."""
-    return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
-
-
-def imports(module: Module) -> Iterator[str]:
-    """Every dotted name that a module imports, wherever the import stands: top, function, type checking, dynamic."""
-    for node in ast.walk(module.tree):
-        match node:
-            case ast.Import(names=names):
-                yield from (alias.name for alias in names)
-            case ast.ImportFrom(module=base, names=names, level=level):
-                package = module.name.split(".")[:-level] if level else []
-                yield from (".".join([*package, *([base] if base else []), alias.name]) for alias in names)
-            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in {"__import__", "import_module"}:
-                target = node.args[0] if node.args else None
-                yield str(target.value) if isinstance(target, ast.Constant) else "<computed>"
 
 
 def state_may(name: str) -> bool:
@@ -140,23 +100,6 @@ def oversized(module: Module) -> list[str]:
     return found
 
 
-@cache
-def modules() -> tuple[Module, ...]:
-    """All modules of the project."""
-    paths = sorted(path for folder in CODE for path in (ROOT / folder).rglob("*.py"))
-    return tuple(
-        Module(".".join(path.relative_to(ROOT).with_suffix("").parts), path.read_text(encoding="utf-8"))
-        for path in paths
-    )
-
-
-def loaded_after(statement: str, names: set[str]) -> set[str]:
-    """Which of the named modules a fresh interpreter has loaded after a statement."""
-    probe = f"{statement}\nimport sys\nprint(*(set(sys.modules) & {names!r}))"
-    command = [sys.executable, "-W", "error", "-c", probe]
-    return set(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split())  # noqa: S603
-
-
 def test_the_walk_finds_the_index_and_this_test() -> None:
     """An empty walk would let every other test here pass."""
     assert {"state.__init__", "tests.unit.test_layers"} <= {module.name for module in modules()}
@@ -200,8 +143,8 @@ def test_importing_state_leaves_spark_and_pandas_unloaded() -> None:
         ("schemas.tables", "import state"),
         ("schemas.tables", "from pyspark.sql import functions"),
         ("schemas.tables", "import os"),
-        ("pipeline.ingest", "from jobs.cli import main"),
-        ("pipeline.ingest", "import jobs"),
+        ("pipeline.ingest.stage", "from jobs.cli import main"),
+        ("pipeline.ingest.stage", "import jobs"),
         ("benchmarks.index", "import jobs.deliver"),
         ("jobs.cli", "from tests.support import clock"),
     ],
@@ -224,7 +167,10 @@ def test_a_planted_import_is_reported(name: str, source: str) -> None:
             "from typing import Final\nfrom pyspark.sql.types import StructType\nfrom schemas import rows",
         ),
         ("schemas.tables", "from pyspark.sql import types as t"),
-        ("pipeline.ingest", "import pyspark\nimport delta\nimport state\nimport schemas\nfrom pipeline import clock"),
+        (
+            "pipeline.ingest.stage",
+            "import pyspark\nimport delta\nimport state\nimport schemas\nfrom pipeline import clock",
+        ),
         ("jobs.cli", "import typer\nfrom pipeline import clock\nfrom jobs import profiles"),
         ("tests.smoke.test_cli", "from jobs.cli import main"),
     ],

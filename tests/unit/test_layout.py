@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("delta", reason="maintenance needs requirements/all.lock")
 
-from pipeline.layout import LaidOut, crowded, gathered, together
+from pipeline.maintenance.layout import LaidOut, crowded, gathered, together
 
 ANY_SIZE = 1 << 40
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.lives import Joined, Life, alive, next_lives
+from pipeline.subscriptions.incarnations import Joined, Life, alive, next_lives
 
 A, B = ("t", "a"), ("t", "b")
 

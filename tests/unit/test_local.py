@@ -11,12 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.accept_local import INBOX_ROWS
-from pipeline.arrow import arrow_schema
-from pipeline.deltalog import spelled
-from pipeline.local import NotHere, longs, messages, whole
-from pipeline.messagelog import Bounds, MessageLog
-from pipeline.progress import Checkpoint, Position
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.commits import spelled
+from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.messages import messages
+from pipeline.delta.offsets import Position
+from pipeline.ingest.accept_local import INBOX_ROWS
+from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.parquet import NotHere, whole
 from schemas import INBOX, MESSAGES
 
 MB = 1 << 20

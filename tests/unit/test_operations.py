@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 import typer
 
 from jobs import cli
-from pipeline.change import REASON
+from pipeline.delta.change import REASON
 from tests.support.operations import PAGE, commands
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 pytest.importorskip("deltalake", reason="the tables are made by delta-rs")
 
-from pipeline.settings import DAY_MS
+from pipeline.config.settings import DAY_MS
 from tests.support.outage import SLICE, T0, descents, faults, slices
 
 GOOD = {

@@ -11,11 +11,11 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.create import create_all
-from pipeline.client.delta import open_table, path_of
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending
 from pipeline.client.registry import Subscription, subscribe, subscriptions
-from pipeline.settled import MARK, Settled
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.subscriptions.settled import MARK, Settled
 from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS
 from tests.support.client import MINUTE, at, backlog, delivery_row, message_row, noticed, put, taken
 

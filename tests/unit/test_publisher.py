@@ -9,13 +9,13 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from pipeline.appends import DataFile
-from pipeline.errors import PreparedFileGone
-from pipeline.notes import Commit
-from pipeline.prepared import Part, Prepared, Shelf
-from pipeline.publisher import Publisher
-from pipeline.sinks import Sink
-from pipeline.timeline import Timeline
+from pipeline.config.errors import PreparedFileGone
+from pipeline.config.timeline import Timeline
+from pipeline.delta.appender import DataFile
+from pipeline.delta.notes import Commit
+from pipeline.delta.sink import Sink
+from pipeline.dispatch.prepared import Part, Prepared, Shelf
+from pipeline.dispatch.publisher import Publisher
 
 OWNER = "checkpoint"
 

@@ -21,21 +21,23 @@ from typer.testing import CliRunner
 
 from jobs import cli
 from jobs.commands.spark import NoSession
-from pipeline import clock, retention
-from pipeline.client import s3, texts
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
-from pipeline.client.delta import path_of
 from pipeline.client.inbox import Message, send
-from pipeline.client.paths import one_spelling
-from pipeline.clock import VirtualReader
-from pipeline.layout import compact
-from pipeline.local import NotHere
-from pipeline.locks import unlocked
-from pipeline.rewrite import Rewriting
-from pipeline.service import StopFile
-from pipeline.session import HADOOP_AWS
-from pipeline.tables import Warehouse
+from pipeline.config import s3
+from pipeline.config.paths import one_spelling
+from pipeline.config.session import HADOOP_AWS
+from pipeline.delta.deltars import path_of
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance import retention
+from pipeline.maintenance.layout import compact
+from pipeline.maintenance.rewrite import Rewriting
+from pipeline.service import clock
+from pipeline.service.process import StopFile
+from pipeline.storage import texts
+from pipeline.storage.locks import unlocked
+from pipeline.storage.parquet import NotHere
+from pipeline.worker.instants import VirtualReader, given
 from schemas import INBOX, MESSAGES
 from tests.support.s3 import GOING, serving
 
@@ -128,9 +130,9 @@ def test_the_virtual_clock_lies_in_the_store() -> None:
     clock.advance(path, 10)
     clock.advance(path, 20)
     clock.advance(path, 5)
-    assert clock.instants(path) == [10, 20]
+    assert given(path) == [10, 20]
     assert reader.latestOffset({"instant": 10}, limit) == {"instant": 20}  # type: ignore[arg-type]
-    assert clock.instants(f"{path}s") == []
+    assert given(f"{path}s") == []
     create_all("s3a://bucket/replayed")
     assert Deliveries("s3a://bucket/replayed")._virtual
 

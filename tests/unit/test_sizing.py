@@ -10,8 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.settings import DAY_MS, HOUR_MS, MINUTE_MS, Clock, LiveClock, Settings, VirtualClock
-from pipeline.sizing import DEFAULT_RATE, MOST_RATE, Place, choose, cores_here, memory_here, segment_for, segment_holds
+from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, Clock, LiveClock, Settings, VirtualClock
+from pipeline.config.sizing import (
+    DEFAULT_RATE,
+    MOST_RATE,
+    Place,
+    choose,
+    cores_here,
+    memory_here,
+    segment_for,
+    segment_holds,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 GB = 1_000_000_000

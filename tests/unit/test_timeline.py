@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from pipeline import timeline as module
-from pipeline.run import Options, in_steps, taking_in
-from pipeline.settings import HOUR_MS, LiveClock, Settings, VirtualClock
-from pipeline.timeline import timeline
+from pipeline.config import timeline as module
+from pipeline.config.options import Options
+from pipeline.config.settings import HOUR_MS, LiveClock, Settings, VirtualClock
+from pipeline.config.timeline import timeline
+from pipeline.service.run import in_steps, taking_in
 
 T0 = 1_700_000_000_000
 

@@ -19,15 +19,16 @@ pytest.importorskip("pyspark", reason="the listener is Spark's")
 
 from prometheus_client import generate_latest
 
-from pipeline import watch_service
 from pipeline.client.create import create_all
-from pipeline.errors import BadSetting
-from pipeline.watch import Publication, Watching, percentile
-from pipeline.watch_line import Board, Line, span
-from pipeline.watch_listener import LOG, Listener
-from pipeline.watch_metrics import Metrics
-from pipeline.watch_progress import Progress, parse
-from pipeline.watch_service import Watcher, watched
+from pipeline.config.errors import BadSetting
+from pipeline.config.watching import Watching
+from pipeline.service.watch import process
+from pipeline.service.watch.lateness import Publication, percentile
+from pipeline.service.watch.line import Board, Line, span
+from pipeline.service.watch.listener import LOG, Listener
+from pipeline.service.watch.metrics import Metrics
+from pipeline.service.watch.process import Watcher, watched
+from pipeline.service.watch.progress import Progress, parse
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs" / "metrics.md"
@@ -250,7 +251,7 @@ def test_a_quiet_service_still_reports_now_and_then(monkeypatch: pytest.MonkeyPa
         return ended.is_set()
 
     monkeypatch.setattr(ended, "wait", wait)
-    watch_service._report(board, said.append, ended)
+    process._report(board, said.append, ended)
     assert len(said) == 3
 
 
@@ -266,12 +267,12 @@ def test_what_is_pending_is_counted_and_what_cannot_be_is_no_failure(
         return len(waits) > 1
 
     monkeypatch.setattr(ended, "wait", wait)
-    watch_service._count(str(tmp_path / "there"), watcher, ended)
+    process._count(str(tmp_path / "there"), watcher, ended)
     assert served(watcher.metrics)["delayline_pending"] == 0
     assert waits[1] >= 5
     waits.clear()
     with caplog.at_level(logging.WARNING, LOG.name):
-        watch_service._count(str(tmp_path / "gone"), watcher, ended)
+        process._count(str(tmp_path / "gone"), watcher, ended)
     assert len(caplog.records) == 1
 
 

@@ -1,0 +1,17 @@
+"""What may be chosen: settings, sizes, profiles, the Spark session, names of stages, errors, paths, and time."""
+
+__all__ = [
+    "errors",
+    "jvm",
+    "options",
+    "paths",
+    "profiles",
+    "s3",
+    "session",
+    "settings",
+    "sizing",
+    "stages",
+    "timeline",
+    "wallclock",
+    "watching",
+]

@@ -1,0 +1,272 @@
+"""What a stage refuses, and why. One root, short children; messages name field, value and allowed range."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from state import DelaylineError
+
+
+class PipelineError(DelaylineError):
+    """Root of all errors that the pipeline raises on purpose."""
+
+
+class BadSetting(PipelineError):
+    """A setting is outside its range. Correct it and start again."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        """Name the setting, its value and the range that is allowed."""
+        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+class ForeignOwner(PipelineError):
+    """The stage's tables were last written from another checkpoint.
+
+    Either start with that checkpoint, or rebuild the stage and tell it to take over.
+    """
+
+    def __init__(self, stage: str, table: str, found: str, ours: str | None) -> None:
+        """Name the stage, the table, the owner found in its log, and the one that asked (None: a new checkpoint)."""
+        super().__init__(
+            f"stage {stage}: {table} was last written by {found}, this checkpoint is {ours or 'new'}; "
+            f"take over with: delayline rebuild --stage {stage}"
+        )
+        self.stage, self.table, self.found, self.ours = stage, table, found, ours
+
+
+class CheckpointBehind(PipelineError):
+    """A table holds a later batch than the checkpoint asks for: the checkpoint was set back or restored.
+
+    Its batches would be written again under other ids. Rebuild the stage on a new checkpoint.
+    """
+
+    def __init__(self, stage: str, table: str, held: int, asked: int) -> None:
+        """Name the stage, the table, the batch that the table holds, and the one that was to be written."""
+        super().__init__(
+            f"stage {stage}: {table} holds batch {held}, the checkpoint is at {asked}; "
+            f"go on from the tables with: delayline rebuild --stage {stage}"
+        )
+        self.stage, self.table, self.held, self.asked = stage, table, held, asked
+
+
+class BatchDiffers(PipelineError):
+    """A table holds a batch that is not the one that the checkpoint has under its number.
+
+    The checkpoint was copied while the stage ran, restored, or lost its last entries in a power cut. Rebuild the stage.
+    """
+
+    def __init__(self, stage: str, table: str, batch: int, noted: object, logged: object) -> None:
+        """Name stage, table and batch, and what it spans (begin and end) by the table and by the checkpoint."""
+        super().__init__(
+            f"stage {stage}: {table} holds batch {batch} of {noted}, the checkpoint has {logged} under this number; "
+            f"go on from the tables with: delayline rebuild --stage {stage}"
+        )
+        self.stage, self.table, self.batch, self.noted, self.logged = stage, table, batch, noted, logged
+
+
+class TableBehind(PipelineError):
+    """A table lacks a batch that the checkpoint remembers to have written: the table was set back or restored.
+
+    Rebuild the stage: it goes on from what the table holds.
+    """
+
+    def __init__(self, stage: str, table: str, held: int, written: int) -> None:
+        """Name stage and table, the last batch that the table holds (-1: none), and the last that was written."""
+        super().__init__(
+            f"stage {stage}: {table} holds batch {held}, the checkpoint has written batch {written}; "
+            f"go on from the tables with: delayline rebuild --stage {stage}"
+        )
+        self.stage, self.table, self.held, self.written = stage, table, held, written
+
+
+class ClockAhead(PipelineError):
+    """The last run of a stage was at a time that is still to come: its clock was wrong, or it replayed the future.
+
+    Correct the machine's clock if it is wrong now, wait for that time, or begin at the present time: rebuild ingest and
+    schedule with `--reset-clock`.
+    """
+
+    def __init__(self, stage: str, instant: int, wall: int, allowed: int) -> None:
+        """Name the stage, its last instant, the wall clock, and by how much it may be ahead; all in ms."""
+        super().__init__(
+            f"stage {stage}: its clock stands at {_iso(instant)}, the machine's at {_iso(wall)}, allowed: "
+            f"{allowed} ms ahead; begin at the present time with: delayline rebuild --stage all --reset-clock"
+        )
+        self.stage, self.instant, self.wall, self.allowed = stage, instant, wall, allowed
+
+
+class StageRunning(PipelineError):
+    """Another process runs this stage on this warehouse. Stop it first."""
+
+    def __init__(self, stage: str, holder: str) -> None:
+        """Name the stage and who holds it."""
+        super().__init__(f"stage {stage} is already running ({holder})")
+        self.stage, self.holder = stage, holder
+
+
+class ClockJumped(PipelineError):
+    """The wall clock of a running process moved away from its monotonic clock.
+
+    Nothing was released on the strength of it. Check the machine's time, then start again: the way to the new time
+    is paced.
+    """
+
+    def __init__(self, jump_ms: int, max_jump_ms: int) -> None:
+        """Name the jump and what is tolerated, in ms."""
+        super().__init__(f"wall clock jumped by {jump_ms} ms, allowed: {max_jump_ms} ms")
+        self.jump_ms, self.max_jump_ms = jump_ms, max_jump_ms
+
+
+class ContractBroken(PipelineError):
+    """A stage was about to commit NULL in a column that its table requires. It did not; the defect is ours."""
+
+    def __init__(self, table: str, column: str, rows: int) -> None:
+        """Name the table, the column, and how many rows of a file hold NULL."""
+        super().__init__(f"{table}.{column}: NULL in {rows} rows, allowed: none")
+        self.table, self.column, self.rows = table, column, rows
+
+
+class UnknownTableFeature(PipelineError):
+    """Somebody changed a table of a stage so that what the stage writes would not be right any more.
+
+    Take the feature off the table, or drop the table's partitions, and start again.
+    """
+
+    def __init__(self, table: str, found: object, allowed: str) -> None:
+        """Name the table, what its log asks of writers, and what we know."""
+        super().__init__(f"{table}: the table asks for {found}, allowed: {allowed}")
+        self.table, self.found, self.allowed = table, found, allowed
+
+
+class InboxColumn(PipelineError):
+    """A producer dropped or renamed a column of `inbox`, or changed its type. Nothing was taken in since.
+
+    Bring the column back with its type, most simply by `RESTORE TABLE` to the version before, then start again. What
+    was appended since is lost with it and has to be appended once more.
+    """
+
+    def __init__(self, column: str, found: str | None, allowed: str) -> None:
+        """Name the column, its type (None: it is gone), and the one that it must have."""
+        told = "is gone" if found is None else f"has type {found}"
+        super().__init__(f"inbox: column {column} {told}, allowed: type {allowed}")
+        self.column, self.found, self.allowed = column, found, allowed
+
+
+class MemoryEnded(PipelineError):
+    """Memory ended, or somebody ended Spark's JVM, in the middle of a batch. Nothing is lost; a start repeats it.
+
+    Raise `session.memory` in the profile (`--driver-memory` of spark-submit), or give the machine more; or append the
+    rows of the named files anew in smaller files, with fewer of their rows in a row group.
+    """
+
+    def __init__(self, stage: str, what: str, files: str | None, memory: str) -> None:
+        """Name the stage, what ended, the files of its batch (None: it was at none), and the memory of the driver."""
+        at = f"at {files}" if files else "between two batches"
+        super().__init__(f"stage {stage}: {what} {at}; session.memory = {memory}, allowed: more")
+        self.stage, self.what, self.files, self.memory = stage, what, files, memory
+
+
+class BrokenVersion(PipelineError):
+    """The log entry of a version is empty or cut short, as a power cut leaves a file that was not synced in time.
+
+    Bring it back from a copy. Without one, when it is the newest version, delete it: the table is then what it was
+    before. Rebuild the stage that writes the table, which goes on from there; what a producer sent to `inbox` with
+    that version has to be sent again.
+    """
+
+    def __init__(self, folder: str, version: int) -> None:
+        """Name the table's folder and the version."""
+        table = folder.rstrip("/").rpartition("/")[2]
+        entry = f"{folder}/_delta_log/{version:020d}.json"
+        then = "send its messages again" if table == "inbox" else "rebuild the stage that wrote it"
+        super().__init__(
+            f"{table}: version {version} is empty or cut short; bring {entry} back from a copy, "
+            f"or, if it is the newest one, delete it and {then}"
+        )
+        self.table, self.version, self.entry = table, version, entry
+
+
+class PreparedFileGone(PipelineError):
+    """A file of prepared deliveries is gone: a VACUUM kept files for a shorter time than dispatch stood still.
+
+    Nothing was made visible. Start dispatch again: it prepares anew what became due and is not visible yet.
+    """
+
+    def __init__(self, batch: int, source: tuple[int, int], path: str) -> None:
+        """Name the batch, where it ends in `redelivery` (version, index), and the file."""
+        super().__init__(
+            f"deliveries: {path} of prepared batch {batch} (redelivery up to {source}) is gone; start dispatch again"
+        )
+        self.batch, self.source, self.path = batch, source, path
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="seconds")
+
+
+class NoWarehouse(PipelineError):
+    """A folder does not hold the table that was asked for. Name another folder, or run `delayline init`."""
+
+    def __init__(self, root: str, table: str) -> None:
+        """Name the folder and the table."""
+        super().__init__(
+            f"warehouse = {root!r} has no table {table!r}; make it with: delayline init --warehouse {root}"
+        )
+        self.root, self.table = root, table
+
+
+class StillConflicting(PipelineError):
+    """Other writers took every version that was tried; nothing was written. Try again when they are less busy."""
+
+    def __init__(self, table: str, attempts: int) -> None:
+        """Name the table and the number of attempts."""
+        super().__init__(f"{table}: another writer was faster {attempts} times in a row, nothing was written")
+        self.table, self.attempts = table, attempts
+
+
+class AlreadySubscribed(PipelineError):
+    """The topic has an active subscription of that name with other settings. Choose another name."""
+
+    def __init__(self, topic: str, subscription: str, found: str) -> None:
+        """Name the subscription and how it is registered."""
+        super().__init__(f"subscription {subscription!r} of topic {topic!r} exists with {found}")
+        self.topic, self.subscription, self.found = topic, subscription, found
+
+
+class VersionGone(PipelineError):
+    """A version of a table can no longer be read: its log entry or a file of it was removed. Read from a later one."""
+
+    def __init__(self, table: str, version: int, part: str) -> None:
+        """Name the table, the version and what is missing."""
+        super().__init__(f"{table}: version {version} cannot be read any more ({part} was removed)")
+        self.table, self.version, self.part = table, version, part
+
+
+class ColumnGone(PipelineError):
+    """Somebody dropped or renamed a column that is to be written; nothing was written. Bring the column back."""
+
+    def __init__(self, table: str, column: str, found: Sequence[str]) -> None:
+        """Name the table, the column, and the columns that the table has."""
+        super().__init__(f"{table}: there is no column {column!r}, found: {', '.join(found)}")
+        self.table, self.column, self.found = table, column, found
+
+
+class BadValue(PipelineError):
+    """A field of a message or of a subscription cannot be as it is; nothing was written. Correct it."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        """Name the field, its value and what is allowed."""
+        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        self.field, self.value, self.allowed = field, value, allowed
+
+
+def check_text(field: str, value: str | None) -> None:
+    """Refuse a text that UTF-8 cannot hold: half of a surrogate pair, or bytes of a command line that are no UTF-8.
+
+    Raises:
+        BadValue: it is one.
+    """
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError as error:
+        raise BadValue(field, value, "text that UTF-8 can hold") from error

@@ -1,0 +1,171 @@
+"""The Spark session: every setting with its reason."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from delta import configure_spark_with_delta_pip
+from pyspark.sql import SparkSession
+
+from pipeline.config.jvm import java_class
+from pipeline.config.paths import is_s3
+from pipeline.config.s3 import Store
+from pipeline.config.settings import check
+from pipeline.config.sizing import cores_here
+
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_ATTEMPTS = 4
+"""Of a task, as on a cluster. Spark's default here is one: a Python worker that is killed, for memory most of all,
+would end its query."""
+
+HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
+"""Hadoop's connector for S3, in the version of the Hadoop that pyspark brings."""
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""May change while a session runs; a stateful query keeps what it found at its first start."""
+
+CORRECTNESS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Times are UTC everywhere; a session in another zone would shift what Python and SQL see.
+    "spark.sql.session.timeZone": "UTC",
+    # INT96, the default, has no statistics in Parquet: a load by due time then reads whole tables.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Heap state is held twice during a commit; RocksDB with a changelog writes only what changed.
+    "spark.sql.streaming.stateStore.providerClass": _ROCKSDB,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.minBatchesToRetain": "100",
+    # Offsets are read back from the log by `pipeline.delta.checkpoints`, which knows this format.
+    "spark.sql.streaming.offsetLog.formatVersion": "1",
+    # A repeated batch reads the registry at the version that it noted, however long ago. Its files are never vacuumed.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # A speculative copy of a task writes the same rows again, and its state store version is thrown away.
+    "spark.speculation": "false",
+}
+
+COST = {
+    # 50 partitions for the state of a Delta log is most of the time of a small commit on one machine.
+    "spark.databricks.delta.snapshotPartitions": "2",
+    # Frames of the stateful stage: state values have megabytes, and Arrow batches are not bounded in bytes.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    # Plans are made for a batch and run once. Planning them again between their shuffles makes a job of each stage.
+    "spark.sql.adaptive.enabled": "false",
+    # Instants, ledgers and windows are literals of a batch's plans: compiled ones are compiled again in each batch, and
+    # run cold.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
+    # Without Hadoop's native library a process is started (`chmod`) for every file that is written, and for the sums
+    # beside it. Spark keeps sums of its own for what lies in a checkpoint.
+    "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+    # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
+    "spark.sql.streaming.pollingDelay": "50ms",
+    # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
+    "spark.python.authenticate.socketTimeout": "120s",
+    # stop() in the middle of a deep plan may overflow the default stack.
+    _JAVA_OPTIONS: "-Xss16m",
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.debug.maxToStringFields": "200",
+}
+
+
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a local session takes of this machine; a cluster has its own.
+
+    Attributes:
+        cores: tasks that run at once.
+        memory: heap of the JVM, as Spark writes it.
+        partitions: shuffle partitions, to begin with.
+        java_options: of the JVM, beside ours.
+    """
+
+    cores: int = field(default_factory=cores_here)
+    memory: str = "2g"
+    partitions: int = 2
+    java_options: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("cores", self.cores, 1, 100_000)
+        check("partitions", self.partitions, 1, 100_000)
+
+
+@contextmanager
+def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
+    """Let Spark compile the plans that are made in the block, as it does by itself: with many rows that pays."""
+    known = {key: str(spark.conf.get(key)) for key in COMPILED} if when else {}
+    for key in known:
+        spark.conf.set(key, COMPILED[key])
+    try:
+        yield
+    finally:
+        for key, value in known.items():
+            spark.conf.set(key, value)
+
+
+def builder(app: str, *paths: str) -> SparkSession.Builder:
+    """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3."""
+    plain = SparkSession.builder.appName(app)
+    store = Store.of(os.environ).hadoop() if any(map(is_s3, paths)) else {}
+    for key, value in (CORRECTNESS | COST | store).items():
+        plain = plain.config(key, value)
+    return plain
+
+
+def local_session(
+    app: str, machine: Machine | None = None, *paths: str, extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session in this process: local Spark, local Delta, with the JARs that they need.
+
+    Args:
+        app: the application's name.
+        machine: what it takes of this one; the defaults without it.
+        paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
+        extra: further settings, which win over ours.
+    """
+    machine = machine or Machine()
+    # Workers start another interpreter: the same one, with the same packages, or they miss every import.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    here = str(Path(__file__).resolve().parents[2])
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
+    plain = (
+        builder(app, *paths).master(f"local[{machine.cores},{_ATTEMPTS}]").config("spark.driver.memory", machine.memory)
+    )
+    plain = plain.config(_JAVA_OPTIONS, f"{COST[_JAVA_OPTIONS]} {machine.java_options}")
+    plain = plain.config(PARTITIONS, str(machine.partitions)).config("spark.ui.enabled", "false")
+    # The one that Spark chooses for this machine starts four processes (`readlink`) for each file that it renames.
+    plain = plain.config("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
+    plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+    for key, value in (extra or {}).items():
+        plain = plain.config(key, value)
+    jars = [HADOOP_AWS] if any(map(is_s3, paths)) else []
+    spark = configure_spark_with_delta_pip(plain, extra_packages=jars).getOrCreate()
+    without_sums(spark)
+    return spark
+
+
+def without_sums(spark: SparkSession) -> None:
+    """Let Hadoop write no sums beside files of this machine: without its native library a process is started for each.
+
+    It removes those that are there with their files, and a file that had one is still checked against it.
+    """
+    context: Any = spark.sparkContext
+    systems = java_class(spark, "org.apache.hadoop.fs.FileSystem")
+    systems.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)  # noqa: SLF001 - as in `jvm`

@@ -1,0 +1,164 @@
+"""What may be chosen at a start. None of it may change the rows of a batch that is replayed."""
+
+from dataclasses import dataclass
+
+from pipeline.config.errors import BadSetting
+
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+FIRST_INSTANT_MS = -62_135_596_800_000
+"""The first millisecond of the year 1, the beginning of what tables and their readers agree on."""
+_LONGEST_MS = 36_600 * DAY_MS
+LAST_INSTANT_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, the end of what the index accepts."""
+LONGEST_HORIZON_MS = 366 * DAY_MS
+QUIET_VERSIONS = 20_000
+"""A log of so many versions is listed in a tenth of a second."""
+_ROW_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run; durations in milliseconds, sizes in bytes.
+
+    A start with a profile chooses some of them by rate and machine (`pipeline.config.sizing`) instead of these
+    defaults.
+
+    Attributes:
+        horizon_ms: how far ahead positions are kept in the streaming state; what is due later waits in `messages`.
+        max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
+        max_payload_bytes: a larger payload is rejected.
+        entries_per_ledger: a ledger is rolled when it holds so many entries.
+        partitions: tasks that share a large sort of ingest or dispatch.
+        rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
+        max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
+            release belong to one batch, or its order would be lost.
+        max_bytes: bytes of files of `inbox` or `segments` that one batch takes, at least one file.
+        driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, where the tables lie on its
+            own file system and it has no more than 256 bytes for each of them. A million small messages take about a
+            gigabyte there. Positions are encoded there however many they are. 0: Spark does what has rows.
+        publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
+        sync: what a commit rests on, and the commit, are on the disk before others may see it, where the tables lie on
+            this machine. A power cut may take from a table what was not.
+    """
+
+    horizon_ms: int = HOUR_MS
+    max_delay_ms: int = 3_650 * DAY_MS
+    max_payload_bytes: int = 5 * 1024 * 1024
+    entries_per_ledger: int = 50_000
+    partitions: int = 2
+    rows_per_task: int = 100_000
+    max_files: int = 10_000
+    max_bytes: int = 32 << 20
+    driver_rows: int = 1_000_000
+    publish_ms: int = 250
+    sync: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("horizon_ms", self.horizon_ms, 0, LONGEST_HORIZON_MS)
+        check("max_delay_ms", self.max_delay_ms, 0, LAST_INSTANT_MS)
+        check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
+        check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
+        check("partitions", self.partitions, 1, 100_000)
+        check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)
+        check("max_files", self.max_files, 1, 1_000_000)
+        check("max_bytes", self.max_bytes, 1, 1 << 40)
+        check("driver_rows", self.driver_rows, 0, 10_000_000)
+        check("publish_ms", self.publish_ms, 10, MINUTE_MS)
+        if not isinstance(self.sync, bool):
+            raise BadSetting("sync", self.sync, "true or false")
+
+    @property
+    def driver_bytes(self) -> int:
+        """Rows that the driver holds at once, in bytes; they are copied once or twice on their way.
+
+        A column of Arrow has no more than 2 GiB.
+        """
+        return min(self.driver_rows * _ROW_BYTES, 1 << 30)
+
+    def tasks(self, rows: int) -> int:
+        """How many tasks share the sort of so many rows."""
+        return max(1, min(self.partitions, -(-rows // self.rows_per_task)))
+
+    def share(self, rows: int) -> int:
+        """How many of so many rows each of them gets, at least one."""
+        return max(1, -(-rows // self.tasks(rows)))
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What maintenance keeps; durations in milliseconds.
+
+    Attributes:
+        every_ms: pause between two rounds.
+        retain_ms: so long after they were due, by application time, messages and what led to them stay in the tables.
+        retain_deliveries_ms: the same for `deliveries` and `publications`, whose rows belong to their readers; they do
+            not go before their messages. None: they stay.
+        retain_log_ms: so long the logs of `deliveries`, `publications` and `rejected_*` say what each commit added, by
+            the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
+        quiet_ms: those logs stay so long all the same while that comes to no more than `QUIET_VERSIONS`.
+        log_ms: the same for the other tables, which the stages follow: time for those who are reading just now. What
+            no stage needs goes every minute, since Delta lists all of a log with each commit (decision 0021).
+        files_ms: data files stay so much longer than the log entries that name them, and so long before they are named;
+            the log of `inbox` says so long what was added. So an append to `inbox` may take so long.
+        cluster_bytes: so much of `messages` is sorted anew in a round, where a release would open many files.
+    """
+
+    every_ms: int = 10 * MINUTE_MS
+    retain_ms: int = 7 * DAY_MS
+    retain_deliveries_ms: int | None = None
+    retain_log_ms: int = 7 * DAY_MS
+    quiet_ms: int = DAY_MS
+    log_ms: int = 2 * MINUTE_MS
+    files_ms: int = HOUR_MS
+    cluster_bytes: int = 256 << 20
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("every_ms", self.every_ms, SECOND_MS, DAY_MS)
+        for name in ("retain_ms", "retain_log_ms", "quiet_ms"):
+            check(name, getattr(self, name), 0, _LONGEST_MS)
+        check("log_ms", self.log_ms, 0, DAY_MS)
+        check("files_ms", self.files_ms, 0, _LONGEST_MS)
+        check("cluster_bytes", self.cluster_bytes, 0, 1 << 62)
+        if self.retain_deliveries_ms is not None:
+            check("retain_deliveries_ms", self.retain_deliveries_ms, 0, _LONGEST_MS)
+
+
+@dataclass(frozen=True)
+class LiveClock:
+    """A clock that follows the wall clock; all in milliseconds.
+
+    Attributes:
+        lookahead_ms: the schedule runs so far ahead of the wall clock, to hide the latency of the stages: what is due
+            is prepared by then, and becomes visible when it is due.
+        max_step_ms: the next instant is at most so far after the last one: paces the way back after an outage.
+        max_jump_ms: a running clock that jumps by more, either way, stops with `ClockJumped`.
+        resolution_ms: instants are multiples of it, so that a fast trigger does not run a batch per millisecond.
+    """
+
+    lookahead_ms: int = 10_000
+    max_step_ms: int = MINUTE_MS
+    max_jump_ms: int = MINUTE_MS
+    resolution_ms: int = 100
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        check("lookahead_ms", self.lookahead_ms, 0, DAY_MS)
+        check("max_step_ms", self.max_step_ms, self.resolution_ms, 366 * DAY_MS)
+        check("max_jump_ms", self.max_jump_ms, 1, 366 * DAY_MS)
+        check("resolution_ms", self.resolution_ms, 1, MINUTE_MS)
+
+
+@dataclass(frozen=True)
+class VirtualClock:
+    """A clock whose instants are given one by one (`pipeline.service.clock.advance`)."""
+
+
+Clock = LiveClock | VirtualClock
+
+
+def check(field: str, value: object, low: int, high: int) -> None:
+    """Raise `BadSetting` unless a value is a whole number in a range, both ends included."""
+    if not isinstance(value, int) or not low <= value <= high:
+        raise BadSetting(field, value, f"{low}..{high}")

@@ -1,0 +1,54 @@
+"""Watching a running pipeline: the seam through which dispatch tells what became visible, and how late that was."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from pipeline.config.settings import check
+
+
+class Watch(Protocol):
+    """Who wants to know what the stages do. Called from their threads, so it answers at once and raises nothing."""
+
+    def took(self, stage: str, rows: int) -> None:
+        """A stage read rows of its source by itself, which Spark has not counted."""
+        ...
+
+    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
+        """A commit made deliveries visible.
+
+        Args:
+            count: how many.
+            first_due_ms: the earliest due time among them, ms UTC.
+            last_due_ms: the latest, ms UTC.
+            committed_ms: when the commit was there, ms UTC.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Unwatched:
+    """The watch that looks away."""
+
+    def took(self, stage: str, rows: int) -> None:
+        """Forget it."""
+
+    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
+        """Forget it."""
+
+
+@dataclass(frozen=True)
+class Watching:
+    """How a process may be watched from outside; nothing of it is needed for its work.
+
+    Attributes:
+        metrics_port: Prometheus finds the metrics at this port of all addresses; None: nowhere.
+        progress_log: a line of JSON for each batch is appended to this file; None: to none of ours.
+    """
+
+    metrics_port: int | None = None
+    progress_log: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no port."""
+        if self.metrics_port is not None:
+            check("run.metrics_port", self.metrics_port, 1, 65_535)

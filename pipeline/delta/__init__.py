@@ -1,0 +1,26 @@
+"""Delta tables and their logs: reading, following, appending once, and what a checkpoint says of a stage."""
+
+__all__ = [
+    "appender",
+    "arrival",
+    "batches",
+    "change",
+    "checkpoints",
+    "commits",
+    "deltars",
+    "features",
+    "filestats",
+    "livefiles",
+    "logfiles",
+    "messagelog",
+    "messages",
+    "notes",
+    "numbering",
+    "offsets",
+    "properties",
+    "sink",
+    "tablelog",
+    "tables",
+    "views",
+    "warehouse",
+]

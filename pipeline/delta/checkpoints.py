@@ -1,0 +1,102 @@
+"""Where a stage stands: the offsets that Spark logged for a batch, and who owns the checkpoint.
+
+A batch takes its instant and its source position from the log, not from its rows: a batch without a new tick has no
+clock row, and yet it has an instant, the last one.
+"""
+
+import json
+from typing import Protocol
+
+from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
+from pipeline.storage.files import Files
+
+
+class Log(Protocol):
+    """What the body of a stage asks about its batches."""
+
+    @property
+    def owner(self) -> str | None:
+        """The identity of the query."""
+        ...
+
+    def position(self, batch_id: int) -> Position:
+        """The end of a batch."""
+        ...
+
+    def start(self, batch_id: int) -> Position:
+        """The start of a batch."""
+        ...
+
+    def wrote(self, table: str, number: int) -> None:
+        """Remember that a table holds a batch."""
+        ...
+
+
+class Checkpoint:
+    """The checkpoint folder of one streaming query."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Read the folder through Spark's file system."""
+        self._files, self.path = files, path
+        self._owner: str | None = None
+        self._written: dict[str, int] | None = None
+        file = f"{path}/{ORIGIN}"
+        self.origin = Origin.loads(files.text(file)) if files.exists(file) else Origin()
+
+    @property
+    def owner(self) -> str | None:
+        """The identity of the query, kept across restarts; None before its first start."""
+        path = f"{self.path}/metadata"
+        if self._owner is None and self._files.exists(path):
+            self._owner = str(json.loads(self._files.text(path))["id"])
+        return self._owner
+
+    def position(self, batch_id: int) -> Position:
+        """The logged end of a batch. Raises what the file system raises when the batch was never logged.
+
+        Never before where the checkpoint begins: a stream of Delta begins with a version, and counts those of its
+        files that others have taken (`Warehouse.follow`) as if it took them.
+        """
+        logged, origin = parse(self._files.text(f"{self.path}/offsets/{batch_id}")), self.origin
+        version, index = max((logged.version, logged.index), (origin.version, origin.index))
+        return Position(logged.instant, version, index)
+
+    def start(self, batch_id: int) -> Position:
+        """The logged start of a batch: the end of the one before, or where the checkpoint begins."""
+        if batch_id == 0:
+            return self.origin.position
+        return self.position(batch_id - 1)
+
+    def batches(self) -> range:
+        """The batches that the offset log has, the last ones of the query. Empty before the first one."""
+        found = [int(name) for name in self._files.names(f"{self.path}/offsets") if name.isdigit()]
+        return range(min(found), max(found) + 1) if found else range(0)
+
+    @property
+    def instant(self) -> int:
+        """The last instant that was logged, ms UTC, or where the checkpoint begins."""
+        batches = self.batches()
+        return self.position(batches[-1]).instant if batches else self.origin.instant
+
+    def wrote(self, table: str, number: int) -> None:
+        """Remember that a table holds a batch: a table that holds less at a later start was set back.
+
+        A crash may come between the two; then the file says less than there is, which does no harm.
+        """
+        self._written = self.written() | {table: number}
+        self._files.replace(f"{self.path}/{WRITTEN}", json.dumps(self._written), lasting=False)
+
+    def written(self) -> dict[str, int]:
+        """The last batch of the query in each table, as far as it is remembered."""
+        if self._written is None:
+            file = f"{self.path}/{WRITTEN}"
+            self._written = _numbers(self._files.text(file)) if self._files.exists(file) else {}
+        return self._written
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """What the file holds; nothing when a power cut left it empty."""
+    try:
+        return {str(table): int(number) for table, number in json.loads(text).items()}
+    except ValueError:
+        return {}

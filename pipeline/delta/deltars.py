@@ -1,0 +1,157 @@
+"""Tables of a warehouse through delta-rs: open, create, append with retries."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
+from pipeline.delta.logfiles import LogFile, actions_of, log_files
+from schemas import Table
+
+ATTEMPTS = 8
+_FIRST_PAUSE_S = 0.05
+
+
+def path_of(root: str, table: Table) -> str:
+    """The folder of a table."""
+    return f"{root.rstrip('/')}/{table.name}"
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """The Arrow schema of a table, from its contract: Spark's JSON of a struct is also Delta's."""
+    return pa.schema(Schema.from_json(table.schema.json()).to_arrow())
+
+
+def open_table(root: str, table: Table) -> DeltaTable:
+    """A table as it is now.
+
+    Raises:
+        NoWarehouse: there is no such table.
+        BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
+    """
+    folder = path_of(root, table)
+    try:
+        opened = DeltaTable(folder)
+    except (TableNotFoundError, FileNotFoundError) as error:
+        raise NoWarehouse(root, table.name) from error
+    except DeltaError:
+        files = files_of(root, table)
+        log_of(files, max((file.version for file in log_files_of(files) if file.is_entry), default=0), folder)
+        raise
+    log_of(files_of(root, table), opened.version(), folder)
+    return opened
+
+
+def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
+    """Create a table with the schema of its contract; one that exists is left as it is.
+
+    Raises:
+        BrokenVersion: it exists, and its newest version is cut short.
+    """
+    schema = Schema.from_json(table.schema.json())
+    try:
+        DeltaTable.create(
+            path_of(root, table), schema, mode="ignore", configuration=dict(properties), raise_if_key_not_exists=False
+        )
+    except DeltaError:
+        open_table(root, table)
+        raise
+
+
+def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], None] = time.sleep) -> int:
+    """Append rows in one commit; give the table's version afterwards.
+
+    Appends do not contradict each other, so a lost race for a version is repeated: by delta-rs at once, then here with
+    growing pauses (`pause` takes seconds).
+
+    Raises:
+        NoWarehouse: there is no such table.
+        ColumnGone: the table lacks a column of the rows.
+        StillConflicting: the race was lost every time.
+    """
+    for attempt in range(ATTEMPTS):
+        opened = open_table(root, table)
+        try:
+            named = _by_name(opened, table, rows)
+            write_deltalake(opened, named, mode="append", commit_properties=CommitProperties(max_commit_retries=15))
+        except CommitFailedError:
+            pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
+        else:
+            return opened.version()
+    raise StillConflicting(table.name, ATTEMPTS)
+
+
+def _by_name(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
+    """Rows with all columns of a table as it is now: those that somebody added are NULL.
+
+    Raises:
+        ColumnGone: the table lacks a column of the rows.
+    """
+    found = pa.schema(opened.schema().to_arrow())
+    for name in rows.column_names:
+        if name not in found.names:
+            raise ColumnGone(table.name, name, found.names)
+    columns = [rows.column(each.name) if each.name in rows.column_names else each.type for each in found]
+    filled = [pa.nulls(rows.num_rows, each) if isinstance(each, pa.DataType) else each for each in columns]
+    return pa.Table.from_arrays(filled, names=found.names)
+
+
+def files_of(root: str, table: Table) -> pa.fs.PyFileSystem:
+    """The folder of a table as a file system, on whatever storage it lies."""
+    return files_in(path_of(root, table))
+
+
+def files_in(folder: str) -> pa.fs.PyFileSystem:
+    """Any folder as a file system, on whatever storage it lies."""
+    return pa.fs.PyFileSystem(DeltaStorageHandler(folder))
+
+
+def text_of(files: pa.fs.PyFileSystem, name: str) -> str | None:
+    """A small UTF-8 file; None when it is not there."""
+    try:
+        with files.open_input_stream(name) as stream:
+            return str(stream.read().decode())
+    except FileNotFoundError:
+        return None
+
+
+def log_of(files: pa.fs.PyFileSystem, version: int, folder: str) -> list[dict[str, Any]] | None:
+    """The actions of a version of the table in a folder; None when there is no entry for it in the log.
+
+    Raises:
+        BrokenVersion: the entry is empty, or it was cut short.
+    """
+    text = text_of(files, f"_delta_log/{version:020d}.json")
+    return None if text is None else actions_of(text, folder, version)
+
+
+def log_files_of(files: pa.fs.PyFileSystem) -> list[LogFile]:
+    """The files of a table's log."""
+    return log_files(info.base_name for info in files.get_file_info(pa.fs.FileSelector("_delta_log")))
+
+
+def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
+    """Rows as Arrow, in the table's schema."""
+    return pa.Table.from_pylist(rows, schema=arrow_schema(table))
+
+
+def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
+    """The rows of a query (DataFusion's SQL) over tables, registered under the names they are given."""
+    rows: list[dict[str, Any]] = arrow_of(sql, **tables).to_pylist()
+    return rows
+
+
+def arrow_of(sql: str, **tables: DeltaTable) -> pa.Table:
+    """The same as Arrow."""
+    builder = QueryBuilder()
+    for name, table in tables.items():
+        builder = builder.register(name, table)
+    # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
+    return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()

@@ -1,0 +1,111 @@
+"""Rows of `messages` within bounds, read by whole arrays in the driver."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.storage.arrays import IntArray, arrow_schema, longs
+from pipeline.storage.parquet import (
+    MOST_ROWS,
+    Footer,
+    NotHere,
+    RowGroup,
+    chosen_groups,
+    opened,
+    read_footers,
+    typed,
+)
+from schemas import MESSAGES
+
+
+def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The messages within bounds, of columns that are small; files and row groups outside are passed over.
+
+    Raises:
+        NotHere: they are not on this machine, or are not what the table says.
+    """
+    names = [*dict.fromkeys((*columns, "ledger_id", "due_time"))]
+    first, last = bounds.first_due * 1_000, bounds.last_due * 1_000
+    try:
+        for _, file in opened(MESSAGES, _within(log, bounds)):
+            for batch in file.iter_batches(MOST_ROWS, list(_meeting(file, bounds)), names):
+                rows = typed(MESSAGES, batch, names)
+                ledger, due = longs(rows, "ledger_id"), longs(rows, "due_time")
+                inside = (due >= first) & (due <= last)
+                inside &= (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
+                found = rows.select(list(columns))
+                yield found if inside.all() else found.take(pa.array(np.flatnonzero(inside)))
+    except pa.ArrowException as error:
+        raise NotHere from error
+
+
+def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
+    """The row groups in which messages within bounds may be; the others are passed over by their statistics.
+
+    Raises:
+        NotHere: they are not on this machine, or have other columns than they should.
+    """
+    yield from chosen_groups(MESSAGES, _within(log, bounds), lambda file: _meeting(file, bounds))
+
+
+def _within(log: MessageLog, bounds: Bounds) -> Iterator[Footer]:
+    """The files in which messages within bounds may be.
+
+    Raises:
+        NotHere: they are not on this machine.
+    """
+    paths = log.local_paths([bounds])
+    if paths is None:
+        raise NotHere
+    return read_footers(paths)
+
+
+def due_times(paths: Sequence[str]) -> IntArray:
+    """The due times of all messages in files, ms.
+
+    Raises:
+        NotHere: the files are not what the table says.
+    """
+    groups = chosen_groups(MESSAGES, read_footers(paths))
+    return np.concatenate([np.empty(0, np.int64), *(_due_ms(group) for group in groups)])
+
+
+def _due_ms(group: RowGroup) -> IntArray:
+    due: IntArray = np.floor_divide(longs(group.read(("due_time",)), "due_time"), 1_000)
+    return due
+
+
+def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
+    """The rows of files of `messages` that are due within bounds, all columns, up to so many bytes.
+
+    Raises:
+        NotHere: there are more, or the files are not what the table says.
+    """
+    held, size = [arrow_schema(MESSAGES.schema).empty_table()], 0
+    for group in chosen_groups(MESSAGES, read_footers(paths), lambda file: _meeting(file, bounds)):
+        due = _due_ms(group)
+        inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
+        for rows in group.take(MESSAGES.schema.names, inside) if len(inside) else ():
+            held.append(rows)
+            size += rows.nbytes
+            if size > most:
+                raise NotHere
+    return pa.concat_tables(held).combine_chunks()
+
+
+def _meeting(file: pq.ParquetFile, bounds: Bounds) -> Iterator[int]:
+    """The row groups of `messages` with something within bounds; all whose statistics do not say it in our units."""
+    told, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.schema))
+    places = {told.schema.column(number).path: number for number in range(told.num_columns)}
+    names = ("ledger_id", "due_time")
+    known = all(len({kind.field(name).type for kind in kinds}) == 1 for name in names)
+    for number in range(told.num_row_groups):
+        ledger, due = (told.row_group(number).column(places[name]).statistics for name in names)
+        if known and ledger and due and ledger.has_min_max and due.has_min_max:
+            held = Bounds(ledger.min_raw, ledger.max_raw, due.min_raw // 1_000, due.max_raw // 1_000)
+            if not held.meets(bounds):
+                continue
+        yield number

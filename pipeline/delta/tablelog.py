@@ -1,0 +1,165 @@
+"""Delta's own objects for a table's log: what its files tell only at a cost, and its way to add a version.
+
+Like `pipeline.storage.files` it reaches into the JVM. The log store is the one that Delta itself uses on
+the file system of the table, so a version is added by one writer only, wherever the table lies. On two file systems
+that store looks whether a version is there and then writes it, and what came in between is replaced. On this machine's
+own a version is added by a link, which replaces nothing, while no transaction of Delta's in this process adds one. In a
+store that speaks S3 it is added by a conditional put, and no transaction of Delta's is used at all (decision 0024).
+"""
+
+import errno
+import json
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from deltalake import DeltaTable as RustTable
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.jvm import java_class
+from pipeline.config.paths import is_s3
+from pipeline.storage.files import Files
+from schemas import INBOX, SUBSCRIPTIONS
+
+_LOG = logging.getLogger(__name__)
+_NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What a file system says that has no links."""
+_SHARED = frozenset(table.name for table in (INBOX, SUBSCRIPTIONS))
+"""Tables to which others commit as well."""
+_SETTLED_S = 0.1
+"""So long after a commit a process of Spark that had looked before it, and not found it, has renamed its own."""
+_EXISTS = "java.nio.file.FileAlreadyExistsException"
+
+
+@dataclass(frozen=True)
+class Head:
+    """A table as it is now: its version, and the contents of its `protocol` and `metaData` actions."""
+
+    version: int
+    protocol: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+class TableLog:
+    """The log of one table."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        """Use Delta's log of a table's folder. Every call below asks it for what is new."""
+        context: Any = spark.sparkContext
+        self._spark, self._path = spark, path
+        self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
+        self._files = Files(spark)
+        self._folder = self._files.local(f"{path}/_delta_log")
+        self._shared = path.rpartition("/")[2] in _SHARED
+
+    def head(self) -> Head:
+        """The newest version."""
+        snapshot = self._snapshot()
+        protocol, metadata = (json.loads(each.json()) for each in (snapshot.protocol(), snapshot.metadata()))
+        return Head(int(snapshot.version()), protocol["protocol"], metadata["metaData"])
+
+    def files(self) -> tuple[int, list[dict[str, Any]]]:
+        """The newest version, and path, size, statistics (JSON), tags and deletion vector of each file. One job."""
+        snapshot = self._snapshot()
+        live = DataFrame(snapshot.allFiles().toDF(), self._spark)
+        told = live.select("path", "size", "stats", "tags", "deletionVector").collect()
+        return int(snapshot.version()), [row.asDict() for row in told]
+
+    def add(self, version: int, lines: Sequence[str]) -> bool:
+        """Add a version with these actions, whole or not at all; False when somebody else has added it."""
+        if is_s3(self._path):
+            return self._files.create(f"{self._path}/{_entry(version)}", "".join(f"{line}\n" for line in lines))
+        try:
+            return self._stored(version, lines) if self._folder is None else self._linked(self._folder, version, lines)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return self._stored(version, lines)
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the newest version: by delta-rs, or by a job where the table is not on this machine."""
+        if self._folder is not None:
+            try:
+                table = RustTable(self._folder.parent)
+                table.create_checkpoint()
+            except DeltaError:
+                _LOG.warning("%s: Delta writes the checkpoint of its log, delta-rs does not", self._path, exc_info=True)
+            else:
+                # Hadoop's sum of the file that says which one is the last, if somebody wrote one, is that of another.
+                (self._folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+                # Maintenance deletes what it stands for.
+                names = (f"{table.version():020d}.checkpoint.parquet", "_last_checkpoint", ".")
+                self._files.sync(*(f"{self._path}/_delta_log/{name}" for name in names))
+                return
+        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._class("scala.Option").empty())
+
+    @property
+    def _log(self) -> Any:  # noqa: ANN401 - a Java object
+        """Asked for each time: Delta forgets it when it is not used for long, and then others would get another one."""
+        logs = self._class("org.apache.spark.sql.delta.DeltaLog")
+        return logs.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
+
+    def _linked(self, folder: Path, version: int, lines: Sequence[str]) -> bool:
+        fresh, entry = folder / f".{version:020d}.json.{uuid4()}.tmp", folder / f"{version:020d}.json"
+        text = "".join(f"{line}\n" for line in lines)
+        fresh.write_text(text, encoding="utf-8")
+        self._files.sync(str(fresh))
+        # Delta's transactions hold it while they look for a version and rename theirs into its place.
+        lock = self._log.snapshotLock()
+        lock.lock()
+        try:
+            os.link(fresh, entry)
+        except FileExistsError:
+            return False
+        finally:
+            lock.unlock()
+            fresh.unlink()
+        self._files.sync(str(folder))
+        if version and not (folder / f"{version - 1:020d}.json").exists():
+            # The log was cut up to behind it since we looked for the newest version. Nobody reads what lies there.
+            entry.unlink()
+            return False
+        return not self._shared or _stays(entry, text)
+
+    def _stored(self, version: int, lines: Sequence[str]) -> bool:
+        path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/{_entry(version)}")
+        actions = self._class("java.util.ArrayList")()
+        for line in lines:
+            actions.add(line)
+        each = self._class("scala.jdk.javaapi.CollectionConverters").asScala(actions.iterator())
+        try:
+            self._log.store().write(path, each, False, self._conf)  # noqa: FBT003 - Delta has no name for "overwrite"
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != _EXISTS:
+                raise
+            return False
+        return True
+
+    def _snapshot(self) -> Any:  # noqa: ANN401 - a Java object
+        # Delta asks the thread for its session when it reads a checkpoint. A thread in which no query ran has none.
+        sessions = self._class("org.apache.spark.sql.classic.SparkSession")
+        if sessions.getActiveSession().isEmpty():
+            sessions.setActiveSession(self._spark._jsparkSession)  # noqa: SLF001
+        nothing = self._class("scala.Option").empty()
+        return self._log.update(False, nothing, nothing)  # noqa: FBT003 - not stale
+
+    def _class(self, name: str) -> Any:  # noqa: ANN401 - a Java object
+        return java_class(self._spark, name)
+
+
+def _stays(entry: Path, text: str) -> bool:
+    """Whether a version that was added is still there, when a Spark process may have renamed its own over it."""
+    time.sleep(_SETTLED_S)
+    return entry.read_text(encoding="utf-8") == text
+
+
+def _entry(version: int) -> str:
+    """The file of a version, relative to the table."""
+    return f"_delta_log/{version:020d}.json"

@@ -1,0 +1,183 @@
+"""Deliveries that are written and not yet visible: parts of batches, and the shelf where they are noted.
+
+Dispatch writes the files of a batch ahead of time, cut into parts by due time, and notes them on the shelf. A version
+of `deliveries` that names a part's files makes it visible (`pipeline.dispatch.publisher`).
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.config.errors import PreparedFileGone
+from pipeline.delta.appender import DataFile, rows
+from pipeline.delta.filestats import span_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.files import Files
+from schemas import DELIVERIES
+
+PREPARED = "prepared deliveries"
+"""What the notes on the shelf are called among the tables of dispatch."""
+_FOLDER = "_prepared"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Deliveries of one batch that become visible together: due between two buckets, both included (ms UTC).
+
+    `number` ascends with every part, across batches and checkpoints.
+    """
+
+    number: int
+    first_due: int
+    last_due: int
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def of(cls, files: Sequence[DataFile]) -> "Part":
+        """Files as a part, not numbered yet."""
+        spans = [span_ms(file.stats, "due_time") for file in files]
+        firsts, lasts = zip(*spans, strict=True)
+        return cls(0, min(firsts), max(lasts), tuple(files))
+
+    @property
+    def count(self) -> int:
+        """How many deliveries it has."""
+        return rows(self.files)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch whose files are written.
+
+    Attributes:
+        owner: the checkpoint that prepared it.
+        batch: which of its batches it is.
+        released_at: the instant of its release, ms UTC.
+        source: where the batch ends in `redelivery` (version, index).
+        parts: in the order in which they are due.
+        begin: where what it holds begins in `redelivery`; None in notes of earlier versions, which did not say it.
+        replaces: the numbers of notes that count no longer: their files were gone, and this one has it all anew.
+    """
+
+    owner: str
+    batch: int
+    released_at: int
+    source: tuple[int, int]
+    parts: tuple[Part, ...]
+    begin: tuple[int, int] | None = None
+    replaces: tuple[int, ...] = ()
+
+    @property
+    def number(self) -> int:
+        """The number of its first part, and of its note."""
+        return self.parts[0].number
+
+    def dumps(self) -> str:
+        """The text on the shelf."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> "Prepared":
+        """From the text on the shelf."""
+        told = json.loads(text)
+        parts = ({**each, "files": tuple(DataFile(**file) for file in each["files"])} for each in told["parts"])
+        begin = None if told.get("begin") is None else tuple(told["begin"])
+        places = {"source": tuple(told["source"]), "begin": begin, "replaces": tuple(told.get("replaces", ()))}
+        return cls(**{**told, **places, "parts": tuple(Part(**each) for each in parts)})
+
+
+@dataclass(frozen=True)
+class Visible:
+    """Which parts are visible, as the last version of `deliveries` says it.
+
+    Attributes:
+        top: the highest number of a visible part.
+        below: numbers below it that are not visible yet.
+        source: where the batch of `top` ends in `redelivery` (version, index).
+    """
+
+    top: int = 0
+    below: frozenset[int] = frozenset()
+    source: tuple[int, int] = (0, -1)
+
+    @classmethod
+    def of(cls, note: Mapping[str, Any]) -> "Visible":
+        """From what a version carries."""
+        return cls(note["top"], frozenset(note["below"]), tuple(note["source"]))
+
+    def __contains__(self, part: Part) -> bool:
+        """Whether a part is visible."""
+        return part.number <= self.top and part.number not in self.below
+
+    def after(self, shown: Iterable[int], hidden: Iterable[int], source: tuple[int, int]) -> "Visible":
+        """The same when some numbers become visible and others stay hidden."""
+        top = max(self.top, *shown)
+        return Visible(top, frozenset(number for number in hidden if number < top), max(source, self.source))
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the metadata of a version."""
+        return {"top": self.top, "below": sorted(self.below), "source": self.source}
+
+
+class Shelf:
+    """The notes of what is prepared, in a folder of the table that Delta's readers and VACUUM pass over."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        """Nothing is read yet."""
+        self._files, self._folder = Files(spark), f"{warehouse.path(DELIVERIES)}/{_FOLDER}"
+
+    def put(self, prepared: Prepared) -> None:
+        """Note a batch, whole or not at all."""
+        self._files.write(self._path(prepared), prepared.dumps())
+
+    def drop(self, prepared: Prepared) -> None:
+        """Forget a batch of which all is visible."""
+        self._files.delete(self._path(prepared))
+
+    def all(self) -> list[Prepared]:
+        """All that is noted, in the order in which it was, less what another note replaces."""
+        found = self._noted()
+        gone = {number for each in found for number in each.replaces}
+        return [each for each in found if each.number not in gone]
+
+    def sweep(self) -> None:
+        """Forget what another note replaces."""
+        kept = {each.number for each in self.all()}
+        for each in self._noted():
+            if each.number not in kept:
+                self.drop(each)
+
+    def lacks(self, part: Part) -> str | None:
+        """A file of a part that is not there; None when all are."""
+        table = self._folder.removesuffix(f"/{_FOLDER}")
+        return next((file.path for file in part.files if not self._files.exists(f"{table}/{file.path}")), None)
+
+    def check(self, prepared: Prepared, part: Part) -> None:
+        """Look for the files of a part that is to become visible.
+
+        Raises:
+            PreparedFileGone: one is not there.
+        """
+        missing = self.lacks(part)
+        if missing is not None:
+            raise PreparedFileGone(prepared.batch, prepared.source, missing)
+
+    def _noted(self) -> list[Prepared]:
+        names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
+        found = [each for name in names if (each := self._read(f"{self._folder}/{name}")) is not None]
+        return sorted(found, key=lambda each: each.number)
+
+    def _read(self, path: str) -> Prepared | None:
+        """A note; None when it was dropped since it was listed: maintenance looks while dispatch goes on."""
+        try:
+            return Prepared.loads(self._files.text(path))
+        except Exception:
+            if self._files.exists(path):
+                raise
+            return None
+
+    def _path(self, prepared: Prepared) -> str:
+        return f"{self._folder}/{prepared.number}.json"

@@ -1,0 +1,225 @@
+"""The publisher: makes prepared parts visible when they are due, and accounts for it in `publications`.
+
+Exactly once, whatever dies when:
+
+- Until a batch is noted on the shelf, no version names its files, and Spark has not committed it: it is repeated, with
+  files of its own. The first ones are nobody's.
+- From the note on, the repeated batch finds it and does nothing.
+- One version adds the files of parts and says that they are visible; it does both or neither. Whoever starts reads the
+  last version and the shelf, and goes on with what is left.
+- There is one publisher: the stage's lock, and the owner in the last version, see to it.
+
+Never early: a part becomes visible when the last bucket in it has come, by the wall clock or by the virtual one.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from threading import Event, Lock, Thread
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.config.options import Observer
+from pipeline.config.timeline import Timeline
+from pipeline.config.wallclock import monotonic_ms
+from pipeline.config.watching import Unwatched, Watch
+from pipeline.delta.sink import Sink
+from pipeline.dispatch.prepared import Part, Prepared, Shelf, Visible
+
+_LOOK_S = 0.05
+"""The wall clock may be set while we wait for it, so it is looked at so often."""
+_ACCOUNT_MS = 1_000
+"""A live publisher accounts for what it showed so often."""
+_TIME = pa.timestamp("us", "UTC")
+_ROW = pa.schema(
+    [
+        ("batch_id", pa.int64()),
+        ("committed_at", _TIME),
+        ("count", pa.int64()),
+        ("first_due", _TIME),
+        ("last_due", _TIME),
+    ]
+)
+Waiting = tuple[Prepared, Part]
+"""A part that is not visible yet, with its batch."""
+
+
+class Publisher:
+    """Publishes for one stage; in a thread beside the query when the clock is live, else when it is told to."""
+
+    def __init__(
+        self, shelf: Shelf, deliveries: Sink, publications: Sink, timeline: Timeline, observe: Observer
+    ) -> None:
+        """Read the shelf, and what is visible already."""
+        self._shelf, self._deliveries, self._timeline, self._observe = shelf, deliveries, timeline, observe
+        self._account = Account(deliveries, publications, timeline)
+        self._visible = Visible() if deliveries.last is None else Visible.of(deliveries.last.note)
+        noted = shelf.all()
+        self._waiting = [(each, part) for each in noted for part in each.parts if part not in self._visible]
+        self._drop(noted)
+        self._lock, self._wake, self._ended = Lock(), Event(), Event()
+        self._thread: Thread | None = None
+        self.watch: Watch = Unwatched()
+        self.error: BaseException | None = None
+
+    @property
+    def prepared(self) -> list[Prepared]:
+        """The batches of which something is not visible yet."""
+        return list({each.number: each for each, _ in self._waiting}.values())
+
+    @property
+    def owners(self) -> set[str]:
+        """The checkpoints that prepared what is not visible yet."""
+        return {each.owner for each in self.prepared}
+
+    @property
+    def top(self) -> int:
+        """The highest number of a part, visible or not; 0 before the first one."""
+        return max([self._visible.top, *(part.number for _, part in self._waiting)])
+
+    def knows(self, owner: str, batch_id: int) -> bool:
+        """Whether a batch is prepared, or visible as a whole."""
+        waits = any((each.owner, each.batch) == (owner, batch_id) for each, _ in self._waiting)
+        return waits or self._deliveries.found(owner, batch_id) is not None
+
+    def take(self, prepared: Prepared) -> None:
+        """Note a batch, its parts numbered anew; they are published when they are due."""
+        with self._lock:
+            first = self.top + 1
+            parts = tuple(replace(part, number=first + index) for index, part in enumerate(prepared.parts))
+            prepared = replace(prepared, parts=parts)
+            self._shelf.put(prepared)
+            self._waiting += [(prepared, part) for part in parts]
+        self._wake.set()
+
+    def settle(self) -> None:
+        """Publish what is due and account for it, unless the thread does.
+
+        Raises:
+            BaseException: what the thread died of.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._thread is None:
+            while self._publish():
+                pass
+            self._settle_account()
+
+    def start(self) -> None:
+        """Publish what an earlier process prepared; from now on in a thread, when the clock is live."""
+        if not self._timeline.live:
+            self.settle()
+            return
+        self._thread = Thread(target=self._run, name="delayline-publisher", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, between two versions. What is not due yet stays on the shelf."""
+        self._ended.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._wake.clear()
+                if not self._publish():
+                    if self._account.owed_ms >= _ACCOUNT_MS:
+                        self._settle_account()
+                    self._wake.wait(_LOOK_S)
+            self._settle_account()
+        except BaseException as error:  # noqa: BLE001 - it ends the stage, which looks for it
+            self.error = error
+
+    def _publish(self) -> bool:
+        """Make visible what is due, by one version; whether anything was."""
+        with self._lock:
+            waiting = list(self._waiting)
+        due = sorted((each for each in waiting if self._is_due(*each)), key=_order)
+        if not due:
+            return False
+        numbers = {part.number for _, part in due}
+        self._commit(due, [part.number for _, part in waiting if part.number not in numbers])
+        self._drop(each for each, _ in due)
+        return True
+
+    def _commit(self, due: Sequence[Waiting], hidden: Iterable[int]) -> None:
+        top, part = max(due, key=lambda each: each[1].number)
+        visible = self._visible.after([each.number for _, each in due], hidden, top.source)
+        last = self._deliveries.last
+        mine = (top.owner, top.batch)
+        owner, batch = mine if last is None or part.number > self._visible.top else (last.owner, last.batch)
+        for waiting in due:
+            self._shelf.check(*waiting)
+        files = [file for _, each in due for file in each.files]
+        shown = [_shown(*each) for each in due]
+        version = self._deliveries.commit(files, owner, batch, visible.as_dict() | {"shown": shown})
+        with self._lock:
+            self._visible = visible
+            self._waiting = [each for each in self._waiting if each[1] not in visible]
+        self._account.add(version, shown)
+        for each, piece in due:
+            self.watch.published(piece.count, piece.first_due, piece.last_due, self._timeline.now(each.released_at))
+        self._observe("dispatch.deliveries", top.batch)
+
+    def _drop(self, noted: Iterable[Prepared]) -> None:
+        """Take off the shelf what is visible as a whole."""
+        for each in {id(each): each for each in noted}.values():
+            if all(part in self._visible for part in each.parts):
+                self._shelf.drop(each)
+
+    def _is_due(self, prepared: Prepared, part: Part) -> bool:
+        return part.last_due <= self._timeline.now(prepared.released_at)
+
+    def _settle_account(self) -> None:
+        if self._account.settle():
+            self._observe("dispatch.publications", -1)
+
+
+class Account:
+    """Writes `publications`: a row for each part that a version of `deliveries` made visible."""
+
+    def __init__(self, deliveries: Sink, publications: Sink, timeline: Timeline) -> None:
+        """Look for versions that an earlier process did not account for."""
+        self._deliveries, self._publications, self._timeline = deliveries, publications, timeline
+        self._owed: list[dict[str, Any]] = []
+        self._upto = -1 if publications.last is None else int(publications.last.note["version"])
+        self._since_ms = 0
+        for version, commit in deliveries.since(self._upto):
+            self.add(version, commit.note["shown"])
+
+    def add(self, version: int, shown: Iterable[Sequence[int]]) -> None:
+        """A version that has just been added, and what it made visible."""
+        if not self._owed:
+            self._since_ms = monotonic_ms()
+        self._upto = version
+        self._owed += [self._row(*each) for each in shown]
+
+    @property
+    def owed_ms(self) -> int:
+        """For how long a row has been waiting to be written."""
+        return monotonic_ms() - self._since_ms if self._owed else 0
+
+    def settle(self) -> bool:
+        """Write what is owed; whether anything was."""
+        last, owed = self._deliveries.last, self._owed
+        if not owed or last is None:
+            return False
+        self._publications.put(pa.Table.from_pylist(owed, schema=_ROW), last.owner, last.batch, {"version": self._upto})
+        self._owed = []
+        return True
+
+    def _row(self, batch: int, count: int, first_due: int, last_due: int, released_at: int) -> dict[str, Any]:
+        times = {"committed_at": self._timeline.now(released_at), "first_due": first_due, "last_due": last_due}
+        return {"batch_id": batch, "count": count, **{name: ms * 1_000 for name, ms in times.items()}}
+
+
+def _order(waiting: Waiting) -> tuple[int, int]:
+    """Parts become visible as they are due; of equal ones the one that was prepared first."""
+    return waiting[1].last_due, waiting[1].number
+
+
+def _shown(prepared: Prepared, part: Part) -> list[int]:
+    """What a version says of a part that it makes visible; in the order of `Account._row`."""
+    return [prepared.batch, part.count, part.first_due, part.last_due, prepared.released_at]

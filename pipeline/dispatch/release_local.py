@@ -1,0 +1,217 @@
+"""A release in this process, by whole arrays: no job is planned or started.
+
+Whether Spark made a batch (`pipeline.dispatch.release_spark`) or this, its rows do not tell.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import itemgetter
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.config.settings import Settings
+from pipeline.delta.appender import Appender
+from pipeline.delta.batches import files_between
+from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.messages import message_groups
+from pipeline.delta.offsets import Position
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import Part
+from pipeline.dispatch.release import Window
+from pipeline.storage.arrays import IntArray, arrow_schema, longs, ordered, ranks, sizes
+from pipeline.storage.files import Files
+from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
+from pipeline.storage.parquet import NotHere, RowGroup, whole
+from pipeline.subscriptions.incarnations import Name
+from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+
+_ENTRY_BITS = 31
+"""An entry has so many (`Settings.entries_per_ledger`); above them stands which of the window's ledgers it is in."""
+_OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
+
+
+def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Position, settings: Settings) -> pa.Table:
+    """The rows of a batch of `redelivery`.
+
+    Raises:
+        NotHere: they are not on this machine, or too many.
+    """
+    found = files_between(files, warehouse, REDELIVERY, begin, end, settings.driver_rows)
+    return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
+
+
+@dataclass(frozen=True)
+class LocalRelease:
+    """As `pipeline.dispatch.release.Release`.
+
+    Attributes:
+        window: what the runs span.
+        runs: what was released to subscriptions that are still there.
+        run: the number of its run, for each position.
+        entry: the entry of each position.
+        held: the messages of the positions, in any order, without their texts.
+        texts: their texts.
+        found: positions that have a message, in the order of delivery.
+        message: the number of their message.
+    """
+
+    window: Window
+    runs: pa.Table
+    run: IntArray
+    entry: IntArray
+    held: pa.Table
+    texts: Texts
+    found: IntArray
+    message: IntArray
+
+    @classmethod
+    def of(
+        cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, settings: Settings
+    ) -> "LocalRelease | None":
+        """The release of a batch; None when nobody listens to any of it.
+
+        Raises:
+            NotHere: it has too many positions, or too many bytes without the texts of messages.
+        """
+        runs = _listened(runs, lives)
+        if not runs.num_rows:
+            return None
+        window = _window(runs)
+        firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
+        lengths = lasts - firsts + 1
+        sound = lengths.min() > 0 and firsts.min() >= 0
+        if not sound or window.positions > settings.driver_rows or int(lasts.max()) >> _ENTRY_BITS:
+            raise NotHere
+        run = np.repeat(np.arange(runs.num_rows), lengths)
+        entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
+        ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
+        wanted = (place[run] << _ENTRY_BITS) | entry
+        messages, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
+        held = messages.rows
+        found, message = _match(wanted, keys)
+        same = pc.equal(_taken(runs, "topic", run[found]), _taken(held, "topic", message)).to_numpy(
+            zero_copy_only=False
+        )
+        found, message = found[same], message[same]
+        if int(sizes(runs)[run].sum()) > settings.driver_bytes:
+            raise NotHere
+        order = _order(runs, held, run[found], wanted[found], message)
+        return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
+
+    def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
+        """Write the files of the deliveries."""
+        due = longs(self.runs, "due_time")[self.run[self.found]] // 1_000
+        ahead = np.maximum(0, -((now - due) // settings.publish_ms)) if self.window.last_bucket > now else due * 0
+        ends = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
+        places, parts, texts = [], [], self.texts.sizes[self.message]
+        for number, (first, last) in enumerate(pairwise(ends)):
+            for start, past in cuts(texts[first:last], settings.share(last - first)):
+                places.append((first + start, first + past))
+                parts.append(number)
+        files = appender.put(self._deliveries(*place, batch_id) for place in places)
+        of_part = groupby(zip(parts, files, strict=True), key=itemgetter(0))
+        return tuple(Part.of([file for _, file in each]) for _, each in of_part)
+
+    def missing(self, batch_id: int) -> pa.Table:
+        """Rows of `rejected_dispatch`."""
+        gone = np.setdiff1d(np.arange(len(self.run)), self.found)
+        told = {
+            "reason": pa.repeat("message_missing", len(gone)),
+            "rejected_at": pa.repeat(self.window.released_at * 1_000, len(gone)),
+            "batch_id": pa.repeat(batch_id, len(gone)),
+            "entry_id": pa.array(self.entry[gone]),
+        }
+        return self._rows(REJECTED_DISPATCH, told, self.run[gone])
+
+    def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
+        """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
+        message = self.message[first:last]
+        texts = self.texts.take(message)
+        told = {name: _taken(self.held, name, message) for name in _OF_MESSAGE}
+        told |= {name: texts.column(name) for name in TEXTS}
+        told |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
+        return self._rows(DELIVERIES, told, self.run[self.found[first:last]])
+
+    def _rows(self, table: Table, told: Mapping[str, pa.Array], run: IntArray) -> pa.Table:
+        """Rows of a table: some columns are given, the others are those of runs."""
+        names = table.schema.names
+        columns = [told[name] if name in told else _taken(self.runs, name, run) for name in names]
+        return pa.Table.from_arrays(columns, names=names).cast(arrow_schema(table.schema))
+
+
+def _listened(runs: pa.Table, lives: Mapping[Name, int]) -> pa.Table:
+    """The runs of subscriptions that are still there, in their present life."""
+    columns = zip(*((*name, life) for name, life in lives.items()), strict=True) if lives else ((), (), ())
+    keys = ("topic", "subscription", "life")
+    types = (pa.string(), pa.string(), pa.int64())
+    present = pa.table({key: pa.array(each, kind) for key, each, kind in zip(keys, columns, types, strict=True)})
+    return runs.join(present, list(keys), join_type="left semi").combine_chunks()
+
+
+def _window(runs: pa.Table) -> Window:
+    spans = {name: pc.min_max(longs(runs, name)) for name in ("ledger_id", "message_due", "due_time", "tick_ms")}
+    low = {name: each["min"].as_py() for name, each in spans.items()}
+    high = {name: each["max"].as_py() for name, each in spans.items()}
+    return Window(
+        runs=runs.num_rows,
+        positions=int((longs(runs, "last_entry") - longs(runs, "first_entry") + 1).sum()),
+        ledgers=pc.count_distinct(runs.column("ledger_id")).as_py(),
+        first_ledger=low["ledger_id"],
+        last_ledger=high["ledger_id"],
+        first_due=low["message_due"] // 1_000,
+        last_due=high["message_due"] // 1_000,
+        tick_ms=high["tick_ms"],
+        last_bucket=high["due_time"] // 1_000,
+        released_at=int(longs(runs, "released_at").max()) // 1_000,
+    )
+
+
+def _messages(
+    log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArray, most: int
+) -> tuple[Gathered, IntArray]:
+    """The messages of wanted keys, and their keys.
+
+    Raises:
+        NotHere: they are not on this machine, or more bytes than `most` without their texts.
+    """
+    keys = [np.empty(0, np.int64)]
+
+    def groups() -> Iterator[tuple[RowGroup, IntArray]]:
+        for group in message_groups(log, bounds):
+            places = group.read(("ledger_id", "entry_id", "due_time"))
+            due = np.floor_divide(longs(places, "due_time"), 1_000)
+            inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
+            ledger, entry = (longs(places, name)[inside] for name in ("ledger_id", "entry_id"))
+            place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
+            key = (place << _ENTRY_BITS) | entry
+            at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
+            mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
+            if len(mine):
+                keys.append(key[mine])
+                yield group, inside[mine]
+
+    return Gathered.read(MESSAGES, groups(), most), np.concatenate(keys)
+
+
+def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:
+    """Which wanted keys are there, and where."""
+    if not len(keys):
+        return keys, keys
+    order = np.argsort(keys, kind="stable")
+    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    found = np.flatnonzero(keys[at] == wanted)
+    return found, at[found]
+
+
+def _order(runs: pa.Table, held: pa.Table, run: IntArray, key: IntArray, message: IntArray) -> IntArray:
+    """The numbers of positions in the order of `release.ORDER`; a key tells ledger, entry and topic."""
+    exact: IntArray = pc.coalesce(held.column("deliver_at"), held.column("due_time")).cast(pa.int64()).to_numpy()
+    due, count = longs(runs, "due_time")[run], longs(runs, "redelivery_count")[run]
+    return ordered([due, exact[message], key, ranks(runs, "subscription")[run], count])
+
+
+def _taken(table: pa.Table, column: str, rows: IntArray) -> pa.ChunkedArray:
+    return table.column(column).take(pa.array(rows))

@@ -1,0 +1,136 @@
+"""A release by Spark: the window of due times and ledgers goes into the join as literals.
+
+Files outside are not opened: a release costs the same however much the log holds.
+"""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.session import compiled
+from pipeline.config.settings import Settings
+from pipeline.delta.appender import Appender
+from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.numbering import NUMBER, in_order
+from pipeline.dispatch.prepared import Part
+from pipeline.dispatch.release import ORDER, Window
+from pipeline.subscriptions.incarnations import Name
+from schemas import DELIVERIES, REJECTED_DISPATCH
+
+PART = "part"
+"""The column by which rows of a batch are cut into parts that become visible one after the other."""
+_BROADCAST = 2_000_000
+"""Up to so many positions, about 200 MB as a hash table, are sent to every task instead of being shuffled."""
+_RUNS_PER_LEDGER = 20
+"""Up to so many runs in a ledger a message is compared with each; with more, runs are taken apart to positions."""
+
+
+class SparkRelease:
+    """As `pipeline.dispatch.release.Release`."""
+
+    def __init__(self, wanted: DataFrame, window: Window, log: MessageLog) -> None:
+        """The runs of a batch that somebody listens to, and what they span."""
+        self.window, self._wanted = window, wanted
+        self._joined = join(wanted, log.read([window.bounds], wanted.sparkSession), window)
+
+    @classmethod
+    def of(cls, redelivery: DataFrame, lives: Mapping[Name, int], log: MessageLog) -> "SparkRelease | None":
+        """The release of a batch; None when nobody listens to any of it. One job."""
+        wanted = listening(redelivery, lives)
+        window = look(wanted)
+        return None if window is None else cls(wanted, window, log)
+
+    def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
+        """Write the files of the deliveries; those that are not due yet are cut into parts by a column."""
+        with compiled(self._wanted.sparkSession, when=self.window.positions > settings.rows_per_task):
+            return self._write(appender, settings, batch_id, now)
+
+    def _write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
+        positions, tasks = self.window.positions, settings.tasks(self.window.positions)
+        if self.window.last_bucket <= now:
+            files = appender.write(delivery_rows(self._joined, positions, tasks, batch_id))
+            return (Part.of(files),) if files else ()
+        ahead = F.ceil((F.unix_millis("due_time") - now) / F.lit(settings.publish_ms))
+        cut = self._joined.withColumn(PART, F.greatest(ahead, F.lit(0)).cast("bigint"))
+        rows = delivery_rows(cut, positions, tasks, batch_id, PART)
+        return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
+
+    def missing(self, batch_id: int) -> DataFrame:
+        """Rows of `rejected_dispatch`."""
+        return missing(self._wanted, self._joined, self.window.released_at, batch_id)
+
+
+def look(wanted: DataFrame) -> Window | None:
+    """One job over the runs of a batch: their window; None when there are none."""
+    spans = {
+        "runs": F.count("*"),
+        "positions": F.sum(F.col("last_entry") - F.col("first_entry") + 1),
+        "ledgers": F.approx_count_distinct("ledger_id"),
+        "first_ledger": F.min("ledger_id"),
+        "last_ledger": F.max("ledger_id"),
+        "first_due": F.unix_millis(F.min("message_due")),
+        "last_due": F.unix_millis(F.max("message_due")),
+        "tick_ms": F.max("tick_ms"),
+        "last_bucket": F.unix_millis(F.max("due_time")),
+        "released_at": F.unix_millis(F.max("released_at")),
+    }
+    row = wanted.agg(*(column.alias(name) for name, column in spans.items())).collect()[0]
+    return Window(**row.asDict()) if row["runs"] else None
+
+
+def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
+    """The runs of subscriptions that are still there, in their present life: the others are dropped here, at last."""
+    topics, names = zip(*lives, strict=True) if lives else ((), ())
+    known = {"topic": pa.array(topics, pa.string()), "subscription": pa.array(names, pa.string())}
+    table = pa.table({**known, "life": pa.array(lives.values(), pa.int64())})
+    present = F.broadcast(redelivery.sparkSession.createDataFrame(table))
+    return redelivery.join(present, ["topic", "subscription", "life"], "left_semi")
+
+
+def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
+    """Runs with the messages of their positions.
+
+    Few runs a ledger: a message is compared with its ledger's runs. Many: that would be quadratic, so runs are taken
+    apart and matched by position.
+    """
+    few = window.runs <= _RUNS_PER_LEDGER * max(1, window.ledgers)
+    wanted = runs if few else positions(runs)
+    wanted = wanted.drop("batch_id").withColumnsRenamed({"topic": "run_topic", "ledger_id": "run_ledger"})
+    same = (F.col("run_topic") == F.col("topic")) & (F.col("run_ledger") == F.col("ledger_id"))
+    within = F.col("entry_id").between(F.col("first_entry"), F.col("last_entry"))
+    matched = within if few else F.col("entry_id") == F.col("first_entry")
+    held = messages.where(window.bounds.inside).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
+    small = window.positions <= _BROADCAST
+    joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
+    exact = joined.withColumn("exact_due", F.coalesce("deliver_at", "message_time"))
+    return exact.drop("run_topic", "run_ledger", "first_entry", "last_entry")
+
+
+def positions(runs: DataFrame) -> DataFrame:
+    """Runs taken apart: one row per position, its entry in `first_entry` and `last_entry`."""
+    taken_apart = runs.select("*", F.explode(F.sequence("first_entry", "last_entry")).alias("entry"))
+    return taken_apart.withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
+
+
+def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int, *cut: str) -> DataFrame:
+    """Rows of `deliveries`: about `count` joined rows in the stated order, numbered from 1 in `sequence`.
+
+    `cut` is a column that grows with the order, and stays; rows come sorted by it, for files of their own.
+    """
+    ordered = in_order(joined, (*cut, *ORDER), count, tasks)
+    numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
+    return ordered.withColumns(numbers).select(*DELIVERIES.schema.names, *cut)
+
+
+def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -> DataFrame:
+    """Rows of `rejected_dispatch`: positions of the batch that the join did not find."""
+    keys = ["topic", "subscription", "ledger_id", "entry_id", "redelivery_count"]
+    single = positions(wanted).withColumnRenamed("first_entry", "entry_id")
+    return single.join(joined.select(*keys), keys, "left_anti").select(
+        F.lit("message_missing").alias("reason"),
+        F.timestamp_millis(F.lit(instant)).alias("rejected_at"),
+        F.lit(batch_id).alias("batch_id"),
+        *(name for name in REJECTED_DISPATCH.schema.names if name not in ("reason", "rejected_at", "batch_id")),
+    )

@@ -1,0 +1,184 @@
+"""Prepared deliveries whose files are gone are prepared again, from `redelivery` and `messages`.
+
+Dispatch prepares deliveries some seconds ahead of their time. When it is killed then and stands still for long, a
+VACUUM takes the files, which no version names yet. What they held is still known: dispatch has taken it from
+`redelivery`, it was due later than what became visible last, and it is neither in `deliveries` nor refused.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.errors import TableBehind
+from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
+from pipeline.config.stages import DISPATCH
+from pipeline.config.timeline import Timeline
+from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
+from pipeline.delta.sink import Sink
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import PREPARED, Prepared, Shelf, Visible
+from pipeline.dispatch.release_spark import SparkRelease, positions
+from pipeline.storage.files import Files
+from pipeline.subscriptions.mark import read_mark
+from pipeline.subscriptions.presence import Presence
+from pipeline.subscriptions.registry import Registry
+from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
+
+_LOG = logging.getLogger(__name__)
+_RESTORED = "restore"
+"""Who says in `rejected_dispatch` that a message is missing: dispatch looks for its own batches there."""
+_PART_MS = MINUTE_MS
+"""A part spans no more, but for what was due when it was prepared (`Settings.publish_ms`)."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What is noted on the shelf and not visible as a whole.
+
+    Attributes:
+        visible: which parts are visible.
+        shown_ms: the latest due time of what became visible last, ms UTC.
+        waiting: the batches, in the order in which they were noted.
+        broken: whether a file of theirs is gone.
+        lost: whether a note is gone: numbers of parts have no gaps.
+    """
+
+    visible: Visible
+    shown_ms: int
+    waiting: Sequence[Prepared]
+    broken: bool
+    lost: bool
+
+    @classmethod
+    def of(cls, shelf: Shelf, deliveries: Sink) -> "Held":
+        """Look at the shelf, and at each file of a part that is not visible."""
+        note = {} if deliveries.last is None else deliveries.last.note
+        visible = Visible.of(note) if note else Visible()
+        hidden = [(each, part) for each in shelf.all() for part in each.parts if part not in visible]
+        waiting = {each.number: each for each, _ in hidden}
+        # Notes that replace others leave a gap before them.
+        whole = any(each.replaces for each in waiting.values()) or _without_gaps(visible, {p.number for _, p in hidden})
+        shown = max((last_due for *_, last_due, _ in note.get("shown", ())), default=FIRST_INSTANT_MS)
+        broken = any(shelf.lacks(part) is not None for _, part in hidden)
+        return cls(visible, shown, list(waiting.values()), broken, lost=not whole)
+
+    @property
+    def top(self) -> int:
+        """The highest number of a part."""
+        return max([self.visible.top, *(part.number for each in self.waiting for part in each.parts)])
+
+    @property
+    def due_from(self) -> int:
+        """What is not visible was due from here on, ms UTC: parts become visible as they are due."""
+        firsts = (part.first_due for each in self.waiting for part in each.parts)
+        return min([max(FIRST_INSTANT_MS, self.shown_ms - _PART_MS), *firsts])
+
+
+def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
+    """Prepare again what lies on the shelf when a file of it is gone. Killed anywhere, it is called again.
+
+    Raises:
+        TableBehind: a note is gone. Rebuild dispatch.
+    """
+    work = _Restoring(spark, warehouse, settings, timeline)
+    held = work.held()
+    if held.lost:
+        raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
+    work.renew(held)
+
+
+def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
+    """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one."""
+    work = _Restoring(spark, warehouse, settings, timeline)
+    held, last = work.held(), work.deliveries.last
+    if held.waiting and not held.lost:
+        work.renew(held)
+    elif last is None:
+        work.forget(held)
+    else:
+        # What was prepared behind it is taken from `redelivery` again.
+        work.replace(held, held.visible.source, last.owner, last.batch)
+
+
+def _without_gaps(visible: Visible, hidden: set[int]) -> bool:
+    return visible.below | set(range(visible.top + 1, max(hidden, default=0) + 1)) <= hidden
+
+
+class _Restoring:
+    """Reads from the tables what was prepared, and puts it in the place of the notes."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
+        self._spark, self._warehouse, self._settings, self._timeline = spark, warehouse, settings, timeline
+        self._shelf, self.deliveries = Shelf(spark, warehouse), Sink(spark, warehouse, DELIVERIES, DISPATCH)
+
+    def held(self) -> Held:
+        """What is on the shelf now."""
+        self._shelf.sweep()
+        return Held.of(self._shelf, self.deliveries)
+
+    def renew(self, held: Held) -> None:
+        """Put one note in the place of all when a file of theirs is gone."""
+        if held.broken:
+            last = max(held.waiting, key=lambda each: each.source)
+            self.replace(held, last.source, last.owner, last.batch)
+
+    def replace(self, held: Held, upto: Offset, owner: str, batch: int) -> None:
+        """Put one note in the place of all: what dispatch has taken up to a place and is nowhere to be seen."""
+        found = self._prepared(held, upto, owner, batch)
+        if found is not None:
+            count = sum(part.count for part in found.parts)
+            _LOG.warning("%d prepared deliveries lacked files or notes, and were prepared again", count)
+            self._shelf.put(found)
+        elif held.waiting or held.lost:
+            # Nobody waits for any of it. It counts as visible, or the batch would be taken once more.
+            shown = Visible(held.top, frozenset(), upto).as_dict() | {"shown": []}
+            self.deliveries.commit([], owner, batch, shown)
+        self.forget(held)
+
+    def forget(self, held: Held) -> None:
+        """Drop the notes that were on the shelf."""
+        for each in held.waiting:
+            self._shelf.drop(each)
+
+    def _prepared(self, held: Held, upto: Offset, owner: str, batch: int) -> Prepared | None:
+        """The note, whose files are written; what has no message is rejected. None when there is nothing."""
+        registry, presence = Registry(self._spark, self._warehouse), Presence(self._spark, self._warehouse)
+        version = registry.version()
+        lives = presence.at(presence.marker(version), registry.at(version))
+        release = SparkRelease.of(self._wanted(held, upto), lives, MessageLog(self._spark, self._warehouse))
+        if release is None:
+            return None
+        instant = release.window.released_at
+        parts = release.write(self.deliveries.appender, self._settings, batch, self._timeline.now(instant))
+        if sum(part.count for part in parts) < release.window.positions:
+            rejected = Sink(self._spark, self._warehouse, REJECTED_DISPATCH, _RESTORED)
+            rejected.put(release.missing(batch), owner, batch, {})
+        numbered = tuple(replace(part, number=held.top + index) for index, part in enumerate(parts, 1))
+        replaced = tuple(each.number for each in held.waiting)
+        return Prepared(owner, batch, instant, upto, numbered, None, replaced) if parts else None
+
+    def _wanted(self, held: Held, upto: Offset) -> DataFrame:
+        """A row of `redelivery` for each position that dispatch has taken and that is in no table."""
+        wanted = positions(self._taken(upto).where(_due_from(held)))
+        for table in (DELIVERIES, REJECTED_DISPATCH):
+            rows = self._warehouse.read(self._spark, table).where(_due_from(held))
+            rows = rows.withColumnRenamed("entry_id", "first_entry")
+            keys = ("topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count")
+            names = [name for name in keys if name in rows.columns]
+            wanted = wanted.join(rows.select(*names), names, "left_anti")
+        # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
+        return wanted.where(f"NOT {read_mark(Files(self._spark), self._warehouse).covers('message_due')}")
+
+    def _taken(self, upto: Offset) -> DataFrame:
+        """The rows of `redelivery` up to a place."""
+        version, _ = upto
+        begun = self._warehouse.between(self._spark, REDELIVERY, (version, EVERYTHING_BEFORE), upto)
+        return begun.unionByName(self._warehouse.read(self._spark, REDELIVERY, version - 1)) if version else begun
+
+
+def _due_from(held: Held) -> Column:
+    return F.col("due_time") >= F.timestamp_millis(F.lit(held.due_from))

@@ -1,0 +1,133 @@
+"""Dispatch: positions that became due are joined with their messages and handed over, in the stated order.
+
+A batch writes its files, says in `rejected_dispatch` what has no message, and notes what it wrote; the publisher makes
+that visible when it is due, and accounts for it in `publications`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.options import Observer
+from pipeline.config.settings import Settings
+from pipeline.config.stages import DISPATCH
+from pipeline.config.timeline import Timeline
+from pipeline.config.watching import Unwatched, Watch
+from pipeline.delta.checkpoints import Log
+from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.sink import Sink
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import PREPARED, Prepared, Shelf
+from pipeline.dispatch.publisher import Publisher
+from pipeline.dispatch.release import Release
+from pipeline.dispatch.release_local import LocalRelease, local_runs
+from pipeline.dispatch.release_spark import SparkRelease
+from pipeline.storage.files import Files
+from pipeline.storage.parquet import NotHere
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.presence import Presence
+from pipeline.subscriptions.registry import Registry
+from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the commits of a batch carry, for a repetition that finds some of them.
+
+    `registry` and `lives` are the version of `subscriptions` and the marker by which removed ones and earlier lives
+    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index).
+    """
+
+    registry: int
+    lives: int
+    begin: tuple[int, int]
+    source: tuple[int, int]
+
+    @property
+    def decided_by(self) -> tuple[int, int]:
+        """What decides who gets something: `registry` and `lives`."""
+        return self.registry, self.lives
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the metadata of a commit."""
+        return dict(vars(self))
+
+
+class Dispatch:
+    """The body of the dispatch query: call it with each batch of `redelivery`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        checkpoint: Log,
+        settings: Settings,
+        timeline: Timeline,
+        observe: Observer,
+    ) -> None:
+        """Look up once what the tables hold."""
+        self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
+        self._settings, self._timeline, self._observe = settings, timeline, observe
+        self.watch: Watch = Unwatched()
+        self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
+        self._log, self._files = MessageLog(spark, warehouse), Files(spark)
+        tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
+        self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
+        shown = self.sinks["deliveries"], self.sinks["publications"]
+        self.publisher = Publisher(Shelf(spark, warehouse), *shown, timeline, observe)
+
+    def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
+        """Hand over one batch, unless it is prepared already."""
+        owner = self._checkpoint.owner or ""
+        if not self.publisher.knows(owner, batch_id):
+            self._prepare(redelivery, owner, batch_id)
+        self.publisher.settle()
+        for sink in self.sinks.values():
+            sink.appender.checkpoint()
+
+    def _prepare(self, redelivery: DataFrame, owner: str, batch_id: int) -> None:
+        """Write the deliveries of a batch; first say what is missing, then note what is written."""
+        refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
+        registry, lives = self._versions() if refused is None else noted(refused.note).decided_by
+        note = self._note(registry, lives, batch_id)
+        release = self._release(redelivery, self._presence.at(lives, self._registry.at(registry)), batch_id)
+        if release is None:
+            return
+        self._observe("dispatch.counted", batch_id)
+        window, appender = release.window, self.sinks["deliveries"].appender
+        parts = release.write(appender, self._settings, batch_id, self._timeline.now(window.released_at))
+        self._observe("dispatch.written", batch_id)
+        if sum(part.count for part in parts) < window.positions:
+            self.sinks["rejected_dispatch"].append(release.missing(batch_id), owner, batch_id, note.as_dict())
+            self._observe("dispatch.rejected", batch_id)
+        if parts:
+            self.publisher.take(Prepared(owner, batch_id, window.released_at, note.source, parts, note.begin))
+            self._checkpoint.wrote(PREPARED, self.publisher.top)
+            self._observe("dispatch.noted", batch_id)
+
+    def _release(self, redelivery: DataFrame, lives: Mapping[Name, int], batch_id: int) -> Release | None:
+        """The release of a batch: in this process when that can be, else by Spark; None when nobody listens."""
+        try:
+            ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+            runs = local_runs(self._files, self._warehouse, *ends, self._settings)
+            release = LocalRelease.of(runs, lives, self._log, self._settings)
+        except NotHere:
+            return SparkRelease.of(redelivery, lives, self._log)
+        self.watch.took(DISPATCH, runs.num_rows)
+        return release
+
+    def _note(self, registry: int, lives: int, batch_id: int) -> Note:
+        start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+        return Note(registry, lives, (start.version, start.index), (end.version, end.index))
+
+    def _versions(self) -> tuple[int, int]:
+        """Who listens now, and in which life."""
+        registry = self._registry.version()
+        return registry, self._presence.marker(registry)
+
+
+def noted(note: Mapping[str, Any]) -> Note:
+    """What a commit carries."""
+    return Note(**{**note, "begin": tuple(note["begin"]), "source": tuple(note["source"])})

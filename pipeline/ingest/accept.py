@@ -1,0 +1,83 @@
+"""Ingest, row by row: what is accepted, when it is due, and which position it gets.
+
+There are two ways to take a batch, with the same rows: by whole arrays in the driver (`pipeline.ingest.accept_local`),
+when it is small and lies on the driver's own machine, and by Spark (`pipeline.ingest.accept_spark`), however large it
+is.
+
+A message is due at the later of delivery and publication, rounded up to a millisecond (a timestamp has microseconds),
+and not before 1970: what was due in 1900 is simply due. The rules of refusal, the first that is broken counts:
+
+- `topic_not_utf8`, `missing_topic`: no text, or nothing but spaces;
+- `deliver_at_and_deliver_after`: both are given;
+- `negative_delay`;
+- `time_out_of_range`: publication or delivery is not within the years 1 to 9999;
+- `max_delay_exceeded`, `published_in_future`: longer than `Limits.max_delay_ms` from publication to delivery, or from
+  the batch's instant to publication;
+- `payload_too_large`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from pipeline.config.settings import Settings
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What decides whether a row is accepted; ms and bytes. `now` is the instant of the batch."""
+
+    now: int
+    max_delay_ms: int
+    max_payload_bytes: int
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a batch holds; `parked` are the segments (by number) of what is parked."""
+
+    accepted: int = 0
+    rejected: int = 0
+    parked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the accepted rows of a batch go.
+
+    Attributes:
+        first_ledger: the ledger that the first of them gets; `ledgers` says how many are taken.
+        now: the batch's instant, ms.
+        load_until: what is due from here on is parked, ms.
+        batch_id: the batch.
+    """
+
+    first_ledger: int
+    now: int
+    load_until: int
+    batch_id: int
+
+
+class Batch(Protocol):
+    """The rows of a batch, looked at."""
+
+    @property
+    def counts(self) -> Counts:
+        """What it holds."""
+        ...
+
+    def messages(self, target: Target, settings: Settings) -> DataFrame | Iterable[pa.Table]:
+        """Rows of `messages`: dense in (topic, due, arrival) order, so that what is due together is a run."""
+        ...
+
+    def rejected(self, now: int, batch_id: int, more: pa.Table) -> DataFrame | Iterable[pa.Table]:
+        """Rows of `rejected_ingest`: the reason, and the source row as it came; `more` rows have both already."""
+        ...
+
+
+def ledgers(count: int, entries: int) -> int:
+    """How many ledgers of so many entries `count` messages fill."""
+    return -(-count // entries)

@@ -1,0 +1,91 @@
+"""Versions of the inbox that are no appends: what somebody updated, merged, overwrote or restored.
+
+Streams of Delta pass over a version that took rows out, with all that it added. An append that comes along with one, an
+upsert's new rows, would be lost, so each such version is looked at once, in the batch that passes it. Its rows that are
+new are taken in when they can be told from those that were changed; else the version is listed in `rejected_ingest`.
+Decision 0025 says why no more can be told.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.delta.arrival import ARRIVAL, with_place
+from pipeline.delta.change import Change
+from pipeline.delta.commits import actions, exists
+from pipeline.delta.offsets import Position
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.files import Files
+from schemas import INBOX
+
+_LOG = logging.getLogger(__name__)
+_SAID = "inbox: version %(version)s (%(operation)s) is no append, %(rows)s rows are not taken in; remedy: %(remedy)s"
+_HASH, _NUMBER, _TIMES = "row_hash", "row_number", "row_times"
+
+
+class Changes:
+    """The versions of an inbox that are no appends."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        """Nothing is read yet."""
+        self._spark, self._files, self._path = spark, Files(spark), warehouse.path(INBOX)
+
+    def between(self, begin: Position, end: Position) -> list[Change]:
+        """Those that a batch passes, and one in the middle of which it ends. Reads one small file for each version."""
+        versions = range(begin.version, end.version + (end.index >= 0))
+        known = (each for each in versions if exists(self._files, self._path, each))
+        found = (Change.of(each, actions(self._files, self._path, each)) for each in known)
+        return [change for change in found if change is not None]
+
+    def can_be_told(self, change: Change) -> bool:
+        """Whether the rows that it calls new are found. Reads its files."""
+        if not change.may_be_told:
+            return False
+        try:
+            return self.inserted(change).count() == change.inserted
+        except PySparkException:
+            _LOG.warning("inbox: files of version %d were not read", change.version, exc_info=True)
+            return False
+
+    def inserted(self, change: Change) -> DataFrame:
+        """The rows that a MERGE inserted, with their place of arrival.
+
+        What it wrote, less what it took out, is new or changed. A changed row has the keys of one that went; no new row
+        has the keys of a row that was there, or it would have matched it.
+        """
+        added, removed = (_hashed(self._rows(each)) for each in (change.added, change.removed))
+        fresh, gone = _less(added, removed), _less(removed, added)
+        new = fresh.join(gone.select(*change.keys).distinct(), list(change.keys), "left_anti")
+        return new.withColumn("arrival_commit", F.lit(change.version)).select(*INBOX.schema.names, *ARRIVAL)
+
+    def _rows(self, files: Iterable[Mapping[str, Any]]) -> DataFrame:
+        rows = self._spark.read.schema(INBOX.schema).parquet(*(f"{self._path}/{file['path']}" for file in files))
+        return with_place(rows).withColumn("arrival_row", F.monotonically_increasing_id())
+
+
+def refused(changes: Iterable[Change], told: Iterable[int]) -> pa.Table:
+    """Rows of `rejected_ingest` without their batch: what is left out of versions; `told` are those that were taken."""
+    known = frozenset(told)
+    rows = [row for each in changes if (row := each.refusal(told=each.version in known)) is not None]
+    for said in (row["properties"] for row in rows):
+        _LOG.warning(_SAID, said)
+    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))
+
+
+def _less(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """Rows without those of others: each of these takes one equal row away."""
+    times = others.groupBy(_HASH).agg(F.count("*").alias(_TIMES))
+    numbered = rows.withColumn(_NUMBER, F.row_number().over(Window.partitionBy(_HASH).orderBy(*ARRIVAL[1:])))
+    return numbered.join(times, _HASH, "left").where(F.col(_NUMBER) > F.coalesce(_TIMES, F.lit(0)))
+
+
+def _hashed(rows: DataFrame) -> DataFrame:
+    told = [F.col(name) for name in INBOX.schema.names if name not in ("properties", "payload")]
+    entries = F.array_sort(F.map_entries("properties")).alias("properties")
+    return rows.withColumn(_HASH, F.sha2(F.to_json(F.struct(*told, entries, F.sha2("payload", 256))), 256))

@@ -1,0 +1,143 @@
+"""The rows of `segments` for one batch: which positions, encoded how, addressed to whom."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.delta.messagelog import Bounds, MessageLog, any_of
+from pipeline.delta.messages import messages
+from pipeline.storage.arrays import longs
+from pipeline.subscriptions.audience import Subscription, audiences
+from pipeline.subscriptions.incarnations import Joined, Life, Name, alive, next_lives
+from pipeline.worker.audience import Audience
+from pipeline.worker.encode import ARROW, ROW, Key, encoder
+
+NEAR, LOAD, BACKFILL = "near", "load", "backfill"
+_PLACE = ("topic", "ledger_id", "entry_id")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which positions a batch addresses; times in ms, ledgers as ids.
+
+    Attributes:
+        now: the batch's instant.
+        loaded: what is due before was addressed by earlier batches.
+        load_until: what is due from here on stays parked.
+        first_ledger: the first ledger of the batch.
+        next_ledger: the first ledger after the batch.
+    """
+
+    now: int
+    loaded: int
+    load_until: int
+    first_ledger: int
+    next_ledger: int
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who listens from this batch on, who is new, who is gone, and which lines of the registry are refused."""
+
+    everybody: Mapping[str, Audience]
+    backfill: Mapping[str, Audience]
+    joined: Mapping[Name, Joined]
+    left: frozenset[Name]
+    refused: tuple[Subscription, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        registered: Mapping[Name, Subscription],
+        known: Mapping[Name, Life],
+        first_ledger: int,
+        gone: frozenset[Name] = frozenset(),
+    ) -> "Membership":
+        """Compare the registry with what earlier batches saw.
+
+        A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest); so does one that comes
+        back, also when nobody saw it gone but the registry's history (`gone`). A tick that the index does not take
+        is refused, and so is another tick within a life: whoever wants one takes another name, or leaves first.
+        """
+        present = frozenset(alive(known))
+        left = present - frozenset(registered) | present & gone
+        stayed = {name: each for name, each in registered.items() if name in present - left}
+        new = {name: each for name, each in registered.items() if name not in stayed and each.fits}
+        joined = {name: Joined(0 if each.earliest else first_ledger, each.tick_ms) for name, each in new.items()}
+        lives = next_lives(known, joined, left)
+        changed = (each for name, each in stayed.items() if each.tick_ms != known[name].tick_ms)
+        misfits = (each for name, each in registered.items() if name not in stayed and not each.fits)
+        listening = (stayed | new).values()
+        late = [each for each in new.values() if each.earliest]
+        return cls(audiences(listening, lives), audiences(late, lives), joined, left, (*changed, *misfits))
+
+    @property
+    def changed(self) -> bool:
+        """Whether anybody came or went, or was refused: a commit of `segments` remembers it."""
+        return bool(self.joined or self.left or self.refused)
+
+
+def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]) -> DataFrame:
+    """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
+    where = {kind: bounds(kind, span) for kind in sorted(kinds)}
+    kind = F.coalesce(*(F.when(each.inside, F.lit(kind)) for kind, each in where.items()), F.lit(None).cast("string"))
+    positions = log.where(any_of(where.values())).select(
+        kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
+    )
+    return positions.mapInArrow(encoder(_heard(members, kinds), segment_ms, span.now), ROW)
+
+
+def local_segment_rows(
+    log: MessageLog, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    """The same in the driver. No more is held at once than what the encoder holds.
+
+    Raises:
+        NotHere: the log is not on this machine, or is not what the table says.
+    """
+    return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
+
+
+def _positions(log: MessageLog, span: Span, kinds: frozenset[str]) -> Iterator[pa.RecordBatch]:
+    """What the encoder takes."""
+    for kind in sorted(kinds):
+        for batch in messages(log, bounds(kind, span), (*_PLACE, "due_time")):
+            due = pa.array(np.floor_divide(longs(batch, "due_time"), 1_000))
+            columns = [pa.repeat(kind, len(due)), *(batch.column(name) for name in _PLACE), due]
+            yield pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"])
+
+
+def pieces(rows: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
+    """Rows of `segments` in pieces of about so many bytes, which shall be files: the schedule takes whole ones."""
+    held, size = list[pa.RecordBatch](), 0
+    for row in rows:
+        held.append(row)
+        size += row.nbytes
+        if size >= most_bytes:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+    yield pa.Table.from_batches(held, schema=ARROW)
+
+
+def _heard(members: Membership, kinds: frozenset[str]) -> dict[Key, Audience]:
+    """Who listens, by kind and topic."""
+    who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
+    return {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
+
+
+def bounds(kind: str, span: Span) -> Bounds:
+    """Where in the log the positions of a kind are. No position is of two kinds.
+
+    Near is what this batch accepted and did not park. Of the older ledgers, what is due before `loaded` was addressed
+    already, to everybody but those who come late and want it all; what is due between `loaded` and `load_until` is
+    loaded now.
+    """
+    if kind == NEAR:
+        return Bounds(span.first_ledger, span.next_ledger - 1, last_due=span.load_until - 1)
+    if kind == BACKFILL:
+        return Bounds(last_ledger=span.first_ledger - 1, last_due=span.loaded - 1)
+    return Bounds(last_ledger=span.first_ledger - 1, first_due=span.loaded, last_due=span.load_until - 1)

@@ -1,0 +1,279 @@
+"""Ingest, batch by batch: the log first, then what the schedule reads.
+
+A batch commits up to three times: `messages`, `rejected_ingest`, `segments`. Every commit carries the batch's plan,
+that is all that decided its rows and is not in them. A repeated batch that finds a plan follows it, whatever the
+settings say now, and encodes positions from what `messages` holds.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import reduce
+from itertools import chain
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.options import Observer
+from pipeline.config.session import compiled
+from pipeline.config.settings import Settings
+from pipeline.config.stages import INGEST
+from pipeline.config.timeline import Timeline
+from pipeline.config.watching import Unwatched, Watch
+from pipeline.delta.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.delta.change import Change
+from pipeline.delta.checkpoints import Log
+from pipeline.delta.commits import between, rows_of, spelled
+from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.offsets import Position
+from pipeline.delta.sink import Rows, Sink
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.tables import segment_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.accept import Batch, Counts, Limits, Target, ledgers
+from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
+from pipeline.ingest.accept_spark import SparkBatch
+from pipeline.ingest.changes import Changes, refused
+from pipeline.ingest.inboxcolumns import check_columns
+from pipeline.ingest.segments import (
+    BACKFILL,
+    LOAD,
+    NEAR,
+    Membership,
+    Span,
+    bounds,
+    local_segment_rows,
+    pieces,
+    segment_rows,
+)
+from pipeline.storage.files import Files
+from pipeline.storage.gather import Gathered
+from pipeline.storage.parquet import NotHere
+from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
+from pipeline.subscriptions.registry import Registry, refusals
+from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
+
+_FILE_BYTES = 32 << 20
+"""Of encoded positions, about ten million of them."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the rows of a batch beside the rows themselves; times in ms.
+
+    Attributes:
+        now: the batch's instant.
+        limits: (max_delay_ms, max_payload_bytes).
+        loaded: what is due before it was loaded by earlier batches.
+        load_until: what is due before it is loaded with this batch. Never less than `loaded`.
+        first_ledger: the first ledger that no earlier batch used.
+        next_ledger: the first ledger that this batch leaves unused.
+        seen: version of `subscriptions` by which positions were addressed last.
+        registry: version of `subscriptions` that says who listens.
+        begin: where the batch begins in the inbox: version, index.
+        source: where it ends there.
+        told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
+    """
+
+    now: int
+    limits: tuple[int, int]
+    loaded: int
+    load_until: int
+    first_ledger: int
+    next_ledger: int
+    seen: int
+    registry: int
+    begin: tuple[int, int]
+    source: tuple[int, int]
+    told: tuple[int, ...] = ()
+
+    @property
+    def span(self) -> Span:
+        """Which positions the batch addresses."""
+        return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger)
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, object]) -> "Plan":
+        """The plan that a commit carries."""
+        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in note.items()}
+        return cls(**fields)  # type: ignore[arg-type] # the note is our own; asdict wrote it
+
+
+class Ingest:
+    """The body of the ingest query: call it with each batch. Lives as long as the query runs."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        checkpoint: Log,
+        settings: Settings,
+        timeline: Timeline,
+        observe: Observer,
+    ) -> None:
+        """Look up once what the tables hold."""
+        self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
+        self._settings, self._timeline, self._observe = settings, timeline, observe
+        self.watch: Watch = Unwatched()
+        head = TableLog(spark, warehouse.path(INBOX)).head()
+        check_columns(head)
+        self._plain = head.protocol["minReaderVersion"] <= 1
+        self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
+        self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
+        self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
+        self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
+        self._memory: IngestMemory | None = None
+        last = [sink.last for sink in self.sinks.values() if sink.last is not None]
+        # What another checkpoint called now is in where this one begins.
+        own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
+        self._last_instant = max([checkpoint.start(0).instant, *own])
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""
+        owner = self._checkpoint.owner or ""
+        start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
+        # Most batches are of ticks alone.
+        changes = self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else []
+        plan = self._noted(owner, batch_id) or self._plan(start, end, changes)
+        with self._batch(rows, plan, start, end, changes) as batch:
+            passed = refused((each for each in changes if each.version < end.version), plan.told)
+            self._take(batch, passed, plan, owner, batch_id)
+
+    @contextmanager
+    def _batch(
+        self, rows: DataFrame, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
+    ) -> Iterator[Batch]:
+        """The rows of a batch, looked at: in this process when that can be, else by Spark."""
+        how = Limits(plan.now, *plan.limits), plan.load_until, self._segment_ms
+        if (start.version, start.index) == (end.version, end.index):
+            # A tick alone: there may be something to load.
+            yield LocalBatch.of(NO_ROWS, *how)
+            return
+        new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
+        inbox = None if new else self._inbox_here(start, end, changes)
+        if inbox is not None:
+            self.watch.took(INGEST, inbox.rows.num_rows)
+            yield LocalBatch.of(inbox, *how)
+            return
+        with compiled(rows.sparkSession, when=self._is_large(start, end)):
+            ordered = self._ordered(rows.where("instant IS NULL").drop("instant"), start, end, changes)
+            ordered = reduce(DataFrame.unionByName, new, ordered)
+            with SparkBatch.of(ordered, *how) as batch:
+                yield batch
+
+    def _inbox_here(self, start: Position, end: Position, changes: Sequence[Change]) -> Gathered | None:
+        """The rows of a batch, when they can be taken in this process."""
+        if not self._plain:
+            # Its files may have rows that do not count, or columns of other names.
+            return None
+        try:
+            without = {each.version for each in changes}
+            return local_inbox(self._files, self._warehouse, start, end, self._settings, without)
+        except NotHere:
+            return None
+
+    def _is_large(self, start: Position, end: Position) -> bool:
+        """By the log. When that does not say, it is an old one, or somebody else's."""
+        ends = ((each.version, each.index) for each in (start, end))
+        count = rows_of(between(self._files, self._warehouse.path(INBOX), *ends))
+        return count is None or count > self._settings.rows_per_task
+
+    def _take(self, batch: Batch, passed: pa.Table, plan: Plan, owner: str, batch_id: int) -> None:
+        counts = batch.counts
+        if counts.accepted or counts.rejected:
+            self._observe("ingest.counted", batch_id)
+            plan = self._write_messages(batch, plan, owner, batch_id)
+        memory = self._recall(plan)
+        if self.sinks["segments"].found(owner, batch_id) is not None:
+            return
+        gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
+        members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
+        lines = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
+        if counts.rejected or lines or passed.num_rows:
+            # Refused messages, refused lines of the registry, and what is no append, in one commit.
+            rows = batch.rejected(plan.now, batch_id, pa.concat_tables([refusals(lines), passed]))
+            self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
+            self._observe("ingest.rejected", batch_id)
+        self._write_segments(counts, replace(members, refused=lines), plan, owner, batch_id)
+
+    def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:
+        """Write the log; give the plan with the ledgers that it took."""
+        sink, accepted = self.sinks["messages"], batch.counts.accepted
+        if sink.found(owner, batch_id) is not None or not accepted:
+            return plan
+        plan = replace(plan, next_ledger=plan.first_ledger + ledgers(accepted, self._settings.entries_per_ledger))
+        target = Target(plan.first_ledger, plan.now, plan.load_until, batch_id)
+        sink.append(batch.messages(target, self._settings), owner, batch_id, asdict(plan))
+        self._observe("ingest.messages", batch_id)
+        return plan
+
+    def _write_segments(self, counts: Counts, members: Membership, plan: Plan, owner: str, batch_id: int) -> None:
+        """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither."""
+        memory = self._recall(plan)
+        load = memory.waits_before(plan.load_until, self._segment_ms)
+        wanted = {NEAR: counts.accepted > 0, LOAD: load, BACKFILL: bool(members.backfill)}
+        kinds = frozenset(kind for kind, needed in wanted.items() if needed)
+        if not (kinds or members.changed):
+            return
+        marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
+        rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, batch_id)
+        self.sinks["segments"].append(rows, owner, batch_id, asdict(plan))
+        self._observe("ingest.segments", batch_id)
+        self._memory = memory.after(marker, counts.parked, self._segment_ms)
+
+    def _segment_rows(
+        self, members: Membership, plan: Plan, kinds: frozenset[str], markers: pa.Table, count: int, batch_id: int
+    ) -> Rows:
+        """Encoded positions of some kinds, and markers: in the driver when it may, else by Spark.
+
+        `count` is how many were accepted just now; few of them are one task of Spark's.
+        """
+        where = (members, plan.span, self._segment_ms, kinds)
+        if self._settings.driver_rows:
+            with suppress(NotHere):
+                rows = chain(local_segment_rows(self._log, *where), markers.to_batches())
+                files = pieces(rows, min(_FILE_BYTES, self._settings.max_bytes))
+                return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in files]
+        log = self._log.read([bounds(kind, plan.span) for kind in kinds])
+        both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
+        both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
+        return both.withColumn("batch_id", F.lit(batch_id))
+
+    def _ordered(self, inbox: DataFrame, start: Position, end: Position, changes: Sequence[Change]) -> DataFrame:
+        commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
+        without = [spelled(file["path"]) for change in changes for file in change.added]
+        if without:
+            inbox = inbox.where(~F.col("arrival_file").isin(without))
+        return in_order_of_arrival(inbox, commits).select(*INBOX.schema.names, *ARRIVAL)
+
+    def _noted(self, owner: str, batch_id: int) -> Plan | None:
+        """The plan of a batch that was begun before, as its first commit has it."""
+        found = (sink.found(owner, batch_id) for sink in self.sinks.values())
+        return next((Plan.of_note(commit.note) for commit in found if commit is not None), None)
+
+    def _plan(self, start: Position, end: Position, changes: Sequence[Change]) -> Plan:
+        """A plan for a batch of which nothing is written yet. What is loaded only grows, whatever the settings say."""
+        memory = self._recall(None)
+        # A live clock ticks now and then; a message that comes in between counts its delay from when it came.
+        now = self._timeline.within_a_step(end.instant, self._last_instant)
+        ahead = now + self._settings.horizon_ms
+        until = max(memory.loaded, (ahead // self._segment_ms + 1) * self._segment_ms)
+        limits = (self._settings.max_delay_ms, self._settings.max_payload_bytes)
+        begin, source = (start.version, start.index), (end.version, end.index)
+        ledger, registry, last = memory.next_ledger, self._registry.version(), self.sinks["segments"].last
+        seen = -1 if last is None else int(last.note["registry"])
+        self._last_instant = now
+        told = tuple(each.version for each in changes if each.version < end.version and self._changes.can_be_told(each))
+        return Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source, told)
+
+    def _recall(self, plan: Plan | None) -> IngestMemory:
+        """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
+        if self._memory is None:
+            markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
+            messages = self._warehouse.read(self._spark, MESSAGES)
+            memory = IngestMemory.of_tables(markers, messages, self._log, self._segment_ms)
+            self._memory = (
+                memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
+            )
+        return self._memory

@@ -1,0 +1,3 @@
+"""Bounded tables: compaction, retention, log clean-up, vacuum, and the thread that does it."""
+
+__all__ = ["layout", "rounds", "upkeep"]

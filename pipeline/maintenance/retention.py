@@ -1,0 +1,223 @@
+"""Retention: rows that every subscription has got, and that are old enough, leave the tables.
+
+Streams read the files that commits added, not the table as it is: a deletion is no news to them and takes nothing away
+from a stage that stands still, as long as log and files stay (`pipeline.trim`). What reads tables as they are (a
+rebuild of the schedule, a load, a backfill, dispatch's join) must not miss a row: so messages go only below a mark
+under which all is settled, and their releases after them.
+"""
+
+import json
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.paths import is_s3
+from pipeline.config.stages import DISPATCH
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.appender import DataFile
+from pipeline.delta.commits import rows_of
+from pipeline.delta.filestats import last_ms
+from pipeline.delta.sink import last_commit
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.rewrite import Rewriting
+from pipeline.maintenance.standing import unread
+from pipeline.storage.files import Files
+from pipeline.storage.parquet import NotHere
+from pipeline.subscriptions.incarnations import Life, Name, alive
+from pipeline.subscriptions.mark import mark_path, read_mark
+from pipeline.subscriptions.markers import IngestMemory
+from pipeline.subscriptions.settled import Settled
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from state import tick_bits
+
+_LOG = logging.getLogger(__name__)
+_STEP_MS = 1 << 20
+"""The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
+_KEYS = ("topic", "subscription", "life", "ledger_id")
+
+
+class InTheWay(Exception):
+    """Another commit took out files that were to be written anew. The next round tries again."""
+
+
+@dataclass(frozen=True)
+class Going:
+    """Rows of a table that may go: an SQL condition on its columns."""
+
+    table: Table
+    condition: str
+
+
+def released(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The instant of the last release that became visible, ms UTC; 0 before the first one."""
+    last = last_commit(spark, warehouse.path(DELIVERIES), DISPATCH)
+    return 0 if last is None else max((released_at for *_, released_at in last.note["shown"]), default=0)
+
+
+def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Settled:
+    """Raise the mark to `retain_ms` before what was delivered last, if all below it is settled; give the mark.
+
+    What the last version of `deliveries` made visible was released at an instant; dispatch takes releases in order, so
+    what was released before it is prepared or visible, for good. Time is that instant, so a stage that stands still
+    holds the mark. Every position below the new mark is looked for among those releases; one that is not found,
+    whatever the reason, holds the mark where it is.
+    """
+    files = Files(spark)
+    mark = read_mark(files, warehouse)
+    instant = released(spark, warehouse)
+    if not instant:
+        return mark
+    memory = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'"))
+    lives = alive(memory.lives)
+    # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
+    step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)
+    wanted = Settled((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
+    if wanted.due_ms <= mark.due_ms:
+        return mark
+    held = _unsettled(spark, warehouse, lives, mark, wanted, instant)
+    if held:
+        _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
+        return mark
+    files.replace(mark_path(warehouse), wanted.dumps())
+    return wanted
+
+
+def going(mark: Settled, deliveries_until: int | None) -> list[Going]:
+    """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
+
+    Args:
+        mark: what is settled.
+        deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.
+    """
+    until = f"timestamp_millis({mark.due_ms})"
+    found = [
+        Going(MESSAGES, mark.covers("due_time")),
+        Going(REDELIVERY, mark.covers("message_due")),
+        # The last marker is the memory of ingest; who joined and left when is told by all of them.
+        Going(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
+    ]
+    if deliveries_until is None:
+        return found
+    shown = replace(mark, due_ms=min(mark.due_ms, deliveries_until))
+    old = f"last_due <= timestamp_millis({shown.due_ms})"
+    return [*found, Going(DELIVERIES, shown.covers("due_time")), Going(PUBLICATIONS, old)]
+
+
+def delete(spark: SparkSession, warehouse: Warehouse, rows: Going) -> int:
+    """Delete rows in one commit, but for those that a stage has yet to read; give how many.
+
+    Delta's own DELETE gives way to every append that comes while it runs, and while messages come there is always one.
+    What goes is settled, no append adds to it: so appends are not in the way of this one (decision 0016).
+
+    Raises:
+        InTheWay: another commit took out files in which such rows are.
+    """
+    ahead = unread(spark, warehouse, rows.table)
+    if ahead is None:
+        return 0
+    batches = ", ".join(map(str, sorted(ahead.batches)))
+    condition = f"{rows.condition} AND batch_id NOT IN ({batches})" if batches else rows.condition
+    try:
+        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), condition)
+    except NotHere:
+        if is_s3(warehouse.root):
+            # Delta's own commit would replace one that somebody has just made (decision 0024).
+            _LOG.warning("no rows of %s are deleted: the table is not what it was made as", rows.table.name)
+            return 0
+        path = warehouse.path(rows.table)
+        told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {condition}").first()  # noqa: S608 - our own words
+        return 0 if told is None else int(told[0])
+
+
+def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condition: str) -> int:
+    """Write the files in which some rows go anew without them; take out those in which all do.
+
+    Raises:
+        NotHere: the log does not say how many rows such a file has, or says it wrong.
+        InTheWay: another commit took out such files.
+    """
+    live = warehouse.read(spark, table.table, table.seen).where(condition)
+    found = live.groupBy("_metadata.file_path").count().collect()
+    going = {unquote(row["file_path"]).rpartition(f"/{table.table.name}/")[2]: row["count"] for row in found}
+    files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
+    if len(files) < len(found) or rows_of(files.values()) is None:
+        raise NotHere
+    kept = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
+    partly = [f"{warehouse.path(table.table)}/{path}" for path, left in kept.items() if left]
+    fresh: list[DataFile] = []
+    if partly:
+        rows = spark.read.schema(table.table.schema).parquet(*partly)
+        fresh = table.appender.write(rows.where(f"NOT coalesce({condition}, false)"))
+    sizes = {file["path"]: file["size"] for file in files.values()}
+    if sizes and not table.put_in_place(sizes, sum(kept.values()), fresh, {}, fewer=True):
+        raise InTheWay
+    return sum(going.values())
+
+
+def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: Settled) -> int:
+    """Take out the files of the inbox whose rows ingest has taken and were published below a mark; give how many rows.
+
+    Rows of the inbox do not say which commit they are of, and need not say when they were published. So files go as a
+    whole. A row without a time of publication stays no longer than its neighbours.
+    """
+    ahead = unread(spark, warehouse, INBOX)
+    if ahead is None:
+        return 0
+    log = TableLog(spark, warehouse.path(INBOX))
+    while True:
+        version, files = log.files()
+        old = [file for file in files if file["path"] not in ahead.files and _published(file) <= mark.due_ms]
+        # A lost race for the version is run again, on what the table is then.
+        if not old or log.add(version + 1, _removal(old)):
+            return rows_of(old) or 0
+
+
+def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The actions of a version that takes files out of a table that has no partitions."""
+    now = wall_ms()
+    info = {"timestamp": now, "operation": "DELETE", "operationParameters": {}, "engineInfo": "delayline"}
+    gone = {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}}
+    removes = [{"remove": {"path": file["path"], "size": file["size"], **gone}} for file in files]
+    return [json.dumps(action) for action in ({"commitInfo": info}, *removes)]
+
+
+def _published(file: Mapping[str, Any]) -> float:
+    """The last time of publication in a file, ms UTC; nothing is known without statistics."""
+    try:
+        last = last_ms(file["stats"], "publish_time")
+    except KeyError:
+        return math.inf
+    return 0 if last is None else last
+
+
+def _unsettled(
+    spark: SparkSession, warehouse: Warehouse, lives: dict[Name, Life], mark: Settled, wanted: Settled, instant: int
+) -> int:
+    """In how many ledgers, counted for each subscription, released and addressed positions differ between two marks.
+
+    Compared are number and sum of the entries, which runs give without being taken apart.
+    """
+    names = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
+    columns = "topic string, subscription string, life bigint, since bigint"
+    listeners = F.broadcast(spark.createDataFrame(names, columns))
+
+    def between(table: Table, due: str) -> DataFrame:
+        return warehouse.read(spark, table).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
+
+    addressed = between(MESSAGES, "due_time").join(listeners, "topic").where("ledger_id >= since").groupBy(*_KEYS)
+    before = (F.col("released_at") < F.timestamp_millis(F.lit(instant))) & (F.col("redelivery_count") == 0)
+    runs = between(REDELIVERY, "message_due").where(before)
+    released = runs.join(listeners, ["topic", "subscription", "life"], "left_semi").groupBy(*_KEYS)
+    length = F.col("last_entry") - F.col("first_entry") + 1
+    twice = (F.col("first_entry") + F.col("last_entry")) * length
+    one = addressed.agg(F.count("*").alias("n"), F.sum(2 * F.col("entry_id")).alias("s"))
+    other = released.agg(F.sum(length).alias("n2"), F.sum(twice).alias("s2"))
+    both = one.join(other, [*_KEYS], "full_outer")
+    return both.where("NOT (n <=> n2 AND s <=> s2)").count()

@@ -1,0 +1,222 @@
+"""Maintenance: tables stay small and quick to read however long the stages run.
+
+One round merges small files, clusters `messages` by due time, deletes what is settled and old, cuts the logs and
+removes the files that only they named. It runs beside the stages: it conflicts with no append (decision 0016), and what
+it finds in conflict with others is left to the next one. Nothing passes a stage that stands still (decision 0010).
+
+Each step of each table stands for itself. One that fails is logged and named in what the round tells; the others are
+done, and the next round tries it again (decision 0026).
+"""
+
+import logging
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from delta import exceptions
+from pyspark.sql import SparkSession
+
+from pipeline.config.session import PARTITIONS
+from pipeline.config.settings import Upkeep
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
+from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, going, raise_mark, released
+from pipeline.maintenance.trim import VACUUM, cut_log, vacuum
+from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.settled import Settled
+from schemas import (
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    REJECTED_SCHEDULE,
+    SUBSCRIPTIONS,
+    TABLES,
+    Table,
+)
+
+LOCK = "maintenance"
+"""The lock file of a round, beside those of the stages."""
+_LOG = logging.getLogger(__name__)
+VACUUMING = "removing files"
+"""The step of a round that removes the files that only deleted entries of a log named."""
+_DELETING = "deleting rows"
+_CONFLICTS = (
+    InTheWay,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
+"""What Delta says of another commit in the way, where it deletes or merges. They have no parent of their own."""
+T = TypeVar("T")
+_FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
+"""Tables that are written for others, who may follow their logs."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a round did to a table.
+
+    Attributes:
+        table: its name.
+        merged: how many files were merged into others.
+        into: into how many.
+        rows: how many rows were deleted.
+        entries: how many files of the log.
+        failed: the steps that failed, and why; the next round tries them again.
+    """
+
+    table: str
+    merged: int
+    into: int
+    rows: int
+    entries: int
+    failed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """For people."""
+        files = f"{self.merged} files became {self.into}"
+        told = f"{self.table}: {files}, {self.rows} rows and {self.entries} files of the log were deleted"
+        return "; ".join([told, *(f"failed: {step}" for step in self.failed)])
+
+
+@dataclass
+class _Steps:
+    """The steps of a round, each guarded: what one meets is not the matter of the others."""
+
+    failed: dict[str, list[str]] = field(default_factory=dict)
+
+    def take(self, table: Table, name: str, step: Callable[[], T], otherwise: T) -> T:
+        """Take a step for a table; when it fails, log that and give what there is otherwise."""
+        try:
+            return step()
+        except _CONFLICTS:
+            _LOG.warning("%s: %s waits for the next round: another commit was in the way", table.name, name)
+        except Exception as error:  # noqa: BLE001 - whatever it is, a full disk first of all
+            _LOG.exception("%s: %s failed; the next round tries it again", table.name, name)
+            reason = next(iter(str(error).splitlines()), "")
+            self.failed.setdefault(table.name, []).append(f"{name} ({type(error).__name__}: {reason})")
+        return otherwise
+
+
+def cut_logs(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int) -> Generator[str]:
+    """Cut the logs of the tables that the stages write and follow, between two rounds; gives the name of each.
+
+    One that fails is logged, and the others are cut.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose tables.
+        upkeep: what is kept.
+        now_ms: the wall clock, ms UTC.
+
+    Raises:
+        StageRunning: a round is on its way.
+    """
+    steps = _Steps()
+    with _lock(warehouse).held():
+        for table in TABLES:
+            if table not in (SUBSCRIPTIONS, *_FOLLOWED):
+                cut = partial(_cut, spark, warehouse, table, upkeep, now_ms)
+                if steps.take(table, "cutting the log", cut, 0):
+                    yield table.name
+
+
+def maintain(
+    spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int, cut: Collection[str] = ()
+) -> Generator[Done]:
+    """One round over all tables but the registry, which is small and read at old versions; gives what was done.
+
+    Args:
+        spark: a session with Delta; its settings stay as they are.
+        warehouse: whose tables.
+        upkeep: what is kept.
+        now_ms: the wall clock, ms UTC.
+        cut: the tables whose logs were cut since the last round, for all that the caller knows (`cut_logs`): files that
+            only those named are there yet. A table whose log the round itself cuts need not be told.
+
+    Raises:
+        StageRunning: another round is on its way.
+    """
+    own, steps = own_session(spark), _Steps()
+    with _lock(warehouse).held():
+        deleted = _forget(own, warehouse, upkeep, steps)
+        for table in TABLES:
+            if table is not SUBSCRIPTIONS:
+                laying = partial(_laid_out, own, warehouse, table, upkeep)
+                merged, into = steps.take(table, "merging files", laying, (0, 0))
+                cutting = partial(_cut, own, warehouse, table, upkeep, now_ms)
+                entries = steps.take(table, "cutting the log", cutting, 0)
+                if entries or table.name in cut:
+                    clearing = partial(vacuum, own, warehouse, table, upkeep.files_ms)
+                    steps.take(table, VACUUMING, clearing, None)
+                failed = tuple(steps.failed.get(table.name, ()))
+                yield Done(table.name, merged, into, deleted.get(table.name, 0), entries, failed)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session for maintenance beside another one, of which it has the shuffle partitions: they are chosen late."""
+    own = spark.newSession()
+    for key, value in (OPTIMIZE | VACUUM | {PARTITIONS: str(spark.conf.get(PARTITIONS))}).items():
+        own.conf.set(key, value)
+    return own
+
+
+def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, steps: _Steps) -> dict[str, int]:
+    """Raise the mark and delete what is below it; give how many rows of which tables.
+
+    What goes of the inbox depends on nothing else. The other tables end at the first one that fails: a release must
+    not go before its message.
+    """
+    raising = partial(raise_mark, spark, warehouse, upkeep.retain_ms)
+    mark = steps.take(MESSAGES, "finding what is settled", raising, Settled())
+    deleted: dict[str, int] = {}
+    if mark == Settled():
+        return deleted
+    keep = upkeep.retain_deliveries_ms
+    shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
+    for rows in going(mark, shown):
+        count = steps.take(rows.table, _DELETING, partial(delete, spark, warehouse, rows), None)
+        if count is None:
+            break
+        deleted[rows.table.name] = count
+    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, spark, warehouse, mark), 0)
+    return deleted
+
+
+def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep, now_ms: int) -> int:
+    """Cut the log of a table; give how many files of it went."""
+    keep = min(upkeep.retain_log_ms, upkeep.log_ms)
+    if table in _FOLLOWED:
+        return cut_log(spark, warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
+    if table is INBOX:
+        # Who appends by Spark asks when he is done whether the version behind the one that he began with is there. Was
+        # it cut, his commit lies before the beginning of the log, and nobody ever reads it.
+        keep = max(upkeep.log_ms, upkeep.files_ms)
+    return cut_log(spark, warehouse, table, now_ms - keep)
+
+
+def _lock(warehouse: Warehouse) -> StageLock:
+    return StageLock(LOCK, f"{warehouse.root}/_checkpoints")
+
+
+def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
+    """Merge files, and sort messages into one another."""
+    merged, into = 0, 0
+    # Files of `messages` are merged between rounds too, and what was left then is merged now.
+    if table is MESSAGES or is_new(spark, warehouse, table):
+        merged, into = compact(spark, warehouse, table)
+    if table is MESSAGES:
+        # What is released until the next round is not worth the while.
+        after = released(spark, warehouse) + upkeep.every_ms
+        again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
+        merged, into = merged + again, into + anew
+    return merged, into

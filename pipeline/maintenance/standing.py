@@ -1,0 +1,106 @@
+"""Where stages stand in the tables that they follow, and what they would need to start again: nothing passes that."""
+
+from dataclasses import dataclass
+from itertools import islice
+
+from pyspark.sql import SparkSession
+
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.commits import commits, metadata, newest
+from pipeline.delta.notes import Commit
+from pipeline.delta.offsets import EVERYTHING_BEFORE
+from pipeline.delta.sink import last_commit
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import Shelf
+from pipeline.dispatch.stage import noted
+from pipeline.ingest.stage import Plan
+from pipeline.storage.files import Files
+from schemas import (
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    SEGMENTS,
+    Table,
+)
+
+_FAR_BEHIND = 500
+"""A stage that is more commits behind holds all rows of its table."""
+
+
+READERS = {INBOX.name: INGEST, SEGMENTS.name: SCHEDULE, REDELIVERY.name: DISPATCH}
+"""Which stage follows which table."""
+
+
+def unread_from(spark: SparkSession, warehouse: Warehouse, table: Table) -> int | None:
+    """The version of a table from which on its reader needs log and files; None: no stage follows it.
+
+    That is one version before the batch that its checkpoint committed last, because Spark looks at that batch again
+    when it starts, and before the batch that a take-over would finish. Without a checkpoint it is the first version.
+    """
+    stage = READERS.get(table.name)
+    if stage is None:
+        return None
+    needed = _committed(Files(spark), warehouse.checkpoint(stage))
+    if table is INBOX:
+        needed = min(needed, _begin_of_ingest(spark, warehouse))
+    elif table is REDELIVERY:
+        needed = min(needed, _begin_of_dispatch(spark, warehouse))
+    # A stream that begins at a version that is not there yet begins with the one before (`Warehouse.follow`).
+    return max(0, needed - 1)
+
+
+def _begin_of_ingest(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of the inbox at which a take-over begins: where the furthest batch did, which it may finish."""
+    last = [last_commit(spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    return max((Plan.of_note(commit.note).begin[0] for commit in last if commit is not None), default=0)
+
+
+def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
+    refused, shown = (last_commit(spark, warehouse.path(t), DISPATCH) for t in (REJECTED_DISPATCH, DELIVERIES))
+    handed_over = [each.source for each in Shelf(spark, warehouse).all()]
+    handed_over += [] if shown is None else [tuple(shown.note["source"])]
+    done = max(handed_over, default=(0, EVERYTHING_BEFORE))
+    if refused is None or tuple(refused.note["source"]) <= done:
+        return done[0]
+    return min(done[0], noted(refused.note).begin[0])
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What a stage has yet to read of a table, or may have to read again.
+
+    Attributes:
+        files: the paths, as the log has them, of files in which such rows may be; a compaction makes such files too.
+        batches: the batches of the writer that wrote such rows.
+    """
+
+    files: frozenset[str] = frozenset()
+    batches: frozenset[int] = frozenset()
+
+
+def unread(spark: SparkSession, warehouse: Warehouse, table: Table) -> Unread | None:
+    """What a table's reader has yet to read; None: so much that it is not asked for."""
+    version = unread_from(spark, warehouse, table)
+    if version is None:
+        return Unread()
+    files, path = Files(spark), warehouse.path(table)
+    behind = newest(files, path) - version
+    if behind > _FAR_BEHIND:
+        return None
+    kept = list(islice(commits(files, path, version + behind), behind + 1))
+    names = (each["add"]["path"] for actions in kept for each in actions if "add" in each)
+    notes = (Commit.loads(metadata(actions)) for actions in kept)
+    return Unread(frozenset(names), frozenset(note.batch for note in notes if note is not None))
+
+
+def _committed(files: Files, folder: str) -> int:
+    """The version at which the last committed batch of a checkpoint began."""
+    checkpoint = Checkpoint(files, folder)
+    batches = [int(name) for name in files.names(f"{folder}/commits") if name.isdigit()]
+    position = checkpoint.start(max(batches)) if batches else checkpoint.origin.position
+    return position.version

@@ -1,0 +1,71 @@
+"""Which batch a stage is at, for the error that says what memory was not enough for."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.delta.checkpoints import Log
+from pipeline.delta.commits import between
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.files import Files
+from schemas import INBOX, REDELIVERY, SEGMENTS
+
+_SOURCES = {"ingest": INBOX, "schedule": SEGMENTS, "dispatch": REDELIVERY}
+_MOST_NAMES = 3
+"""So many files are named, the largest ones."""
+_SIGNS = ("OutOfMemoryError", "Python worker exited unexpectedly", "SparkOutOfMemoryError", "MemoryError")
+"""What the errors of a stage say when memory ended in the JVM, in a Python worker or in this process."""
+
+
+class AtWork:
+    """The body of a stage, which remembers the batch that it is at.
+
+    When the JVM is gone, what it was at can only be told from here, without asking it.
+    """
+
+    def __init__(
+        self, spark: SparkSession, warehouse: Warehouse, stage: str, body: Callable[[DataFrame, int], None], log: Log
+    ) -> None:
+        """Nothing is being done yet."""
+        self._body, self._log, self._files = body, log, Files(spark)
+        self._table = _SOURCES[stage]
+        self._path = warehouse.path(self._table)
+        self._memory = str(spark.conf.get("spark.driver.memory", "1g"))
+        self._batch: int | None = None
+
+    def __call__(self, rows: DataFrame, batch_id: int) -> None:
+        """Take a batch."""
+        self._batch = batch_id
+        self._body(rows, batch_id)
+        self._batch = None
+
+    @property
+    def memory(self) -> str:
+        """The heap of the driver, as Spark writes it."""
+        return self._memory
+
+    @property
+    def files(self) -> str | None:
+        """The largest files of the batch that is being taken, for people; None between two batches."""
+        if self._batch is None:
+            return None
+        try:
+            begin, end = self._log.start(self._batch), self._log.position(self._batch)
+            found = between(self._files, self._path, (begin.version, begin.index), (end.version, end.index)) or []
+        except (OSError, ValueError, PySparkException):
+            return f"batch {self._batch} of {self._table.name}"
+        largest = sorted(found, key=lambda file: -int(file["size"]))
+        named = [f"{file['path']} ({_size(file)})" for file in largest[:_MOST_NAMES]]
+        more = [f"{len(found) - _MOST_NAMES} more"] if len(found) > _MOST_NAMES else []
+        return f"{self._table.name}: {', '.join([*named, *more]) or 'no file'}"
+
+
+def memory_ended(text: str) -> bool:
+    """Whether an error says that memory ended."""
+    return any(sign in text for sign in _SIGNS)
+
+
+def _size(file: dict[str, Any]) -> str:
+    return f"{int(file['size']) / 1e6:,.0f} MB"

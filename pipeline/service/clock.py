@@ -1,0 +1,52 @@
+"""The clock of the stages: its stream of instants, and how a replay gives and holds a virtual one."""
+
+import time
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.settings import Clock, VirtualClock
+from pipeline.storage import texts
+from pipeline.worker.instants import InstantSource, given
+
+
+def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0) -> DataFrame:
+    """The clock as a stream of one column, `instant` in ms.
+
+    Args:
+        spark: the session.
+        clock: live or virtual.
+        path: the file of the virtual clock.
+        start: a new checkpoint hears of no instant up to this one (ms).
+    """
+    spark.dataSource.register(InstantSource)
+    reader = spark.readStream.format(InstantSource.name()).option("start", start)
+    if isinstance(clock, VirtualClock):
+        return reader.option("path", path).load()
+    for field in ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"):
+        reader = reader.option(field, getattr(clock, field))
+    return reader.load()
+
+
+def advance(path: str, instant: int) -> None:
+    """Give the virtual clock its next instant, in ms. One that is not later than the last changes nothing."""
+    earlier = given(path)
+    if earlier and instant <= earlier[-1]:
+        return
+    texts.write(path, "".join(f"{each}\n" for each in [*earlier, instant]))
+
+
+def hold(path: str) -> str:
+    """Let readers of a virtual clock wait from their next question on, until `release`; give the hold's name."""
+    name = str(time.monotonic_ns())
+    texts.write(f"{path}.hold", name)
+    return name
+
+
+def is_held(path: str, name: str) -> bool:
+    """Whether a reader waits because of this hold: its query is between two batches and asks no source meanwhile."""
+    return texts.read(f"{path}.waiting") == name
+
+
+def release(path: str) -> None:
+    """Let readers go on; nothing happens when they were not held."""
+    texts.delete(f"{path}.hold")

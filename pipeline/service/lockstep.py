@@ -1,0 +1,55 @@
+"""A replay's conductor: every stage reaches an instant before the next stage hears of it.
+
+One instant is one release, so the same input gives the same deliveries in the same order, however fast the machine
+is. Live stages have no conductor.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service import clock
+from pipeline.service.run import Stage
+from pipeline.storage.texts import pause_s
+
+
+def reach(
+    stages: Sequence[Stage], warehouse: Warehouse, instant: int, produce: Callable[[], None] | None = None
+) -> None:
+    """Bring stages, in the order in which a message passes them, to an instant (ms UTC).
+
+    All clocks are held until it is their stage's turn, so that a stage takes the instant and what comes with it in one
+    batch. Going to an instant again is harmless: a stage that has been there finds nothing to do, one that died on the
+    way finishes.
+
+    Args:
+        stages: running stages, with a virtual clock.
+        warehouse: where they run.
+        instant: not earlier than the last one.
+        produce: appends to the inbox what is published up to the instant. Called while ingest waits for its clock:
+            what it takes in is then taken in at that instant, and not at the one before.
+
+    Raises:
+        StreamingQueryException: a stage failed.
+    """
+    clocks = [warehouse.instants(stage.name) for stage in stages]
+    names = [clock.hold(path) for path in clocks]
+    try:
+        for number, (stage, path, name) in enumerate(zip(stages, clocks, names, strict=True)):
+            if number == 0:
+                _until_held(stage, path, name)
+            clock.advance(path, instant)
+            # The instant first, though nobody hears of it yet: rows that a killed process leaves behind belong to it.
+            if number == 0 and produce is not None:
+                produce()
+            clock.release(path)
+            stage.query.processAllAvailable()
+    finally:
+        for path in clocks:
+            clock.release(path)
+
+
+def _until_held(stage: Stage, path: str, name: str) -> None:
+    """Return when the stage waits for its clock, or has died."""
+    while not clock.is_held(path, name) and stage.query.isActive:
+        time.sleep(pause_s(path))

@@ -1,0 +1,133 @@
+"""Stages as a service: they run until somebody asks them to stop, or until one of them fails."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
+from pipeline.config.options import Options
+from pipeline.config.paths import local_path
+from pipeline.config.stages import INGEST
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.upkeep import maintaining
+from pipeline.service.run import Stage, stop_all
+from pipeline.storage import texts
+
+_LOG = logging.getLogger(__name__)
+_LOOK_S, _LOOK_REMOTE_S = 0.2, 2.0
+"""Pause between two looks for a reason to stop; a look at a store is a request, and costs."""
+_PATIENCE_S = 10.0
+"""So long a stop waits for pauses between batches. A stage whose batches take longer than its trigger has none."""
+
+
+class StopFile:
+    """A file in the warehouse that asks the running processes to stop; for those who cannot send them a signal.
+
+    It stays where it is: several processes may look at it, each at its time. A request from before an object of this
+    class was made is none of its business.
+    """
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        """Name the file, and note a request that is there already."""
+        self._root = warehouse.root
+        self._path = f"{warehouse.root}/_control/stop" if texts.reachable(warehouse.root) else None
+        self.pause_s = _LOOK_S if local_path(warehouse.root) is not None else _LOOK_REMOTE_S
+        self._known = self._asked_at()
+
+    def ask(self) -> None:
+        """Ask whoever runs on the warehouse to stop.
+
+        Raises:
+            BadSetting: the warehouse lies on another file system, where nobody looks for such a file.
+        """
+        if self._path is None:
+            raise BadSetting("warehouse", self._root, "a folder of this machine, or s3; send SIGTERM to the process")
+        texts.write(self._path, f"{time.time_ns()}\n")
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is a request that was not there at the beginning; a store that does not answer says nothing."""
+        try:
+            return self._asked_at() != self._known
+        except OSError:
+            _LOG.warning("nobody can tell whether a stop was asked for at %s", self._path, exc_info=True)
+            return False
+
+    def _asked_at(self) -> str:
+        """The time of the last request; empty before the first one."""
+        return "" if self._path is None else texts.read(self._path) or ""
+
+
+def upkeep(
+    spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
+) -> AbstractContextManager[None]:
+    """What runs beside the stages while they are served: maintenance, in the process that has ingest."""
+    if options.upkeep is None or INGEST not in stages:
+        return nullcontext()
+    return maintaining(spark, warehouse, options.upkeep)
+
+
+def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:
+    """Wait until a stop is asked for or a stage fails; then stop all stages between two batches.
+
+    A stage that fails when a signal has asked for the stop is no failure: the signal has ended one of its Python
+    workers, too, and the next start repeats its batch.
+
+    Returns:
+        The reason of a failure; None after a stop in good order.
+
+    Raises:
+        MemoryEnded: the JVM is gone.
+    """
+    reason: str | None = None
+    running = list(stages)
+    while reason is None and not asked.wait(stop_file.pause_s) and not stop_file.asked:
+        try:
+            running = [with_new_columns(stage) for stage in running]
+            reason = next((stage.failure for stage in running if stage.failure is not None), None)
+        except Py4JJavaError:
+            raise
+        except (ConnectionError, Py4JError) as error:
+            # Py4J has no error of its own for an answer that did not come.
+            raise _jvm_gone(running) from error
+        except PipelineError as error:
+            reason = str(error)
+    if asked.is_set():
+        reason = None
+    end = time.monotonic() + _PATIENCE_S
+    for stage in reversed(running):
+        _finish_batch(stage, end)
+    stop_all(running)
+    return reason
+
+
+def _jvm_gone(running: Sequence[Stage]) -> MemoryEnded:
+    """What the stages were at when the JVM ended: ingest is the first that a large file meets."""
+    at = [stage for stage in running if stage.work is not None and stage.work.files] or list(running)
+    files, memory = (None, "unknown") if at[0].work is None else (at[0].work.files, at[0].work.memory)
+    return MemoryEnded(at[0].name, "Spark's JVM ended", files, memory)
+
+
+def with_new_columns(stage: Stage) -> Stage:
+    """The stage, started again when somebody changed the columns of the table that it follows.
+
+    Raises:
+        PipelineError: it was, and was refused: the columns that it reads are not there any more.
+    """
+    if stage.again is None or not stage.outdated:
+        return stage
+    _LOG.warning("stage %s is started again: its source has other columns now", stage.name)
+    stage.stop()
+    return stage.again()
+
+
+def _finish_batch(stage: Stage, end: float) -> None:
+    """Wait, though not for ever, until a stage is between two batches. Stopping in the middle is safe, but noisy."""
+    waited = threading.Event()
+    while time.monotonic() < end and stage.query.isActive and stage.query.status["isTriggerActive"]:
+        waited.wait(0.01)

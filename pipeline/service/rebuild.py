@@ -1,0 +1,170 @@
+"""Rebuild: a stage goes on from what the tables say, on a new checkpoint, as if nothing had happened.
+
+One batch job, with the stage stopped (and ingest, for the schedule). It finishes a batch that was torn apart, says
+where the new checkpoint begins (`Origin`), and moves the old one aside. Killed anywhere, it is called again.
+"""
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.options import Options
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.delta.commits import newest
+from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
+from pipeline.delta.sink import Sink, last_commit
+from pipeline.delta.tables import segment_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.release_spark import positions
+from pipeline.schedule import stage as schedule
+from pipeline.service import takeover
+from pipeline.storage.files import Files
+from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.audience import Subscription, audiences
+from pipeline.subscriptions.incarnations import alive
+from pipeline.subscriptions.mark import read_mark
+from pipeline.subscriptions.markers import IngestMemory
+from pipeline.worker.encode import ROW, encoder
+from pipeline.worker.instants import given
+from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What the tables hold at fixed versions, of what concerns the schedule.
+
+    Attributes:
+        segments: version of `segments`.
+        memory: what ingest has addressed: ledgers, due times, subscriptions.
+        messages: the log, less what is settled.
+        redelivery: what was released.
+    """
+
+    segments: int
+    memory: IngestMemory
+    messages: DataFrame
+    redelivery: DataFrame
+
+
+def rebuild(
+    spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, *, latest: int | None = None
+) -> Origin:
+    """Prepare a new checkpoint for a stage and take over its tables; give where it begins.
+
+    The stage must be stopped, for the schedule ingest too. Nothing starts here. The old checkpoint folder stays
+    beside the new one, under another name. With ingest the schedule is rebuilt, too, when `messages` holds what
+    `segments` does not address: somebody copied or restored the two at different times.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose stage it is.
+        stage: which one.
+        options: as for a start.
+        latest: the clock begins at this instant at the latest, ms UTC; None: where it was.
+
+    Raises:
+        StageRunning: a stage that must be stopped runs.
+    """
+    stages = (stage, SCHEDULE) if stage == INGEST and takeover.unaddressed(spark, warehouse) else (stage,)
+    with ExitStack() as held:
+        for each in {INGEST, *stages} if SCHEDULE in stages else stages:
+            held.enter_context(StageLock(each, f"{warehouse.root}/_checkpoints").held())
+        origin, *_ = [_prepare(spark, warehouse, each, options, latest) for each in stages]
+        return origin
+
+
+def _prepare(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, latest: int | None) -> Origin:
+    origin = _ORIGINS[stage](spark, warehouse, options)
+    if latest is not None:
+        origin = replace(origin, instant=min(origin.instant, latest))
+    _place(spark, warehouse, stage, origin, options)
+    return origin
+
+
+def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+    """Write what is pending as rows that only the new checkpoint reads."""
+    tables = (REDELIVERY, REJECTED_SCHEDULE)
+    last = [last_commit(spark, warehouse.path(table), SCHEDULE) for table in tables]
+    taken = last_commit(spark, warehouse.path(SEGMENTS), INGEST)
+    known = [int(commit.note["instant"]) for commit in last if commit is not None]
+    known += [int(taken.note["now"])] if taken is not None else []
+    instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=0)
+    number = _write_pending(spark, warehouse, _holding(spark, warehouse), instant)
+    options.observe("rebuild.segments", number)
+    # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
+    return Origin(number, EVERYTHING_BEFORE, max(0, instant - 1), number, takeover.owners(last))
+
+
+def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, instant: int) -> int:
+    """One commit of `segments`; give the rebuild's number, which is the version that follows what it has read."""
+    number = holding.segments + 1
+    rows = pending_rows(holding, segment_ms(spark, warehouse), instant)
+    sink = Sink(spark, warehouse, SEGMENTS, "rebuild")
+    sink.append(rows.withColumn("batch_id", F.lit(number)), f"rebuild-{number}", number, {"instant": instant})
+    return number
+
+
+def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
+    files = Files(spark)
+
+    def fixed(table: Table) -> tuple[int, DataFrame]:
+        version = newest(files, warehouse.path(table))
+        return version, warehouse.read(spark, table, version)
+
+    version, segments = fixed(SEGMENTS)
+    (_, messages), (_, redelivery) = fixed(MESSAGES), fixed(REDELIVERY)
+    memory = IngestMemory.addressed(segments.where("kind = 'marker'"))
+    # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
+    settled = F.expr(read_mark(files, warehouse).covers("due_time"))
+    return Holding(version, memory, messages.where(~settled), redelivery)
+
+
+def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
+    """Rows of `segments`, less `batch_id`: what was addressed to each subscription and is not released yet.
+
+    What was addressed is known without reading chunks: all ledgers that markers name as used, due before the instant
+    up to which they say that parked messages were loaded. Payloads are not read.
+
+    Args:
+        holding: the tables.
+        segment: span of a segment, ms.
+        instant: what is due already goes into the segment of this instant (ms).
+    """
+    memory = holding.memory
+    lives = alive(memory.lives)
+    spark = holding.messages.sparkSession
+    rows = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
+    columns = "topic string, subscription string, life bigint, since bigint"
+    listeners = F.broadcast(spark.createDataFrame(rows, columns))
+    loaded = F.col("due_time") < F.timestamp_millis(F.lit(memory.loaded))
+    taken_in = holding.messages.where(loaded & (F.col("ledger_id") < memory.next_ledger))
+    taken_in = taken_in.select("topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms"))
+    addressed = taken_in.join(listeners, "topic").where("ledger_id >= since")
+    released = positions(holding.redelivery.where("redelivery_count = 0")).withColumnRenamed("first_entry", "entry_id")
+    keys = ["topic", "subscription", "life", "ledger_id", "entry_id"]
+    pending = addressed.join(released.select(*keys), keys, "left_anti")
+    places = (F.col("subscription").alias("kind"), "topic", "ledger_id", "entry_id", "due_ms")
+    heard = {
+        (name, topic): audiences([Subscription(topic, name, life.tick_ms, earliest=False)], lives)[topic]
+        for (topic, name), life in lives.items()
+    }
+    encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ROW)
+    return encoded.withColumn("kind", F.lit(schedule.REBUILD))
+
+
+def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:
+    """Move the old checkpoint aside, then write where the new one begins. In between the stage refuses to start."""
+    files, folder = Files(spark), warehouse.checkpoint(stage)
+    number = next(n for n in range(1, 1_000_000) if not files.exists(f"{folder}.aside-{n}"))
+    files.move(folder, f"{folder}.aside-{number}")
+    options.observe("rebuild.aside", number)
+    files.write(f"{folder}/{ORIGIN}", origin.dumps())
+
+
+_ORIGINS = {
+    INGEST: takeover.take_over_ingest,
+    SCHEDULE: _rebuild_schedule,
+    DISPATCH: takeover.take_over_dispatch,
+}

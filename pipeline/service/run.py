@@ -1,0 +1,206 @@
+"""Starting and stopping the stages: one streaming query each, with its own checkpoint."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from pipeline.config.errors import MemoryEnded
+from pipeline.config.options import Options
+from pipeline.config.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
+from pipeline.config.timeline import timeline
+from pipeline.delta import arrival
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.offsets import Origin
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.publisher import Publisher
+from pipeline.dispatch.restore import restore
+from pipeline.dispatch.stage import Dispatch
+from pipeline.ingest.stage import Ingest
+from pipeline.schedule import keys
+from pipeline.schedule import stage as schedule
+from pipeline.schedule.stage import Schedule
+from pipeline.service.atwork import AtWork, memory_ended
+from pipeline.service.clock import ticks
+from pipeline.service.startup import check_batches, check_clock, check_owner
+from pipeline.storage.files import Files
+from pipeline.storage.locks import StageLock
+from schemas import INBOX, REDELIVERY, SEGMENTS
+
+_ALL_FILES = 1_000_000
+_OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
+"""What Delta's errors begin with when a stream has to be started again."""
+_STEPS = 2
+"""Steps of the clocks within a lookahead."""
+
+
+@dataclass
+class Stage:
+    """A running stage; dispatch has a publisher beside its query."""
+
+    name: str
+    query: StreamingQuery
+    lock: StageLock
+    publisher: Publisher | None = None
+    work: AtWork | None = None
+    again: Callable[[], "Stage"] | None = None
+
+    @property
+    def failure(self) -> str | None:
+        """Why the stage ended; None while it runs. One that ends without being asked has failed too."""
+        if self.publisher is not None and self.publisher.error is not None:
+            return f"stage {self.name}: {self.publisher.error}"
+        if self.query.isActive:
+            return None
+        error: StreamingQueryException | None = self.query.exception()
+        if self.work is not None and memory_ended(str(error)):
+            return str(MemoryEnded(self.name, "memory ended", self.work.files, self.work.memory))
+        return f"stage {self.name}: {error or 'the query ended'}"
+
+    @property
+    def outdated(self) -> bool:
+        """Whether the query ended because its source has other columns than when it began. A new one begins with them.
+
+        Delta's streams keep the columns that they began with. What the query committed is in its checkpoint, so
+        starting it again is like starting the process again.
+        """
+        return not self.query.isActive and _OTHER_COLUMNS in str(self.query.exception())
+
+    def stop(self) -> None:
+        """Stop the query, then what runs beside it, and give the stage free."""
+        try:
+            self.query.stop()
+        finally:
+            if self.publisher is not None:
+                self.publisher.stop()
+            self.lock.release()
+
+
+Body = Ingest | Schedule | Dispatch
+
+
+def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+    """Start one stage.
+
+    Raises:
+        StageRunning: another process runs it.
+        ForeignOwner: its tables were last written from another checkpoint.
+        CheckpointBehind, BatchDiffers, TableBehind: tables and checkpoint do not fit.
+        ClockAhead: the last run was at a time that is still to come.
+    """
+    lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
+    lock.take()
+    publisher: Publisher | None = None
+    try:
+        checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
+        check_clock(stage, options.clock, checkpoint)
+        if stage == DISPATCH:
+            restore(spark, warehouse, options.settings, timeline(options.clock))
+        rows, body = _parts(spark, warehouse, stage, options, checkpoint)
+        publisher = body.publisher if isinstance(body, Dispatch) else None
+        for check in (check_owner, check_batches):
+            check(stage, body.sinks.values(), publisher, checkpoint)
+        if isinstance(body, Ingest | Dispatch):
+            body.watch = options.watch
+        if publisher is not None:
+            publisher.watch = options.watch
+            publisher.start()
+        work = AtWork(spark, warehouse, stage, body, checkpoint)
+        query = _write(rows, work, checkpoint, stage, options).start()
+        return Stage(stage, query, lock, publisher, work, lambda: start(spark, warehouse, stage, options))
+    except BaseException:
+        if publisher is not None:
+            publisher.stop()
+        lock.release()
+        raise
+
+
+def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:
+    """Start all stages in one session; none stays up when one is refused."""
+    running: list[Stage] = []
+    try:
+        for stage in STAGES:
+            running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+    except BaseException:
+        stop_all(running)
+        raise
+    return running
+
+
+def stop_all(running: list[Stage]) -> None:
+    """Stop stages, the last one first."""
+    for stage in reversed(running):
+        stage.stop()
+
+
+def _parts(
+    spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
+) -> tuple[DataFrame, Body]:
+    """The stream of a stage, and what is done with each batch."""
+    origin, settings = checkpoint.origin, options.settings
+    if stage == INGEST:
+        options = taking_in(options)
+        time = timeline(options.clock)
+        take = Ingest(spark, warehouse, checkpoint, options.settings, time, options.observe)
+        return inbox_and_clock(spark, warehouse, options, origin), take
+    if stage == SCHEDULE:
+        # An instant of the virtual clock is one release, so what came with it is one batch.
+        most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
+        segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
+        instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant)
+        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants, keys.shards(spark))
+        return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
+    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
+    time = timeline(options.clock)
+    return redelivery, Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
+
+
+def taking_in(options: Options) -> Options:
+    """The options as ingest needs them: its clock does not run ahead: delays count from when it takes.
+
+    The schedule's does, so what it will ask for has to be near that much earlier, and a step of the clock.
+    """
+    clock = in_steps(options.clock)
+    if not isinstance(clock, LiveClock):
+        return options
+    horizon = options.settings.horizon_ms + clock.lookahead_ms + clock.resolution_ms
+    settings = replace(options.settings, horizon_ms=min(horizon, LONGEST_HORIZON_MS))
+    return replace(options, clock=replace(clock, lookahead_ms=0), settings=settings)
+
+
+def in_steps(clock: Clock) -> Clock:
+    """The clock in steps of half the lookahead, so that batches with nothing but a tick are few.
+
+    What is due within a step is prepared at its begin, and becomes visible in its own time. What ingest takes in is
+    stamped with the time at which it does (`Ingest`), and waits for no step.
+    """
+    if not isinstance(clock, LiveClock):
+        return clock
+    return replace(
+        clock, resolution_ms=max(clock.resolution_ms, min(clock.lookahead_ms // _STEPS, clock.max_step_ms, MINUTE_MS))
+    )
+
+
+def inbox_and_clock(
+    spark: SparkSession, warehouse: Warehouse, options: Options, origin: Origin | None = None
+) -> DataFrame:
+    """Inbox rows with their place, and the clock's instants, as one stream.
+
+    The clock comes first: Spark asks the sources in this order, and who waits for the clock has not asked the inbox.
+    """
+    origin, settings = origin or Origin(), options.settings
+    inbox = warehouse.follow(spark, INBOX, origin.position, settings.max_files, settings.max_bytes)
+    rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
+    instants = ticks(spark, options.clock, warehouse.instants(INGEST), origin.instant)
+    return instants.unionByName(rows, allowMissingColumns=True)
+
+
+def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
+    writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
+    writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
+    return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)

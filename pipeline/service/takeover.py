@@ -1,0 +1,129 @@
+"""Take-over of ingest and dispatch: what a dead process left half-committed is finished, under its old name.
+
+The last commits of a stage's tables say where its last batch began and ended, and what decided its rows. So the same
+body runs over the same files again, skips what the tables hold, and writes what is missing.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.options import Options
+from pipeline.config.stages import DISPATCH, INGEST
+from pipeline.config.timeline import timeline
+from pipeline.delta import arrival
+from pipeline.delta.notes import Commit
+from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
+from pipeline.delta.sink import last_commit
+from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch import stage as dispatch
+from pipeline.dispatch.prepared import Shelf
+from pipeline.dispatch.restore import restore_all
+from pipeline.dispatch.stage import Dispatch
+from pipeline.ingest.stage import Ingest, Plan
+from pipeline.subscriptions.markers import IngestMemory
+from pipeline.worker.instants import given
+from schemas import (
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    SEGMENTS,
+)
+
+_NOWHERE = (0, EVERYTHING_BEFORE - 1)
+"""Before the first position of a source."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """A batch of a checkpoint that may be lost, as its commits tell it."""
+
+    owner: str
+    begin: Position
+    end: Position
+
+    def position(self, batch_id: int) -> Position:  # noqa: ARG002 - it knows one batch
+        """The end of the batch."""
+        return self.end
+
+    def start(self, batch_id: int) -> Position:  # noqa: ARG002
+        """The start of the batch."""
+        return self.begin
+
+    def wrote(self, table: str, number: int) -> None:
+        """The checkpoint may be lost: nothing is remembered in it."""
+
+
+def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+    """Finish the last batch of ingest; give where a new checkpoint begins.
+
+    A batch that took rows wrote `messages` or `rejected_ingest`, so the furthest commit is as far as the inbox was
+    taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
+    """
+    last = [last_commit(spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    furthest = max(last, key=_ingested)
+    earlier = given(warehouse.instants(INGEST))[-1:]
+    if furthest is None:
+        return Origin(instant=max(earlier, default=0))
+    plan = Plan.of_note(furthest.note)
+    if _ingested(furthest) > _ingested(last[-1]):
+        past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
+        rows = arrival.with_place(warehouse.between(spark, INBOX, past.begin.offset, past.end.offset))
+        body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body(rows.withColumn("instant", F.lit(None).cast("bigint")), furthest.batch)
+    return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
+
+
+def unaddressed(spark: SparkSession, warehouse: Warehouse) -> bool:
+    """Whether `messages` holds ledgers of whole batches that `segments` does not know, beside the last batch.
+
+    A stage that dies leaves one such batch, which is finished by its plan.
+    """
+    last = last_commit(spark, warehouse.path(MESSAGES), INGEST)
+    if last is None:
+        return False
+    known = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'")).next_ledger
+    between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < Plan.of_note(last.note).first_ledger)
+    return not warehouse.read(spark, MESSAGES).where(between).isEmpty()
+
+
+def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Options) -> Origin:
+    """Finish the last batch of dispatch; give where a new checkpoint begins.
+
+    What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
+    again. A batch that died between `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had
+    nothing to hand over: their positions were of removed subscriptions. They are looked at again.
+    """
+    restore_all(spark, warehouse, options.settings, timeline(options.clock))
+    noted = Shelf(spark, warehouse).all()
+    tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
+    last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
+    handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]
+    done = max(handed_over, default=_NOWHERE)
+    refused = last[0]
+    if refused is not None and tuple(refused.note["source"]) > done:
+        note = dispatch.noted(refused.note)
+        past = Past(refused.owner, Position(0, *note.begin), Position(0, *note.source))
+        rows = warehouse.between(spark, REDELIVERY, past.begin.offset, past.end.offset)
+        body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body(rows, refused.batch)
+        done = note.source
+    after = tuple(sorted({*owners(last), *(each.owner for each in noted)}))
+    return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin()
+
+
+def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:
+    """Whose commits they are."""
+    return tuple(sorted({commit.owner for commit in commits if commit is not None}))
+
+
+def _ingested(commit: Commit | None) -> tuple[Any, ...]:
+    """Orders the commits of ingest, whoever made them: positions and instants only grow, also across a take-over."""
+    return (*_NOWHERE, 0) if commit is None else (*commit.note["source"], commit.note["now"])

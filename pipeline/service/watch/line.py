@@ -1,0 +1,104 @@
+"""What a person wants to see every few seconds, in one line."""
+
+from collections import deque
+from dataclasses import dataclass
+from threading import Lock
+
+from pipeline.service.watch.lateness import Publication, percentile
+from pipeline.service.watch.progress import Progress
+
+_WINDOW_MS = 60_000
+"""Lateness is told of the last minute: a line's own few seconds may hold one commit."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The figures of one line; None where nothing is known.
+
+    Attributes:
+        taken_per_s: messages that ingest took.
+        out_per_s: deliveries made visible.
+        pending: accepted and not delivered, when it was counted last.
+        next_due_s: until the first of those is due; None also when its time has passed since.
+        late_p99_s: of the deliveries of the last minute.
+        behind_s: how far the slowest clock is behind the wall clock; 0 when ahead of it.
+    """
+
+    taken_per_s: float
+    out_per_s: float
+    pending: int | None
+    next_due_s: float | None
+    late_p99_s: float | None
+    behind_s: float | None
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything came or went."""
+        return self.taken_per_s > 0 or self.out_per_s > 0
+
+    def __str__(self) -> str:
+        """For people."""
+        parts = [f"in {self.taken_per_s:,.0f}/s", f"out {self.out_per_s:,.0f}/s"]
+        if self.pending is not None:
+            parts.append(f"pending {self.pending:,}")
+        if self.next_due_s is not None:
+            parts.append(f"next due in {span(self.next_due_s)}")
+        if self.late_p99_s is not None:
+            parts.append(f"late p99 {span(self.late_p99_s)}")
+        if self.behind_s is not None:
+            parts.append(f"behind {span(self.behind_s)}")
+        return "  ".join(parts)
+
+
+def span(seconds: float) -> str:
+    """A duration in the largest unit that it fills, to a tenth."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:,.1f} {unit}"
+    return f"{seconds:,.1f} s"
+
+
+class Board:
+    """Gathers what was told since the last line. Written by several threads, read by one."""
+
+    def __init__(self, now_ms: int) -> None:
+        """Begin the first line now (ms UTC)."""
+        self._lock = Lock()
+        self._since, self._taken, self._out = now_ms, 0, 0
+        self._late = deque[tuple[int, Publication]]()
+        self._instants = dict[str, int]()
+        self._pending: int | None = None
+        self._next_due: int | None = None
+
+    def progressed(self, batch: Progress) -> None:
+        """A batch ended."""
+        with self._lock:
+            if batch.stage == "ingest":
+                self._taken += batch.rows
+            if batch.instant_ms is not None:
+                self._instants[batch.stage] = batch.instant_ms
+
+    def published(self, part: Publication, committed_ms: int) -> None:
+        """A commit made deliveries visible at a time, ms UTC."""
+        with self._lock:
+            self._out += part.count
+            self._late.append((committed_ms, part))
+
+    def waiting(self, count: int, next_due_ms: int | None) -> None:
+        """So many are pending; the first of them is due then, ms UTC."""
+        with self._lock:
+            self._pending, self._next_due = count, next_due_ms
+
+    def line(self, now_ms: int) -> Line:
+        """The figures since the last call; ms UTC."""
+        with self._lock:
+            seconds = max(1, now_ms - self._since) / 1_000
+            while self._late and self._late[0][0] < now_ms - _WINDOW_MS:
+                self._late.popleft()
+            behind = max(0, now_ms - min(self._instants.values())) / 1_000 if self._instants else None
+            # What was due next when it was counted has been delivered since, unless the clock stands.
+            ahead = None if self._next_due is None or self._next_due < now_ms else (self._next_due - now_ms) / 1_000
+            late = percentile([part for _, part in self._late], 0.99)
+            told = Line(self._taken / seconds, self._out / seconds, self._pending, ahead, late, behind)
+            self._since, self._taken, self._out = now_ms, 0, 0
+        return told

@@ -1,0 +1,170 @@
+"""Watching a process: the listener, the metrics on a port, the log of progress, and a line now and then."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from deltalake.exceptions import DeltaError
+from prometheus_client import start_http_server
+from pyspark.sql import SparkSession
+
+from pipeline.client.pending import pending
+from pipeline.config.errors import BadSetting, PipelineError
+from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.config.watching import Watching
+from pipeline.service.watch.lateness import Publication
+from pipeline.service.watch.line import Board
+from pipeline.service.watch.listener import LOG, Listener
+from pipeline.service.watch.metrics import Metrics
+from pipeline.service.watch.progress import Progress
+
+_LINE_S, _QUIET_LINES = 5.0, 12
+"""A line every few seconds while something moves, and one a minute while nothing does."""
+_COUNT_S, _COUNT_SHARE = 5.0, 0.02
+"""What is pending is counted from the tables: so often at most, and never for more than this share of the time."""
+_PATIENCE_S = 1.0
+_ERRORS = (DeltaError, OSError, PipelineError)
+
+
+class Watcher:
+    """Hands on what it is told, to the metrics and to the board of the lines."""
+
+    def __init__(self) -> None:
+        """Nothing was told yet."""
+        self.metrics, self.board = Metrics(), Board(wall_ms())
+        self._lock, self._taken = Lock(), Counter[str]()
+
+    def started(self, stage: str) -> None:
+        """A stage runs."""
+        self.metrics.started(stage)
+
+    def ended(self, stage: str) -> None:
+        """A stage ended."""
+        self.metrics.ended(stage)
+
+    def progressed(self, batch: Progress) -> None:
+        """A batch ended."""
+        self.metrics.progressed(batch)
+        self.board.progressed(batch)
+
+    def took(self, stage: str, rows: int) -> None:
+        """A stage read rows of its source by itself."""
+        with self._lock:
+            self._taken[stage] += rows
+
+    def taken(self, stage: str) -> int:
+        """How many a stage read by itself since the last call."""
+        with self._lock:
+            return self._taken.pop(stage, 0)
+
+    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
+        """A commit made deliveries visible."""
+        part = Publication.of(count, first_due_ms, last_due_ms, committed_ms)
+        self.metrics.published(part)
+        self.board.published(part, committed_ms)
+
+    def waiting(self, count: int, next_due_ms: int | None) -> None:
+        """So many are pending; the first of them is due then, ms UTC."""
+        self.metrics.waiting(count, next_due_ms)
+        self.board.waiting(count, next_due_ms)
+
+
+@contextmanager
+def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = False) -> Iterator[Watcher]:
+    """Watch the stages that are started in the block, with what it gives as their `Options.watch`.
+
+    What is pending is counted now and then for the metrics, or when somebody else wants it `counted`.
+
+    Raises:
+        BadSetting: the port is taken, or the file of the log cannot be written.
+    """
+    watcher = Watcher()
+    with ExitStack() as stack:
+        if told.progress_log is not None:
+            stack.enter_context(_logged(Path(told.progress_log)))
+        if told.metrics_port is not None:
+            stack.enter_context(_served(watcher, told.metrics_port))
+        if counted or told.metrics_port is not None:
+            stack.enter_context(_beside(_count, root, watcher))
+        listener = Listener(watcher)
+        spark.streams.addListener(listener)
+        stack.callback(spark.streams.removeListener, listener)
+        yield watcher
+
+
+@contextmanager
+def _served(watcher: Watcher, port: int) -> Iterator[None]:
+    try:
+        server, thread = start_http_server(port, registry=watcher.metrics.registry)
+    except OSError as error:
+        raise BadSetting("run.metrics_port", port, f"a free port ({error.strerror})") from error
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def _logged(path: Path) -> Iterator[None]:
+    """The lines of the progress log, appended to a file as they are."""
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise BadSetting("run.progress_log", str(path), f"a file that can be written ({error.strerror})") from error
+    before = LOG.level
+    LOG.addHandler(handler)
+    LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOG.setLevel(before)
+        LOG.removeHandler(handler)
+        handler.close()
+
+
+@contextmanager
+def reporting(watcher: Watcher, echo: Callable[[str], None]) -> Iterator[None]:
+    """Echo a line every few seconds, until the block ends."""
+    with _beside(_report, watcher.board, echo):
+        yield
+
+
+@contextmanager
+def _beside(work: Callable[..., None], *arguments: object) -> Iterator[None]:
+    """A thread that is given an event beside its arguments, and is to end when it is set, at the end of the block."""
+    ended = Event()
+    thread = Thread(target=work, args=(*arguments, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_PATIENCE_S)
+
+
+def _report(board: Board, echo: Callable[[str], None], ended: Event) -> None:
+    quiet = 0
+    while not ended.wait(_LINE_S):
+        line, quiet = board.line(wall_ms()), quiet + 1
+        if line.moves or quiet >= _QUIET_LINES:
+            echo(str(line))
+            quiet = 0
+
+
+def _count(root: str, watcher: Watcher, ended: Event) -> None:
+    """Count, and pause in proportion: counting reads columns of whole tables, on cores that the stages need."""
+    pause = _COUNT_S
+    while not ended.wait(pause):
+        begun = monotonic_ms()
+        try:
+            found = pending(root).backlogs
+            due = [each.next_due for each in found if each.next_due is not None]
+            watcher.waiting(sum(each.count for each in found), min(due, default=None))
+        except _ERRORS as error:
+            LOG.warning("what is pending was not counted: %s", error)
+        pause = max(_COUNT_S, (monotonic_ms() - begun) / 1_000 / _COUNT_SHARE)

@@ -1,0 +1,66 @@
+"""Columns in Arrow, as the files of a table have them."""
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+
+@cache
+def arrow_schema(columns: StructType) -> pa.Schema:
+    """The same columns in Arrow: times in microseconds, UTC; everything nullable."""
+    return pa.schema([pa.field(each.name, each.type) for each in to_arrow_schema(columns, timezone="UTC")])
+
+
+IntArray = npt.NDArray[np.int64]
+
+
+def sizes(rows: pa.Table) -> IntArray:
+    """Bytes of the texts of each row, about."""
+    total = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        if pa.types.is_map(column.type):
+            held = column.combine_chunks()
+            ends = np.cumsum(np.append(0, lengths(held.keys) + lengths(held.items)))[held.offsets.to_numpy()]
+            total += ends[1:] - ends[:-1]
+        elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            total += lengths(column)
+    return total
+
+
+def lengths(texts: pa.Array | pa.ChunkedArray) -> IntArray:
+    """Bytes of each text; 0 where it is NULL."""
+    found: IntArray = pc.fill_null(pc.binary_length(texts), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return found
+
+
+def longs(rows: pa.Table | pa.RecordBatch, column: str) -> IntArray:
+    """A column of numbers, or of times in microseconds, without NULL."""
+    array: IntArray = rows.column(column).cast(pa.int64()).to_numpy()
+    return array
+
+
+def ranks(rows: pa.Table, column: str) -> IntArray:
+    """The place of each text among the different ones of a column, in the order in which Spark sorts them.
+
+    That is the order of their UTF-8 bytes, and so of their code points.
+    """
+    codes = rows.column(column).combine_chunks().dictionary_encode()
+    texts = codes.dictionary.to_pylist()
+    rank = np.empty(len(texts), np.int64)
+    rank[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+    found: IntArray = rank[codes.indices.to_numpy()]
+    return found
+
+
+def ordered(columns: Sequence[IntArray]) -> IntArray:
+    """The numbers of rows in the order of several columns, the first one first."""
+    told_apart = [column for column in columns if len(column) and column.min() != column.max()]
+    if not told_apart:
+        return np.arange(len(columns[0]))
+    return np.lexsort(told_apart[::-1])

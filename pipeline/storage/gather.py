@@ -1,0 +1,156 @@
+"""Rows of files on this machine in two parts: small columns, which are held, and texts, which may stay in their files.
+
+A row group may hold far more than this process can. What orders, numbers and refuses rows is small; the texts travel
+with a row and are looked at by nobody. Where they are too large to be held they are read once more when rows are
+written, a piece at a time.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.storage.arrays import IntArray, arrow_schema, sizes
+from pipeline.storage.parquet import BUFFER_BYTES, NotHere, RowGroup
+from schemas import Table
+
+TEXTS = ("message_key", "properties", "payload")
+"""The columns of a message that may be large."""
+PAYLOAD_BYTES = "payload_bytes"
+"""The length of the payload, a small column beside those of the table; NULL without a payload."""
+_PIECE_BYTES = 128 << 20
+"""Of the texts that are written to one file."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Some rows of a row group, ascending, and how many of it can be read at once."""
+
+    path: str
+    footer: pq.FileMetaData
+    group: int
+    step: int
+    rows: IntArray
+
+    def read(self, table: Table, chosen: IntArray) -> Iterator[pa.Table]:
+        """The texts of some of them, ascending."""
+        with pq.ParquetFile(self.path, metadata=self.footer, buffer_size=BUFFER_BYTES) as file:
+            yield from RowGroup(table, self.path, file, self.group, self.step).take(TEXTS, self.rows[chosen])
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of rows, which are numbered from 0.
+
+    Attributes:
+        table: whose rows they are.
+        sizes: bytes of the texts of each row, about.
+        held: the texts; None when they are too large for that.
+        places: where they are, in the order of the numbers.
+    """
+
+    table: Table
+    sizes: IntArray
+    held: pa.Table | None
+    places: tuple[Place, ...] = ()
+
+    def take(self, rows: IntArray) -> pa.Table:
+        """The texts of some rows, in this order; a row may be named more than once."""
+        if self.held is not None:
+            return self.held.take(pa.array(rows))
+        wanted, back = np.unique(rows, return_inverse=True)
+        starts = np.cumsum([0, *(len(place.rows) for place in self.places)])
+        found = [_schema(self.table).empty_table()]
+        for place, first, past in zip(self.places, starts, starts[1:], strict=False):
+            low, high = np.searchsorted(wanted, (first, past))
+            if high > low:
+                found += place.read(self.table, wanted[low:high] - first)
+        return pa.concat_tables(found).take(pa.array(back))
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows: small columns and `PAYLOAD_BYTES`, and the texts that go with them."""
+
+    rows: pa.Table
+    texts: Texts
+
+    @classmethod
+    def of(cls, table: Table, rows: pa.Table) -> "Gathered":
+        """Whole rows that are held already."""
+        held = rows.select(TEXTS)
+        return cls(_small(rows), Texts(table, sizes(held), held))
+
+    @classmethod
+    def read(cls, table: Table, wanted: Iterable[tuple[RowGroup, IntArray | None]], most: int) -> "Gathered":
+        """Rows of row groups, ascending in each, or all of them: small columns up to so many bytes, texts if they fit.
+
+        Raises:
+            NotHere: the small columns are larger, or the files are not what the table says.
+        """
+        gathering = _Gathering(table, most)
+        try:
+            for group, rows in wanted:
+                gathering.add(group, np.arange(group.count) if rows is None else rows)
+        except pa.ArrowException as error:
+            raise NotHere from error
+        return gathering.done()
+
+
+class _Gathering:
+    """What was read so far."""
+
+    def __init__(self, table: Table, most: int) -> None:
+        """Nothing yet."""
+        self._table, self._most = table, most
+        self._names = [name for name in table.schema.names if name not in TEXTS]
+        empty = arrow_schema(table.schema).empty_table()
+        self._small, self._held = [_small(empty)], [empty.select(TEXTS)]
+        self._sizes, self._places = [np.empty(0, np.int64)], list[Place]()
+        self._small_bytes, self._bytes = 0, 0
+
+    def add(self, group: RowGroup, rows: IntArray) -> None:
+        self._places.append(Place(group.path, group.file.metadata, group.number, group.step, rows))
+        for each in group.take((*self._names, *TEXTS), rows):
+            small, texts = _small(each), each.select(TEXTS)
+            self._small.append(small)
+            self._sizes.append(sizes(texts))
+            self._small_bytes += small.nbytes
+            self._bytes += texts.nbytes
+            if self._small_bytes > self._most:
+                raise NotHere
+            if self._bytes <= self._most:
+                self._held.append(texts)
+            elif self._held:
+                self._held.clear()
+                pa.default_memory_pool().release_unused()
+
+    def done(self) -> Gathered:
+        held = pa.concat_tables(self._held).combine_chunks() if self._held else None
+        places = () if held is not None else tuple(self._places)
+        texts = Texts(self._table, np.concatenate(self._sizes), held, places)
+        return Gathered(pa.concat_tables(self._small).combine_chunks(), texts)
+
+
+def cuts(texts: IntArray, most_rows: int) -> Iterator[tuple[int, int]]:
+    """Rows in pieces that shall be files, by the bytes of their texts: first row, and the one behind the last."""
+    ends, first = np.cumsum(texts), 0
+    while first < len(texts):
+        full = ends[first] - texts[first] + _PIECE_BYTES
+        last = min(first + most_rows, int(np.searchsorted(ends, full, side="right")))
+        last = max(first + 1, last)
+        yield first, last
+        first = last
+
+
+def _small(rows: pa.Table) -> pa.Table:
+    length = pc.binary_length(rows.column("payload")).cast(pa.int64())
+    return rows.drop_columns(list(TEXTS)).append_column(PAYLOAD_BYTES, length)
+
+
+def _schema(table: Table) -> pa.Schema:
+    schema = arrow_schema(table.schema)
+    return pa.schema([schema.field(name) for name in TEXTS])

@@ -1,0 +1,90 @@
+"""One process per stage: a lock that dies with its holder."""
+
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TextIO
+
+from pipeline.config.errors import StageRunning
+from pipeline.config.paths import local_path
+
+_LOG = logging.getLogger(__name__)
+_HELD = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}
+"""Somebody has the lock. Any other error says that the file system has no locks, or that its server does not answer."""
+
+
+def unlocked(root: str) -> str | None:
+    """What to say at the start on a warehouse that lies where there are no locks; None where there are."""
+    if local_path(root) is not None:
+        return None
+    return f"No lock keeps a second process out of {root}: at its first commit one of the two is refused"
+
+
+class StageLock:
+    """A lock file beside the checkpoint, held while the stage runs.
+
+    The operating system drops it when the process ends, however it ends. An object store has no such lock, nor has
+    many a network disk: there a stage that finds another owner in its tables stops before its next commit, and Spark's
+    check of the checkpoint log stops the second process at its first new batch.
+    """
+
+    def __init__(self, stage: str, folder: str) -> None:
+        """Name the stage and the folder for its lock; nothing is locked yet."""
+        self._stage = stage
+        here = local_path(folder)
+        self._path = None if here is None else here / f"{stage}.lock"
+        self._file: TextIO | None = None
+
+    def take(self) -> None:
+        """Lock the stage. A folder whose file system has no locks is named in a warning, and nothing is locked.
+
+        Raises:
+            StageRunning: somebody holds it, in this process or another.
+        """
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+", encoding="ascii")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            if error.errno in _HELD:
+                raise StageRunning(self._stage, f"process {holder}") from error
+            _say_once(self._path.parent, error.strerror)
+            return
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Lock the stage for a block.
+
+        Raises:
+            StageRunning: somebody holds it, in this process or another.
+        """
+        self.take()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Unlock; nothing happens when it is not held."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+@cache
+def _say_once(folder: Path, reason: str) -> None:
+    _LOG.warning("%s is on a file system without locks (%s): start each stage in one process only", folder, reason)

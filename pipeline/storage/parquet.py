@@ -1,0 +1,222 @@
+"""Tables on this machine's own file system, read and worked on by whole arrays in the driver.
+
+Planning and starting a job costs a tenth of a second or two, whatever is in it. A batch that is small enough to be held
+here does without (`Settings.driver_rows`), and so does what passes through by and by; whatever else there is, Spark
+does, with the same rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.storage.arrays import IntArray, arrow_schema, lengths
+from schemas import Table
+
+Footer = tuple[str, pq.FileMetaData]
+"""Where a file is on this machine, and its metadata."""
+# Spark's INT96 has nanoseconds, in which the year 9999 has no number.
+_INT96 = {"coerce_int96_timestamp_unit": "us"}
+_READ_BYTES, MOST_ROWS = 16 << 20, 1 << 16
+"""About so many bytes of a row group are read at a time, and so many rows."""
+_MAP_BYTES = 256 << 20
+"""What the maps of a row group may come to, whatever is in them: one row may have all entries."""
+BUFFER_BYTES = 1 << 20
+"""Of a column's bytes in a file, read at once. Without a buffer Arrow reads all that a row group has of the column."""
+
+
+class NotHere(Exception):
+    """The tables are not on this machine, or the batch is too large for it."""
+
+
+def is_plain(file: Mapping[str, Any]) -> bool:
+    """Whether a file lies in its table's folder and all its rows count."""
+    return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Some rows of a Parquet file of a table.
+
+    They may be far more than anybody can hold, however small the file is: equal texts are written once.
+
+    Attributes:
+        table: whose file it is.
+        path: where it is on this machine.
+        file: the same, opened.
+        number: which row group.
+        known_step: rows that can be read at once, when that is known already.
+    """
+
+    table: Table
+    path: str
+    file: pq.ParquetFile
+    number: int
+    known_step: int | None = None
+
+    @cached_property
+    def step(self) -> int:
+        """Rows that can be read at once, whatever is in them; see `_step`."""
+        return self.known_step or _step(self.path, self.file.metadata, self.number)
+
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return int(self.file.metadata.row_group(self.number).num_rows)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """All rows; of columns that are small."""
+        return typed(self.table, self.file.read_row_group(self.number, list(columns)), columns)
+
+    def all(self) -> Iterator[pa.Table]:
+        """All rows with all columns, a few at a time."""
+        for batch in self.file.iter_batches(self.step, [self.number], self.table.schema.names):
+            yield pa.Table.from_batches([typed(self.table, batch, self.table.schema.names)])
+
+    def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
+        """Some rows, ascending, a few at a time."""
+        start = 0
+        for batch in self.file.iter_batches(self.step, [self.number], list(columns)):
+            first, last = np.searchsorted(rows, (start, start + batch.num_rows))
+            if last > first:
+                whole = last - first == batch.num_rows
+                taken = batch if whole else batch.take(pa.array(rows[first:last] - start))
+                yield pa.Table.from_batches([typed(self.table, taken, columns)])
+            start += batch.num_rows
+            if last == len(rows):
+                return
+
+
+def row_groups(table: Table, paths: Iterable[str]) -> Iterator[RowGroup]:
+    """All row groups of files of a table.
+
+    Raises:
+        NotHere: a file is not what the table says.
+    """
+    try:
+        yield from chosen_groups(table, read_footers(paths))
+    except pa.ArrowException as error:
+        raise NotHere from error
+
+
+def _all(file: pq.ParquetFile) -> Iterable[int]:
+    return range(file.num_row_groups)
+
+
+def chosen_groups(
+    table: Table, footers: Iterable[Footer], chosen: Callable[[pq.ParquetFile], Iterable[int]] = _all
+) -> Iterator[RowGroup]:
+    """Row groups of files.
+
+    Raises:
+        NotHere: a file has other columns than it should.
+    """
+    for path, file in opened(table, footers):
+        for number in chosen(file):
+            yield RowGroup(table, path, file, number)
+
+
+def read_footers(paths: Iterable[str]) -> Iterator[Footer]:
+    """The metadata of files, read one after the other."""
+    return ((path, pq.read_metadata(path)) for path in paths)
+
+
+def opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.ParquetFile]]:
+    """Files with their paths, each open until the next one.
+
+    Raises:
+        NotHere: a file has other columns than it should.
+    """
+    for path, footer in footers:
+        with pq.ParquetFile(path, metadata=footer, buffer_size=BUFFER_BYTES, **_INT96) as file:
+            if not set(_required(table)) <= set(file.schema_arrow.names):
+                raise NotHere
+            yield path, file
+
+
+def _required(table: Table) -> Iterator[str]:
+    """The columns that a file has to have. Who appends some columns by Spark writes files with these."""
+    return (field.name for field in table.schema.fields if not field.nullable)
+
+
+def typed(table: Table, rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.Table | pa.RecordBatch:
+    """Columns with the types of their table, in this order; one that a file may lack and does is NULL."""
+    schema = arrow_schema(table.schema)
+    for name in columns:
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
+    return rows.select(list(columns)).cast(pa.schema([schema.field(name) for name in columns]))
+
+
+def _step(path: str, told: pq.FileMetaData, number: int) -> int:
+    """Rows of a row group that can be read at once.
+
+    A row is as long as the others, or has the longest texts of all dictionaries. Those are in the row group, which is
+    small in most cases; else the dictionaries are looked at, which Arrow reads with the first row.
+
+    Raises:
+        NotHere: a row may be longer than that: its texts repeat parts of those before, or a map repeats its entries.
+    """
+    group = told.row_group(number)
+    columns = [group.column(each) for each in range(told.num_columns)]
+    texts = [each for each in columns if each.physical_type == "BYTE_ARRAY"]
+    coded = [each for each in texts if each.has_dictionary_page or "DELTA_BYTE_ARRAY" in each.encodings]
+    most: int = sum(each.total_uncompressed_size * (each.num_values if _nested(each) else 1) for each in coded)
+    if most * min(group.num_rows, MOST_ROWS) > _READ_BYTES:
+        if not all(each.has_dictionary_page for each in coded):
+            raise NotHere
+        names = [each.path_in_schema for each in coded]
+        with pq.ParquetFile(path, metadata=told, buffer_size=BUFFER_BYTES, read_dictionary=names) as file:
+            first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))))
+            longest = {name: _longest(first.column(name)) for name in first.schema.names}
+        if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):
+            raise NotHere
+        entries = max([-(-each.num_values // group.num_rows) for each in coded if _nested(each)], default=1)
+        most = sum(longest.values()) * entries
+    row = most + int(group.total_byte_size) // max(1, int(group.num_rows))
+    return min(MOST_ROWS, max(1, _READ_BYTES // max(1, row)))
+
+
+def _top(column: Any) -> str:  # noqa: ANN401 - Arrow's, without a type
+    return str(column.path_in_schema).partition(".")[0]
+
+
+def _nested(column: Any) -> bool:  # noqa: ANN401 - as above
+    return "." in column.path_in_schema
+
+
+def _longest(column: pa.Array) -> int:
+    """Bytes of the longest text in the dictionaries of a column."""
+    if pa.types.is_map(column.type):
+        return _longest(column.keys) + _longest(column.items)
+    if pa.types.is_list(column.type):
+        return _longest(column.values)
+    if pa.types.is_struct(column.type):
+        return sum(_longest(column.field(number)) for number in range(column.type.num_fields))
+    return int(lengths(column.dictionary).max(initial=0)) if pa.types.is_dictionary(column.type) else 0
+
+
+def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
+    """All rows of files of a table, up to so many bytes of them.
+
+    Raises:
+        NotHere: there are more, or the files are not what the table says.
+    """
+    held, size = [arrow_schema(table.schema).empty_table()], 0
+    try:
+        files = list(read_footers(paths))
+        groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
+        if sum(group.total_byte_size for group in groups) > most:
+            raise NotHere
+        for rows in (rows for group in chosen_groups(table, files) for rows in group.all()):
+            held.append(rows)
+            size += rows.nbytes
+            if size > most:
+                raise NotHere
+    except pa.ArrowException as error:
+        raise NotHere from error
+    return pa.concat_tables(held).combine_chunks()

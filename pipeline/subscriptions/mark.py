@@ -1,0 +1,17 @@
+"""Where the mark of what is settled lies, and reading it."""
+
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import MARK, Settled
+from schemas import MESSAGES
+
+
+def mark_path(warehouse: Warehouse) -> str:
+    """The file of the mark."""
+    return f"{warehouse.path(MESSAGES)}/{MARK}"
+
+
+def read_mark(files: Files, warehouse: Warehouse) -> Settled:
+    """The mark of a warehouse; below the first one is nothing."""
+    path = mark_path(warehouse)
+    return Settled.loads(files.text(path)) if files.exists(path) else Settled()

@@ -1,0 +1,117 @@
+"""The registry of subscriptions.
+
+It moves while stages run. Ingest reads it once a batch, at a version that it notes in its commits, and writes the
+answer into the rows of `segments`; the stages behind it look at those rows.
+"""
+
+import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from pipeline.delta.commits import is_whole, newest
+from pipeline.delta.deltars import query
+from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.files import Files
+from pipeline.subscriptions.audience import Subscription
+from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
+from schemas import INBOX, SUBSCRIPTIONS
+
+_LOG = logging.getLogger(__name__)
+_READ = ("topic", "subscription", "tick_ms", "start")
+
+
+def refusals(refused: Iterable[Subscription]) -> pa.Table:
+    """A reason for each line of the registry that is not followed, in the columns of the inbox."""
+    rows = [
+        {
+            "reason": TICK_CHANGED if each.fits else TICK_OUT_OF_RANGE,
+            "topic": each.topic,
+            "properties": {"subscription": each.name, "tick_ms": str(each.tick_ms)},
+        }
+        for each in refused
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))
+
+
+class Registry:
+    """The registry at a version; read again only when the version has moved."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        """Nothing is read yet."""
+        self._spark, self._warehouse, self._files = spark, warehouse, Files(spark)
+        self._known: tuple[int, dict[Name, Subscription]] = (-1, {})
+        self._before: tuple[int, dict[Name, Subscription]] = (-1, {})
+        self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)
+
+    def version(self) -> int:
+        """The newest version of the table. One look at its log when it has not moved."""
+        return newest(self._files, self._warehouse.path(SUBSCRIPTIONS), self._known[0])
+
+    def at(self, version: int) -> dict[Name, Subscription]:
+        """The active subscriptions at a version of the table, by topic and name."""
+        if self._known[0] != version:
+            self._known = (version, self._read(version))
+        return self._known[1]
+
+    def gone_between(self, known: Iterable[Name], before: int, after: int) -> frozenset[Name]:
+        """Those who were not active at some version between two: who left and came back begins another life.
+
+        A version that was cleaned away tells nothing.
+        """
+        names = frozenset(known)
+        if not names:
+            return names
+        if self._between[0] != (before, after):
+            self._between = ((before, after), self._present(range(before + 1, after)))
+        present = self._between[1]
+        return frozenset() if present is None else names - present
+
+    def not_held_at(self, version: int, lines: Iterable[Subscription]) -> tuple[Subscription, ...]:
+        """Those of some lines that the registry did not hold, just so, at a version (-1: it held none)."""
+        if self._before[0] != version:
+            self._before = (version, {})
+            with suppress(PySparkException):
+                self._before = (version, self._read(version) if version >= 0 else {})
+        return tuple(each for each in lines if self._before[1].get((each.topic, each.name)) != each)
+
+    def _present(self, versions: Iterable[int]) -> frozenset[Name] | None:
+        """Those who are active at each of several versions; None when none can be read."""
+        found: list[frozenset[Name]] = []
+        for version in versions:
+            with suppress(PySparkException):
+                found.append(frozenset(self._read(version)))
+        return frozenset.intersection(*found) if found else None
+
+    def _read(self, version: int) -> dict[Name, Subscription]:
+        rows = self._rows_here(version)
+        if rows is None:
+            active = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active")
+            rows = [row.asDict() for row in active.select(*_READ).collect()]
+        found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
+        return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
+
+    def _rows_here(self, version: int) -> list[dict[str, Any]] | None:
+        """The active lines, without a job; None when the table is not on this machine, or is not read so."""
+        path = self._warehouse.path(SUBSCRIPTIONS)
+        folder = self._files.local(path)
+        # Of a log that was cut delta-rs may read less than there was.
+        if folder is None or not is_whole(self._files, path):
+            return None
+        try:
+            registry = DeltaTable(str(folder), version=version)
+            return query(f"SELECT {', '.join(_READ)} FROM registry WHERE active", registry=registry)  # noqa: S608
+        except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
+            _LOG.warning("version %s of the registry is read by Spark, which takes seconds", version, exc_info=True)
+            return None
+
+
+def _settings(subscription: Subscription) -> tuple[Any, ...]:
+    """Orders lines that name one subscription: the last one counts, in every reading."""
+    return subscription.topic, subscription.name, -subscription.tick_ms, subscription.earliest

@@ -1,0 +1,40 @@
+"""The mark of what is settled: below it every subscription has every message, and history has been kept long enough.
+
+The mark lies in a small file in the folder of `messages`. It is written before anything is deleted, so whoever compares
+`messages` with `redelivery` or `deliveries` reads the tables first and the mark last, and leaves out on both sides what
+is below it: the answer is the same before, between and after the deletions.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+
+MARK = "_settled.json"
+"""Vacuum leaves files alone whose name begins with an underscore."""
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Messages below the mark: due up to an instant, in ledgers before one. The mark only rises.
+
+    Attributes:
+        due_ms: the latest due time below the mark, ms UTC.
+        ledger: ledgers before it are below the mark.
+        marker: this marker of `segments` says all that earlier ones said, but for who came and went.
+    """
+
+    due_ms: int = 0
+    ledger: int = 0
+    marker: int = 0
+
+    def covers(self, due: str) -> str:
+        """SQL: whether a row with a due time in a column, and a `ledger_id`, is below the mark."""
+        return f"({due} <= timestamp_millis({self.due_ms}) AND ledger_id < {self.ledger})"
+
+    def dumps(self) -> str:
+        """The content of the file."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def loads(cls, text: str) -> "Settled":
+        """From the content of the file."""
+        return cls(**json.loads(text))

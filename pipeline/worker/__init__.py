@@ -1,0 +1,8 @@
+"""What Spark's executors import: the stateful function, encoding, unpacking, and the source of instants.
+
+Nothing here imports more than numpy, pandas, pyarrow, pyroaring, PySpark, `state`, `schemas`, and modules of this
+project that need no more than that. So a node of a cluster needs those packages, and neither delta-rs nor a metrics
+client.
+"""
+
+__all__ = ["audience", "encode", "instants", "release", "unpack"]

@@ -1,0 +1,129 @@
+"""Positions into encoded chunks, map-side: one per (topic, segment) and task, by whole arrays.
+
+A million messages leave as a few hundred rows, so that nothing but chunks is shuffled to the schedule.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
+
+from pipeline.storage.arrays import arrow_schema
+from pipeline.worker.audience import Audience
+from schemas import LISTENER, SEGMENTS
+from state import encode_chunk
+
+IntArray = npt.NDArray[np.int64]
+Key = tuple[str, str]
+"""Kind of row, topic."""
+Row = dict[str, Any]
+"""A row of `segments` by its columns."""
+
+ROW = StructType([StructField(f.name, f.dataType) for f in SEGMENTS.schema.fields if f.name != "batch_id"])
+"""A row of `segments` before its batch is known."""
+ARROW = arrow_schema(ROW)
+_FLUSH_ROWS, _FLUSH_BYTES = 4_000_000, 256 << 20
+"""Positions held in memory at once, about 100 bytes each while they are sorted, and bytes of them as they come."""
+_BATCH_ROWS = 1_000
+"""Rows that leave together. A batch of one takes kilobytes, whatever is in it."""
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What a task has to know. `audiences` is by kind and topic; what nobody listens to is not encoded.
+
+    What is due already is put into the segment of `now` (ms), so that a backlog wakes one key and not thousands.
+    """
+
+    audiences: Mapping[Key, Audience]
+    segment_ms: int
+    now: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Encode the (kind, topic, ledger_id, entry_id, due_ms) rows of one task."""
+        held: list[pa.RecordBatch] = []
+        rows, size = 0, 0
+        for batch in batches:
+            # One in which nothing was found comes as well.
+            if batch.num_rows:
+                held.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
+                yield from _together(self._flush(held))
+                held, rows, size = [], 0, 0
+        yield from _together(self._flush(held))
+
+    def _flush(self, held: list[pa.RecordBatch]) -> Iterator[Row]:
+        if not held:
+            return
+        table = pa.Table.from_batches(held)
+        for key, rows in _by_key(table):
+            audience = self.audiences.get(key)
+            if audience is not None:
+                yield from self._chunks(key, audience, *(_longs(rows, c) for c in ("ledger_id", "entry_id", "due_ms")))
+
+    def _chunks(
+        self, key: Key, audience: Audience, ledgers: IntArray, entries: IntArray, dues: IntArray
+    ) -> Iterator[Row]:
+        """One row per cohort and segment of one topic."""
+        cohorts = np.searchsorted(np.asarray(audience.since), ledgers, side="right") - 1
+        segments = np.maximum(dues, self.now) // self.segment_ms
+        for rows in _groups(cohorts, segments):
+            cohort, segment = int(cohorts[rows[0]]), int(segments[rows[0]])
+            if cohort < 0:
+                continue  # older than the first ledger that anybody listens to
+            chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
+            listeners = [dict(zip(LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
+            first, last = int(dues[rows].min()), int(dues[rows].max())
+            yield {
+                "kind": key[0],
+                "topic": key[1],
+                "subscriptions": listeners,
+                "segment_start": segment * self.segment_ms * 1_000,
+                "count": len(rows),
+                "first_due": first * 1_000,
+                "last_due": last * 1_000,
+                "chunk": chunk,
+            }
+
+
+def _together(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+    while some := list(islice(rows, _BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist(some, schema=ARROW)
+
+
+def _longs(table: pa.Table, column: str) -> IntArray:
+    array: IntArray = table.column(column).to_numpy()
+    return array
+
+
+def _by_key(table: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
+    """The rows of each (kind, topic); the table itself when there is one, which is the rule for small batches."""
+    # Encoded first: an array of texts has no more than 2 GiB.
+    encoded = (table.column(name).dictionary_encode().unify_dictionaries() for name in ("kind", "topic"))
+    codes = [column.combine_chunks() for column in encoded]
+    kinds, topics = (code.dictionary.to_pylist() for code in codes)
+    if len(kinds) == len(topics) == 1:
+        yield (kinds[0], topics[0]), table
+        return
+    kind, topic = (code.indices.to_numpy().astype(np.int64) for code in codes)
+    for rows in _groups(kind, topic):
+        yield (kinds[kind[rows[0]]], topics[topic[rows[0]]]), table.take(rows)
+
+
+def _groups(major: IntArray, minor: IntArray) -> list[npt.NDArray[np.intp]]:
+    """The row numbers of each pair of values, in the order of the pairs."""
+    order = np.lexsort((minor, major))
+    a, b = major[order], minor[order]
+    cuts = np.flatnonzero((a[1:] != a[:-1]) | (b[1:] != b[:-1])) + 1
+    return np.split(order, cuts)
+
+
+def encoder(audiences: Mapping[Key, Audience], segment_ms: int, now: int) -> Callable[..., Iterator[pa.RecordBatch]]:
+    """A function for `mapInArrow`, with `ROW` as its schema."""
+    return Encoder(audiences, segment_ms, now).__call__

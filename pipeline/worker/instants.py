@@ -1,0 +1,133 @@
+"""The source of instants, live or virtual, that Spark logs.
+
+The offset is an instant in milliseconds. What a batch of the schedule calls "now" comes from its logged offset, so a
+replay calls the same instant now; ingest notes with its first commit what it called so. Spark's own `rate` source dies
+when the wall clock steps back, and has whole seconds.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from pipeline.config.errors import ClockJumped
+from pipeline.config.settings import LiveClock
+from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.storage import texts
+
+Offset = dict[str, int]
+
+
+class Tick(InputPartition):
+    """One instant, in ms."""
+
+    def __init__(self, instant: int) -> None:
+        """Keep the instant."""
+        super().__init__(instant)
+        self.instant = instant
+
+
+class _InstantReader(DataSourceStreamReader):
+    """What both clocks share: a batch holds one row, the instant it ends with."""
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return [Tick(end["instant"])] if end["instant"] > start["instant"] else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        assert isinstance(partition, Tick)  # noqa: S101 - narrows the type that Spark hands back
+        yield (partition.instant,)
+
+
+class VirtualReader(_InstantReader):
+    """The next instant of a file, one a batch, so that one instant is one release in every stage."""
+
+    def __init__(self, path: str, start: int = 0) -> None:
+        """Read instants from a file that `advance` appends to, those after `start` (ms)."""
+        self._path, self._start = path, start
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """Before all instants, or where a rebuilt stage goes on."""
+        return {"instant": self._start}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
+        """The first instant after the last one; the same when none is given yet. Waits while the clock is held."""
+        _wait_while_held(self._path)
+        later = (instant for instant in given(self._path) if instant > start["instant"])
+        return {"instant": next(later, start["instant"])}
+
+
+class LiveReader(_InstantReader):
+    """`min(wall + lookahead, last + max_step)`, never backwards."""
+
+    def __init__(self, clock: LiveClock, start: int = 0) -> None:
+        """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one."""
+        self._clock, self._start = clock, start
+        self._started = wall_ms() - monotonic_ms()
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """The wall clock, one step back, so that the first batch has an instant; not before a rebuilt stage goes on."""
+        return {"instant": max(self._start, self._grid(wall_ms()) - self._clock.resolution_ms)}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
+        """The next instant.
+
+        Raises:
+            ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
+        """
+        wall = wall_ms()
+        jump = wall - monotonic_ms() - self._started
+        if abs(jump) > self._clock.max_jump_ms:
+            raise ClockJumped(jump, self._clock.max_jump_ms)
+        return {"instant": next_instant(start["instant"], wall, self._clock)}
+
+    def _grid(self, ms: int) -> int:
+        return ms - ms % self._clock.resolution_ms
+
+
+class InstantSource(DataSource):
+    """The clock as a Spark data source named `delayline_clock`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "delayline_clock"
+
+    def schema(self) -> str:
+        """One column, the instant in ms."""
+        return "instant bigint"
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
+        """The reader that the options ask for."""
+        start = int(self.options["start"])
+        if "path" in self.options:
+            return VirtualReader(self.options["path"], start)
+        fields = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms")
+        return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}), start)
+
+
+def next_instant(last: int, wall: int, clock: LiveClock) -> int:
+    """The instant after `last` at a wall time, all in ms; `last` itself when the time has not come."""
+    target = wall + clock.lookahead_ms
+    target -= target % clock.resolution_ms
+    return max(last, min(target, last + clock.max_step_ms))
+
+
+def given(path: str) -> list[int]:
+    """The instants of a virtual clock so far, in ms. A last line without its end was cut by a crash and is left out."""
+    return [int(line) for line in (texts.read(path) or "").splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _wait_while_held(path: str) -> None:
+    """Say that we wait, and for which hold. Whoever lost its parent lost its query, and waits for nobody."""
+    parent, said = os.getppid(), ""
+    while os.getppid() == parent:
+        name = texts.read(f"{path}.hold")
+        if name is None:
+            return
+        if name != said:
+            texts.write(f"{path}.waiting", name)
+            said = name
+        time.sleep(texts.pause_s(path))
