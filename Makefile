@@ -141,12 +141,19 @@ bench-day: java $(FULL) ## Measure long steady load with maintenance (ARGS=--ful
 bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clock (ARGS="steady --full": one, full size)
 	$(PY) -m benchmarks.live $(ARGS)
 
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# What spark-submit may be given to run.
+MAINS := deliver ingest schedule dispatch maintain rebuild
+DIST := dist/delayline-$(VERSION).zip
+PACKAGED := pyproject.toml setup.py README.md $(shell find state schemas pipeline jobs conf -type f -not -path '*/__pycache__/*')
+
 # --- use -------------------------------------------------------------------------------------------------------------
 
 INSTALLED := $(VENV)/.install.stamp
 
-$(INSTALLED): pyproject.toml $(FULL)
-	@$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+# As a user installs it, and not as a link to the tree: what runs is what is shipped.
+$(INSTALLED): $(PACKAGED) $(FULL)
+	@rm -rf build && $(PIP) install --quiet --no-deps --no-build-isolation --force-reinstall . && rm -rf build
 	@touch $@
 
 .PHONY: install
@@ -164,14 +171,12 @@ clean: ## Remove built files and caches; .venv stays
 
 # --- packaging -------------------------------------------------------------------------------------------------------
 
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-DIST := dist/delayline-$(VERSION).zip
-PACKAGES := state schemas pipeline jobs conf
-PACKAGED := $(shell find $(PACKAGES) -type f -not -path '*/__pycache__/*')
-
 .PHONY: dist
-dist: $(DIST) ## Build the zip for spark-submit --py-files
-$(DIST): $(PACKAGED) pyproject.toml $(CORE)
-	@mkdir -p $(@D) && rm -f $@
-	@$(PY) -c 'import sys, zipfile; z = zipfile.ZipFile(sys.argv[1], "w", zipfile.ZIP_DEFLATED); [z.write(f) for f in sorted(sys.argv[2:])]; z.close()' $@ $(PACKAGED)
+dist: $(DIST) ## Build the wheel, and from it the zip and the mains for spark-submit
+# Executors find `delayline` in the zip, and spark-submit starts one of the mains beside it.
+$(DIST): $(PACKAGED) $(CORE)
+	@rm -rf build $(@D) && $(PIP) wheel --quiet --no-deps --no-build-isolation --wheel-dir $(@D) . && rm -rf build
+	@cd $(@D) && $(abspath $(PY)) -m zipfile -e delayline-$(VERSION)-*.whl unpacked \
+	  && $(abspath $(PY)) -m zipfile -c $(@F) unpacked/delayline && mkdir jobs \
+	  && mv $(MAINS:%=unpacked/delayline/jobs/%.py) jobs && rm -rf unpacked
 	@echo "$@"

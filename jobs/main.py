@@ -14,7 +14,6 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-import pipeline
 from jobs.commands.failures import explain, one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
@@ -22,7 +21,7 @@ from pipeline.client.create import create_all as create_by_client
 from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.paths import is_s3, one_spelling
 from pipeline.config.profiles import Profile, read_profile
-from pipeline.config.session import PARTITIONS, Machine, builder, local_session
+from pipeline.config.session import PARTITIONS, Machine, builder, import_root, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile, serve, upkeep
@@ -126,7 +125,7 @@ def _session(app: str, machine: Machine, root: str) -> SparkSession:
         return local_session(app, machine, root)
     spark = builder(app, root).getOrCreate()
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
-    spark.sparkContext.environment["PYTHONPATH"] = str(Path(pipeline.__file__).parents[1])
+    spark.sparkContext.environment["PYTHONPATH"] = import_root()
     return spark
 
 

@@ -106,6 +106,11 @@ class Machine:
         check("partitions", self.partitions, 1, 100_000)
 
 
+def import_root() -> str:
+    """The folder from which this project is imported: in its tree, or installed, where its names are one longer."""
+    return str(Path(__file__).resolve().parents[__name__.count(".")])
+
+
 @contextmanager
 def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
     """Let Spark compile the plans that are made in the block, as it does by itself: with many rows that pays."""
@@ -142,7 +147,7 @@ def local_session(
     machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    here = str(Path(__file__).resolve().parents[2])
+    here = import_root()
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
     plain = (

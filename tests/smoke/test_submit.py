@@ -58,7 +58,7 @@ def submitted(job: str, warehouse: Path, package: Path, home: Path, folder: Path
     delta = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
     cluster = ["--master", "local-cluster[2,1,1024]", "--packages", delta, "--py-files", str(package)]
     cluster += ["--conf", "spark.sql.shuffle.partitions=3"]
-    words = [str(ROOT / "jobs" / f"{job}.py"), "--profile", str(PROFILE), "--warehouse", str(warehouse)]
+    words = [str(package.parent / "jobs" / f"{job}.py"), "--profile", str(PROFILE), "--warehouse", str(warehouse)]
     told = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}
     with started([str(home / "bin" / "spark-submit"), *cluster, *words], folder, **told) as process:
         yield process

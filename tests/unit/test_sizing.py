@@ -185,6 +185,6 @@ def test_this_machine_has_cores_and_memory() -> None:
 
 def test_sizes_are_chosen_without_spark() -> None:
     """A table is made, and a rule looked up, where there is none."""
-    probe = "import pipeline.sizing, sys; print(*({'pyspark', 'pandas', 'deltalake'} & set(sys.modules)))"
+    probe = "import pipeline.config.sizing, sys; print(*({'pyspark', 'pandas', 'deltalake'} & set(sys.modules)))"
     said = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
     assert said.stdout.split() == []

@@ -1,0 +1,64 @@
+"""Builds the package `delayline` from the folders of the tree: one name in somebody's site-packages, and no other.
+
+`pyproject.toml` has everything that can be stated there. Here is what cannot: in the tree the folders are imported by
+their own names (`state`, `pipeline`, ...), installed they are `delayline.state`, `delayline.pipeline` and so on, and
+the imports between them say so. `import delayline` gives what `pipeline/client/public.py` names.
+"""
+
+import ast
+from pathlib import Path
+
+from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
+
+NAME = "delayline"
+FOLDERS = ("state", "schemas", "pipeline", "jobs", "conf")
+PUBLIC = Path("pipeline/client/public.py")
+
+
+def installed(source: str) -> str:
+    """A module as it is installed: the folders of the tree are below `delayline`.
+
+    Raises:
+        ValueError: it imports a folder in a way that cannot be said in one statement with the longer name.
+    """
+    lines = source.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.ImportFrom(module=str(module), level=0) if module.partition(".")[0] in FOLDERS:
+                line = lines[node.lineno - 1]
+                lines[node.lineno - 1] = line.replace(f"from {module} ", f"from {NAME}.{module} ", 1)
+            case ast.Import(names=names) if {each.name.partition(".")[0] for each in names} & set(FOLDERS):
+                if len(names) > 1 or "." in names[0].name:
+                    message = f"line {node.lineno}: import one folder of the tree by itself, or from it"
+                    raise ValueError(message)
+                line = lines[node.lineno - 1]
+                lines[node.lineno - 1] = line.replace("import ", f"from {NAME} import ", 1)
+    return "".join(lines)
+
+
+class Build(build_py):
+    """Copies the modules with the names that they have once they are installed."""
+
+    def build_module(self, module: str | list[str] | tuple[str, ...], module_file: str, package: str) -> object:
+        """Copy one module, then rewrite its imports."""
+        built = super().build_module(module, module_file, package)
+        target = Path(self.get_module_outfile(self.build_lib, package.split("."), str(module)))
+        target.write_text(installed(Path(module_file).read_text(encoding="utf-8")), encoding="utf-8")
+        return built
+
+    def run(self) -> None:
+        """Build all modules, and the public door."""
+        super().run()
+        if not self.editable_mode:
+            text = installed(PUBLIC.read_text(encoding="utf-8"))
+            Path(self.build_lib, NAME, "__init__.py").write_text(text, encoding="utf-8")
+
+
+packages = [*find_packages(include=[pattern for name in FOLDERS for pattern in (name, f"{name}.*")]), "conf"]
+setup(
+    packages=[f"{NAME}.{each}" for each in packages],
+    package_dir={f"{NAME}.{each}": each.replace(".", "/") for each in packages},
+    package_data={f"{NAME}.conf": ["*"]},
+    cmdclass={"build_py": Build},
+)
