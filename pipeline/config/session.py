@@ -49,6 +49,9 @@ CORRECTNESS = {
     "spark.sql.streaming.offsetLog.formatVersion": "1",
     # A repeated batch reads the registry at the version that it noted, however long ago. Its files are never vacuumed.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+    # A process that dies while it notes its first batch leaves a temporary file there, and Spark would refuse every
+    # further start. Whether a checkpoint is the one of its tables is looked at by `pipeline.service.startup`.
+    "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     # A speculative copy of a task writes the same rows again, and its state store version is thrown away.
     "spark.speculation": "false",
 }

@@ -11,7 +11,18 @@ from pipeline.config.errors import CheckpointBehind, ForeignOwner, StageRunning
 from pipeline.config.stages import STAGES
 from pipeline.service.run import start
 from schemas import DELIVERIES
-from tests.support.stream import World, advance, append, check, message, play, stop, subscribe
+from tests.support.stream import (
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    message,
+    play,
+    restart,
+    stop,
+    subscribe,
+)
 
 T0 = 1_700_000_000_000
 
@@ -64,3 +75,17 @@ def test_a_checkpoint_that_was_set_back_writes_nothing_twice(spark: SparkSession
             check(set_back),
         ],
     )
+
+
+def test_a_process_that_died_while_it_noted_its_first_batch_goes_on(spark: SparkSession, folder: str) -> None:
+    """What it leaves has no name yet. Spark would refuse every further start because of it."""
+
+    def cut_short(world: World) -> None:
+        world.lose(*STAGES)
+        for stage in STAGES:
+            noted = Path(world.warehouse.checkpoint(stage)) / "offsets"
+            noted.mkdir(parents=True)
+            (noted / ".0.4c6f7374.tmp").write_text("v1\n{")
+
+    script = [check(cut_short), subscribe("t", "s"), restart(), append(message("m", after=1_000))]
+    play(spark, folder, [*script, advance(T0), advance(T0 + 1_000), delivered("m")])
