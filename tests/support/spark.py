@@ -8,7 +8,7 @@ from pipeline.config.session import Machine, local_session
 from pipeline.storage.files import sync_files
 
 # Tests run each plan once or twice: compiling it well takes longer than running it.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 
 @cache
