@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.sizing import DEFAULT_RATE, Place, memory_here
 from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segment_properties
+from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from schemas import (
     SEGMENTS,
@@ -73,8 +74,7 @@ def place(spark: SparkSession, warehouse: Warehouse) -> Place:
 
 def _properties(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
     """The properties of `segments`."""
-    detail = DeltaTable.forPath(spark, warehouse.path(SEGMENTS)).detail().select("properties").first()
-    return {} if detail is None else dict(detail["properties"])
+    return dict(TableLog(spark, warehouse.path(SEGMENTS)).head().metadata["configuration"])
 
 
 def _create(spark: SparkSession, warehouse: Warehouse, table: Table, extra: Mapping[str, str]) -> None:

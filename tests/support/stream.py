@@ -6,6 +6,7 @@ of the script it was. Nothing sleeps: stages run in lockstep, each until it has 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,10 +19,13 @@ from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+from pyspark.sql.types import StructType
 
 from pipeline.config.options import Options
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import STAGES
+from pipeline.delta import deltars
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
@@ -60,8 +64,12 @@ class World:
             raise Killed(f"after {step} of batch {batch_id}")
 
     def rows(self, table: Table) -> list[Row]:
-        """All rows of a table."""
-        return self.warehouse.read(self.spark, table).collect()
+        """All rows of a table, as Spark would give them; read by delta-rs, which starts no job."""
+        opened = deltars.open_table(self.warehouse.root, table)
+        schema = StructType.fromJson(json.loads(opened.schema().to_json()))
+        found = deltars.arrow_of("SELECT * FROM rows", rows=opened)
+        rows: list[Row] = ArrowTableToRowsConversion.convert(found, schema)
+        return rows
 
     def begin(self) -> None:
         """Start all stages and let them finish what a dead process left; a killed one takes all down."""
@@ -107,8 +115,7 @@ class World:
         """Append what waits to the inbox, in one commit."""
         rows, self.waiting = self.waiting, []
         if rows:
-            frame = self.spark.createDataFrame([[row.get(n) for n in INBOX.schema.names] for row in rows], INBOX.schema)
-            frame.coalesce(1).write.format("delta").mode("append").save(self.warehouse.path(INBOX))
+            deltars.append(self.warehouse.root, INBOX, deltars.rows_of(INBOX, rows))
 
 
 def dropped(progress: Sequence[Any]) -> int:
@@ -151,9 +158,8 @@ def subscribe(topic: str, name: str, tick_ms: int = 1, start: str = "latest", ki
     """Register a subscription."""
 
     def step(world: World) -> None:
-        row = [topic, name, kind, start, tick_ms, None, True]
-        frame = world.spark.createDataFrame([row], SUBSCRIPTIONS.schema)
-        frame.coalesce(1).write.format("delta").mode("append").save(world.warehouse.path(SUBSCRIPTIONS))
+        told = {"topic": topic, "subscription": name, "type": kind, "start": start, "tick_ms": tick_ms, "active": True}
+        deltars.append(world.warehouse.root, SUBSCRIPTIONS, deltars.rows_of(SUBSCRIPTIONS, [told]))
 
     return step
 
