@@ -141,6 +141,10 @@ bench-day: java $(FULL) ## Measure long steady load with maintenance (ARGS=--ful
 bench-live: java $(FULL) ## Measure lateness, release and idling on the wall clock (ARGS="steady --full": one, full size)
 	$(PY) -m benchmarks.live $(ARGS)
 
+.PHONY: docs
+docs: $(FULL) ## Write docs/settings.md from the code
+	$(PY) -m tests.support.settings_page
+
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # What spark-submit may be given to run.
 MAINS := deliver ingest schedule dispatch maintain rebuild

@@ -55,6 +55,30 @@ def _lateness(results: Results, path: Path) -> bool:
     return bool(rows)
 
 
+def _beside(results: Results, path: Path) -> bool:
+    """Lateness under steady load, warm, of each system: the picture of README."""
+    found = [
+        (f"{row['system']}, {what}", row["warm"][kind])
+        for kind, what in (("late", "delayed"), ("at_once", "due at once"))
+        for row in results.get("steady", {}).get("rows", ())
+        if row["warm"].get(kind, {}).get("count")
+    ]
+    if found:
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "delayline"})
+        figure, axes = plt.subplots(figsize=(8, 3))
+        for shift, name, colour in ((-0.2, "p50", "#7fb3d5"), (0.2, "p99", "#1f618d")):
+            late = [told[name] / 1_000 for _, told in found]
+            bars = axes.barh([place + shift for place in range(len(found))], late, 0.38, label=name, color=colour)
+            axes.bar_label(bars, fmt="%.2f s", padding=3)
+        axes.set_yticks(range(len(found)), [name for name, _ in found])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlim(0.01, 40)
+        axes.set_xlabel("seconds from due to visible")
+        _save(figure, axes, path)
+    return bool(found)
+
+
 def _backlog(results: Results, path: Path) -> bool:
     """Each figure by the number of messages that wait, as a multiple of the first."""
     rows = results.get("backlog", {}).get("rows", ())
@@ -94,13 +118,15 @@ def _day(results: Results, path: Path) -> bool:
 def _save(figure: Any, axes: Any, path: Path) -> None:  # noqa: ANN401 - matplotlib's
     axes.legend()
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    # Without a date the same figures make the same bytes.
+    figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 
 _PLOTS: dict[str, Callable[[Results, Path], bool]] = {
     "stages.png": _stages,
     "lateness.png": _lateness,
+    "lateness.svg": _beside,
     "backlog.png": _backlog,
     "day.png": _day,
 }

@@ -10,7 +10,7 @@ def java_class(spark: SparkSession, name: str) -> Any:  # noqa: ANN401 - a Java 
     """A class by its full name. Whether the JVM has it shows when it is used.
 
     `jvm.org.apache...` asks the JVM about each part of the name, each time, and the JVM looks for a package in all its
-    jars as if it were a class: 9 per cent of its CPU time under load (`docs/performance.md`). This asks nothing.
+    jars as if it were a class: 9 per cent of its CPU time under load (decision 0032). This asks nothing.
 
     Args:
         spark: a session.

@@ -95,7 +95,7 @@ class Machine:
         cores: tasks that run at once.
         memory: heap of the JVM, as Spark writes it.
         partitions: shuffle partitions, to begin with.
-        java_options: of the JVM, beside ours.
+        java_options: options of the JVM, beside those that delayline sets.
     """
 
     cores: int = field(default_factory=cores_here)

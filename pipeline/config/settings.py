@@ -27,18 +27,18 @@ class Settings:
         horizon_ms: how far ahead positions are kept in the streaming state; what is due later waits in `messages`.
         max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
         max_payload_bytes: a larger payload is rejected.
-        entries_per_ledger: a ledger is rolled when it holds so many entries.
+        entries_per_ledger: a ledger is closed, and the next one begun, when it holds so many entries.
         partitions: tasks that share a large sort of ingest or dispatch.
-        rows_per_task: so many rows are sorted by one task; with more of them another task takes part.
+        rows_per_task: rows that one task sorts; with more of them another task takes part.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
-        max_bytes: bytes of files of `inbox` or `segments` that one batch takes, at least one file.
+        max_bytes: bytes of files of `inbox` or `segments` that one batch takes. A larger file is a batch by itself.
         driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, where the tables lie on its
             own file system and it has no more than 256 bytes for each of them. A million small messages take about a
             gigabyte there. Positions are encoded there however many they are. 0: Spark does what has rows.
-        publish_ms: what is prepared ahead of its time becomes visible in steps of so many ms.
-        sync: what a commit rests on, and the commit, are on the disk before others may see it, where the tables lie on
-            this machine. A power cut may take from a table what was not.
+        publish_ms: deliveries that are prepared ahead of their time become visible in steps of so many ms.
+        sync: data files, notes and versions are synced to the disk (fsync) before others may see them, where the tables
+            lie on a disk of this machine. Without that a power cut may leave a version or a file empty.
     """
 
     horizon_ms: int = HOUR_MS
@@ -90,12 +90,13 @@ class Upkeep:
     """What maintenance keeps; durations in milliseconds.
 
     Attributes:
-        every_ms: pause between two rounds.
-        retain_ms: so long after they were due, by application time, messages and what led to them stay in the tables.
-        retain_deliveries_ms: the same for `deliveries` and `publications`, whose rows belong to their readers; they do
-            not go before their messages. None: they stay.
-        retain_log_ms: so long the logs of `deliveries`, `publications` and `rejected_*` say what each commit added, by
-            the wall clock: for those who follow them. A commit lists its log, and on some storage all of it.
+        every_ms: pause between two rounds of maintenance.
+        retain_ms: messages, and the rows that led to them, stay in the tables for so long after they were due, by
+            application time.
+        retain_deliveries_ms: the same for `deliveries` and `publications`, whose rows belong to their readers. They
+            do not go before their messages; None: they stay.
+        retain_log_ms: the logs of `deliveries`, `publications` and `rejected_*` go back so far, by the wall clock. Who
+            follows such a table by its log may be away for so long. A commit lists its log, on some storage all of it.
         quiet_ms: those logs stay so long all the same while that comes to no more than `QUIET_VERSIONS`.
         log_ms: the same for the other tables, which the stages follow: time for those who are reading just now. What
             no stage needs goes every minute, since Delta lists all of a log with each commit (decision 0021).
@@ -130,9 +131,10 @@ class LiveClock:
     """A clock that follows the wall clock; all in milliseconds.
 
     Attributes:
-        lookahead_ms: the schedule runs so far ahead of the wall clock, to hide the latency of the stages: what is due
-            is prepared by then, and becomes visible when it is due.
-        max_step_ms: the next instant is at most so far after the last one: paces the way back after an outage.
+        lookahead_ms: the schedule runs so far ahead of the wall clock. What will be due is prepared meanwhile, and
+            becomes visible when it is due: this hides the latency of the stages.
+        max_step_ms: an instant is at most so far after the last one. This bounds how much becomes due at once on the
+            way back after an outage.
         max_jump_ms: a running clock that jumps by more, either way, stops with `ClockJumped`.
         resolution_ms: instants are multiples of it, so that a fast trigger does not run a batch per millisecond.
     """

@@ -41,8 +41,9 @@ class Watching:
     """How a process may be watched from outside; nothing of it is needed for its work.
 
     Attributes:
-        metrics_port: Prometheus finds the metrics at this port of all addresses; None: nowhere.
-        progress_log: a line of JSON for each batch is appended to this file; None: to none of ours.
+        metrics_port: Prometheus finds the metrics at this port, on all addresses; None: they are not served.
+        progress_log: file to which a line of JSON for each batch is appended; None: the Python logger
+            `delayline.progress` alone has them.
     """
 
     metrics_port: int | None = None

@@ -1,8 +1,9 @@
-"""The wheel, installed into an environment of its own beside somebody's packages of the same names."""
+"""The wheel, installed into an environment of its own beside somebody's packages of the same names; README with it."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -10,11 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jobs import PATIENCE_S
+from tests.support.jobs import PATIENCE_S, said, started
 from tests.support.modules import ROOT
 
 OURS = ("conf", "jobs", "pipeline", "schemas", "state")
 """The folders of the tree, whose names somebody else's packages may have."""
+ORDERS = ["order-1", "order-2", "order-3"]
+"""The keys of the messages that the guide sends."""
+SPARK_DEFAULTS = """
+spark.databricks.delta.snapshotPartitions 2
+spark.sql.shuffle.partitions 2
+spark.ui.showConsoleProgress false
+"""
 PRODUCER = """
 import delayline
 import state, jobs, pipeline, schemas
@@ -32,13 +40,16 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     run([*words, "--wheel-dir", str(folder / "dist"), str(ROOT)], folder)
-    # The packages that it depends on are those of the tests: fetching Spark again would take minutes.
+    # The packages that it depends on, and pip, are those of the tests: fetching Spark again would take minutes.
     venv.create(folder / "env", with_pip=False, symlinks=True)
     site = next((folder / "env" / "lib").glob("python*")) / "site-packages"
     here = next(path for path in sys.path if path.endswith("site-packages"))
     (site / "borrowed.pth").write_text(f"{here}\n")
     (wheel,) = (folder / "dist").glob("delayline-*.whl")
-    run([*words[:3], "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)], folder)
+    python, pip = folder / "env" / "bin" / "python", folder / "env" / "bin" / "pip"
+    run([str(python), *words[1:3], "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel)], folder)
+    pip.write_text(f'#!/bin/sh\nexec "{python}" -m pip "$@"\n')
+    pip.chmod(0o755)
     for name in OURS:
         (site / name).mkdir()
         (site / name / "__init__.py").write_text('OWNER = "somebody"\n')
@@ -67,18 +78,26 @@ def test_the_wheel_brings_one_name_only(environment: Path) -> None:
     assert {top for top in tops if not top.endswith(".dist-info")} == {"delayline"}
 
 
-def test_a_producer_and_the_command_work_beside_packages_of_the_same_names(environment: Path) -> None:
-    """`import delayline` is the door of the client; the command is the same code."""
+def test_a_producer_works_beside_packages_of_the_same_names(environment: Path) -> None:
+    """`import delayline` is the door of the client."""
     python = environment / "env" / "bin" / "python"
     assert run([str(python), "-c", PRODUCER], environment).splitlines() == ["1", "orders checkout"]
-    command = [str(python), "-m", "delayline.jobs.cli"]
-    assert "orders" in run([*command, "pending", "--warehouse", "warehouse"], environment)
-    warehouse = ["--warehouse", "warehouse"]
-    with (environment / "run.log").open("w") as log:
-        service = subprocess.Popen([*command, "run", *warehouse], cwd=environment, env=clean(), stdout=log, stderr=log)  # noqa: S603
-    try:
-        assert "pay" in run([*command, "receive", *warehouse, "--limit", "1"], environment)
-        run([*command, "stop", *warehouse], environment)
-        assert service.wait(timeout=PATIENCE_S) == 0, (environment / "run.log").read_text()
-    finally:
-        service.kill()
+
+
+def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
+    """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
+    folder, tools = environment / "guide", environment / "env" / "bin"
+    folder.mkdir()
+    (folder / "dist").symlink_to(environment / "dist")
+    # What Spark does by itself is for a cluster: fifty tasks to read a log of four versions.
+    (folder / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    words = [str(tools / "python"), "-P", str(ROOT / "tests" / "support" / "guide.py"), str(ROOT / "README.md")]
+    with started(words, folder, PATH=path, PYTHONPATH="", SPARK_CONF_DIR=str(folder)) as guide:
+        assert guide.wait(timeout=3 * PATIENCE_S) == 0, said(folder)
+    text = said(folder)
+    for order in ORDERS:
+        assert len(re.findall(rf"orders/checkout \[{order}\]  not paid yet\?", text)) == 1  # receive
+        assert len(re.findall(rf"^\|{order} *\|.*\|not paid yet\?\|$", text, re.MULTILINE)) == 1  # SQL
+    assert sorted(re.findall(r"order-\d", " ".join(re.findall(r"to remind: (\[.*\])", text)))) == ORDERS  # readStream
+    assert "orders/checkout  nothing pending" in text

@@ -19,7 +19,7 @@ from pipeline.config.options import Options
 from pipeline.config.profiles import Profile, fitted, read_profile
 from pipeline.config.session import CORRECTNESS, COST, Machine
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
-from pipeline.config.sizing import Place, cores_here, segment_for
+from pipeline.config.sizing import Place, cores_here
 from pipeline.config.watching import Watching
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -97,13 +97,6 @@ def test_choices_are_told_as_a_profile_would_state_them() -> None:
         name, value = line.strip().partition(" (")[0].partition(": ")[0].split(" = ")
         assert tomllib.loads(f"{name} = {value}") != {}
         assert int(value) == CHOSEN[name]
-
-
-def test_the_readme_shows_what_a_start_says() -> None:
-    """A line that is copied from there into a profile is one that is still chosen."""
-    place = Place(20_000, segment_for(20_000), cores=8, memory=16_000_000_000)
-    said = "\n".join(lines(place, fitted(read_profile(run.PROFILE), place)[1]))
-    assert said in (CONF.parent / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_start_that_chooses_nothing_says_nothing() -> None:

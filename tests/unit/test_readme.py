@@ -1,25 +1,43 @@
-"""The README's Python blocks run, and say what they print."""
+"""README and the pages of `docs/`: examples print what they show, commands are commands, what is named exists."""
 
 from __future__ import annotations
 
 import doctest
 import re
+import shlex
+import subprocess
+import tomllib
 from pathlib import Path
+from typing import Any
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+import pytest
+
+from tests.support import guide
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```[a-z]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def outcome(text: str) -> doctest.TestResults:
-    """Run the Python blocks of a text, one after the other, in one namespace."""
+    """Run the Python sessions of a text, one after the other, in one namespace."""
     examples = "\n".join(BLOCK.findall(text))
-    test = doctest.DocTestParser().get_doctest(examples, {}, "README", None, 0)
+    test = doctest.DocTestParser().get_doctest(examples, {}, "guide", None, 0)
     return doctest.DocTestRunner().run(test)
 
 
-def test_the_readme_examples_print_what_they_show() -> None:
+def commands(text: str) -> list[list[str]]:
+    """The commands `delayline ...` in the fenced blocks of a text, without what the shell makes of the rest."""
+    lines = "\n".join(FENCE.findall(text)).replace("\\\n", " ").splitlines()
+    told = (re.split(r" [<>&]| # ", line)[0] for line in lines if line.startswith("delayline "))
+    return [shlex.split(line)[1:] for line in told]
+
+
+def test_the_examples_of_the_index_print_what_they_show() -> None:
     """A reader who types the examples sees the same answers."""
-    result = outcome(README.read_text(encoding="utf-8"))
+    result = outcome((ROOT / "docs" / "guide.md").read_text(encoding="utf-8"))
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -27,3 +45,75 @@ def test_the_readme_examples_print_what_they_show() -> None:
 def test_a_wrong_answer_in_an_example_is_seen() -> None:
     """The runner fails an example whose answer is not what is shown."""
     assert outcome("```python\n>>> 1 + 1\n3\n```\n").failed == 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_a_page_is_a_command(page: Path) -> None:
+    """An option that was renamed would be found by a newcomer."""
+    typer = pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+    pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+    from jobs import cli  # noqa: PLC0415 - only where everything is installed
+
+    group: Any = typer.main.get_command(cli.app)
+    for words in commands(page.read_text(encoding="utf-8")):
+        with group.make_context("delayline", list(words)) as context:
+            name, found, rest = group.resolve_command(context, list(words))
+            assert found is not None
+            found.make_context(name, rest)
+
+
+def test_readme_and_guide_have_commands() -> None:
+    """The check above must have something to look at."""
+    assert len(commands(README.read_text(encoding="utf-8"))) > 5
+    assert commands("```shell\ndelayline run --w x \\\n  -y > z &\n```\n") == [["run", "--w", "x", "-y"]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_and_folder_that_is_named_exists(page: Path) -> None:
+    """A page that was renamed would be looked for in vain."""
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(
+        r"`((?:[\w-]+/)*[\w.-]+\.md|(?:docs|tests|pipeline|benchmarks|conf|state|schemas)/[\w./-]*)`", text
+    )
+    pictures = re.findall(r"!\[[^]]*\]\((\S+)\)", text)
+    made = [each for each in (*named, *pictures) if not each.startswith("benchmarks/out")]
+    assert [each for each in made if not any((folder / each).exists() for folder in (ROOT, page.parent))] == []
+
+
+def test_the_versions_of_the_readme_are_those_of_the_package() -> None:
+    """Who pins by the table gets what was tested."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    table = README.read_text(encoding="utf-8").partition("## Versions")[2].partition("\n## ")[0]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["spark"]]
+    assert [each for each in wanted if f"`{each}`" not in table] == []
+    assert f"`{project['requires-python']}`" in table
+    assert f"delayline-{project['version']}-" in README.read_text(encoding="utf-8")
+
+
+def test_the_guide_has_each_way_to_produce_and_to_consume() -> None:
+    """`tests/smoke/test_wheel.py` types the blocks between the markers; one that moved out would not be run."""
+    typed = "".join(text for _, text in guide.blocks(README.read_text(encoding="utf-8")))
+    words = (
+        "pip install",
+        "init",
+        "subscribe",
+        "delayline send",
+        "delayline.send",
+        ".save(",
+        "receive",
+        "sql",
+        "readStream",
+    )
+    assert [each for each in words if each not in typed] == []
+
+
+def test_a_guide_ends_at_its_first_failure_and_leaves_nothing_running(tmp_path: Path, capfd: Any) -> None:  # noqa: ANN401 - pytest's
+    """What is typed in the background ends with it, and what comes after is not typed."""
+    typed = ("sleep 1000 &", "false", f"touch {tmp_path}/x")
+    page = "\n".join([guide.BEGIN, *(f"```shell\n{each}\n```" for each in typed), guide.END])
+    with pytest.raises(subprocess.CalledProcessError):
+        guide.follow(page)
+    assert not (tmp_path / "x").exists()
+    assert "touch" not in capfd.readouterr().out
+    with pytest.raises(ValueError, match="none"):
+        list(guide.blocks("none"))
