@@ -1,9 +1,9 @@
 """Retention: rows that every subscription has got, and that are old enough, leave the tables.
 
 Streams read the files that commits added, not the table as it is: a deletion is no news to them and takes nothing away
-from a stage that stands still, as long as log and files stay (`pipeline.trim`). What reads tables as they are (a
-rebuild of the schedule, a load, a backfill, dispatch's join) must not miss a row: so messages go only below a mark
-under which all is settled, and their releases after them.
+from a stage that stands still, as long as log and files stay (`pipeline.maintenance.trim`). What reads tables as they
+are (a rebuild of the schedule, a load, a backfill, dispatch's join) must not miss a row: so messages go only below a
+mark under which all is settled, and their releases after them.
 """
 
 import json

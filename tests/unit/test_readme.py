@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MODULE = re.compile(r"`(?:delayline\.)?((?:pipeline|jobs|state|schemas|benchmarks)(?:\.\w+)+)`")
 FENCE = re.compile(r"^```[a-z]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,6 +79,30 @@ def test_every_page_and_folder_that_is_named_exists(page: Path) -> None:
     pictures = re.findall(r"!\[[^]]*\]\((\S+)\)", text)
     made = [each for each in (*named, *pictures) if not each.startswith("benchmarks/out")]
     assert [each for each in made if not any((folder / each).exists() for folder in (ROOT, page.parent))] == []
+
+
+def test_every_module_that_a_page_or_a_comment_names_exists() -> None:
+    """`pipeline.config.session` leads somewhere; a module that was moved takes its name along."""
+    folders = ("pipeline", "jobs", "state", "schemas", "benchmarks", "conf", "tests")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.suffix in {".py", ".toml", ".conf"}]
+    lost = {
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in (*PAGES, *files)
+        for name in MODULE.findall(path.read_text(encoding="utf-8"))
+        if not _resolves(name.split("."))
+    }
+    assert len(files) > 100
+    assert lost == set()
+    assert not _resolves(["pipeline", "nowhere"])
+
+
+def _resolves(parts: list[str]) -> bool:
+    """Whether dotted words name a package, a module, or what one of them mentions."""
+    path = ROOT.joinpath(*parts)
+    if path.is_dir() or path.with_suffix(".py").exists():
+        return True
+    owners = (path.parent.with_suffix(".py"), path.parent / "__init__.py")
+    return any(each.exists() and parts[-1] in each.read_text(encoding="utf-8") for each in owners)
 
 
 def test_the_versions_of_the_readme_are_those_of_the_package() -> None:
