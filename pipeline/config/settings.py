@@ -35,7 +35,7 @@ class Settings:
         max_bytes: bytes of files of `inbox` or `segments` that one batch takes. A larger file is a batch by itself.
         driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, where the tables lie on its
             own file system and it has no more than 256 bytes for each of them. A million small messages take about a
-            gigabyte there. Positions are encoded there however many they are. 0: Spark does what has rows.
+            gigabyte there. Positions are encoded there however many they are. With 0 Spark works on all rows.
         publish_ms: deliveries that are prepared ahead of their time become visible in steps of so many ms.
         sync: data files, notes and versions are synced to the disk (fsync) before others may see them, where the tables
             lie on a disk of this machine. Without that a power cut may leave a version or a file empty.
