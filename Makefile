@@ -18,7 +18,8 @@ PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 CODE := state schemas pipeline jobs benchmarks
 CORE_TESTS := $(wildcard tests/unit tests/property)
-SPARK_TESTS := tests/spark tests/stream
+# The long ones first: at the end there is something short to do for whoever is done.
+SPARK_TESTS := tests/stream tests/spark
 # Processes that share the tests. A session of Spark keeps little more than one core busy.
 WORKERS := 2
 
@@ -76,13 +77,13 @@ test: ## Run all tests; without Java 17 the Spark tests are left out
 
 .PHONY: test-core
 test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(CORE_TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(CORE_TESTS)
 
 .PHONY: test-spark
 # The smoke tests first and alone: they start clusters of their own, and a first start fetches the JARs for all.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
-	$(PY) -m pytest tests/smoke
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal $(SPARK_TESTS)
+	$(PY) -m pytest --durations=30 tests/smoke
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(SPARK_TESTS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search

@@ -3,6 +3,7 @@
 __all__ = [
     "appender",
     "arrival",
+    "asked",
     "batches",
     "change",
     "checkpoints",

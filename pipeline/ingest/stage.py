@@ -270,9 +270,7 @@ class Ingest:
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""
         if self._memory is None:
-            markers = self._warehouse.read(self._spark, SEGMENTS).where("kind = 'marker'")
-            messages = self._warehouse.read(self._spark, MESSAGES)
-            memory = IngestMemory.of_tables(markers, messages, self._log, self._segment_ms)
+            memory = IngestMemory.of_tables(self._spark, self._warehouse, self._log, self._segment_ms)
             self._memory = (
                 memory if plan is None else replace(memory, next_ledger=max(memory.next_ledger, plan.next_ledger))
             )

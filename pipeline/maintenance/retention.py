@@ -32,7 +32,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.parquet import NotHere
 from pipeline.subscriptions.incarnations import Life, Name, alive
 from pipeline.subscriptions.mark import mark_path, read_mark
-from pipeline.subscriptions.markers import IngestMemory
+from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import Settled
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from state import tick_bits
@@ -74,7 +74,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     instant = released(spark, warehouse)
     if not instant:
         return mark
-    memory = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'"))
+    memory = IngestMemory.addressed(Markers(spark, warehouse))
     lives = alive(memory.lives)
     # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
     step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)

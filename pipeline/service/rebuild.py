@@ -25,7 +25,7 @@ from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.mark import read_mark
-from pipeline.subscriptions.markers import IngestMemory
+from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.worker.encode import ROW, encoder
 from pipeline.worker.instants import given
 from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
@@ -109,13 +109,12 @@ def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, 
 def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
     files = Files(spark)
 
-    def fixed(table: Table) -> tuple[int, DataFrame]:
-        version = newest(files, warehouse.path(table))
-        return version, warehouse.read(spark, table, version)
+    def fixed(table: Table) -> DataFrame:
+        return warehouse.read(spark, table, newest(files, warehouse.path(table)))
 
-    version, segments = fixed(SEGMENTS)
-    (_, messages), (_, redelivery) = fixed(MESSAGES), fixed(REDELIVERY)
-    memory = IngestMemory.addressed(segments.where("kind = 'marker'"))
+    version = newest(files, warehouse.path(SEGMENTS))
+    messages, redelivery = fixed(MESSAGES), fixed(REDELIVERY)
+    memory = IngestMemory.addressed(Markers(spark, warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
     settled = F.expr(read_mark(files, warehouse).covers("due_time"))
     return Holding(version, memory, messages.where(~settled), redelivery)

@@ -24,7 +24,7 @@ from pipeline.dispatch.prepared import Shelf
 from pipeline.dispatch.restore import restore_all
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.stage import Ingest, Plan
-from pipeline.subscriptions.markers import IngestMemory
+from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.worker.instants import given
 from schemas import (
     DELIVERIES,
@@ -89,7 +89,7 @@ def unaddressed(spark: SparkSession, warehouse: Warehouse) -> bool:
     last = last_commit(spark, warehouse.path(MESSAGES), INGEST)
     if last is None:
         return False
-    known = IngestMemory.addressed(warehouse.read(spark, SEGMENTS).where("kind = 'marker'")).next_ledger
+    known = IngestMemory.addressed(Markers(spark, warehouse)).next_ledger
     between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < Plan.of_note(last.note).first_ledger)
     return not warehouse.read(spark, MESSAGES).where(between).isEmpty()
 

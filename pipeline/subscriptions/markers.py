@@ -9,16 +9,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta import messages
+from pipeline.delta.asked import ask
 from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
 from pipeline.storage.parquet import NotHere
 from pipeline.subscriptions.incarnations import Joined, Life, Name, change, next_lives
 from pipeline.worker.encode import ARROW
-from schemas import LEFT
+from schemas import LEFT, MESSAGES, SEGMENTS
+
+_TOP = """
+    SELECT MAX(marker) AS marker, MAX(loaded_until) AS loaded_until, MAX(next_ledger) AS next_ledger
+    FROM {told} WHERE marker IS NOT NULL
+"""
+_LAST_LEDGER = "SELECT MAX(ledger_id) AS ledger_id FROM {told} WHERE ledger_id"
+_CHANGES = "SELECT marker, first_ledger, topic, subscriptions FROM {told} WHERE first_ledger IS NOT NULL"
 
 
 @dataclass(frozen=True)
@@ -51,20 +60,20 @@ class IngestMemory:
     parked: frozenset[int] = frozenset()
 
     @classmethod
-    def addressed(cls, markers: DataFrame) -> "IngestMemory":
+    def addressed(cls, markers: "Markers") -> "IngestMemory":
         """What markers alone say: what was addressed to whom. A batch in the middle of its commits is not in it."""
-        top = markers.agg(F.max("marker"), F.unix_millis(F.max("loaded_until")), F.max("next_ledger")).collect()[0]
-        return cls(top[0] or 0, top[1] or 0, top[2] or 0, lives_of(markers))
+        return cls(*markers.top(), markers.lives())
 
     @classmethod
-    def of_tables(cls, markers: DataFrame, messages: DataFrame, log: MessageLog, segment_ms: int) -> "IngestMemory":
+    def of_tables(cls, spark: SparkSession, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> "IngestMemory":
         """What the tables say; `log` is that of `messages`. Run once, at a start, over every message that waits."""
-        told, ledger = cls.addressed(markers), messages.agg(F.max("ledger_id")).collect()[0][0]
-        used = max(told.next_ledger, 0 if ledger is None else ledger + 1)
+        told = cls.addressed(Markers(spark, warehouse))
+        (last,) = ask(spark, warehouse, MESSAGES, f"{_LAST_LEDGER} >= {told.next_ledger}")
+        used = told.next_ledger if last["ledger_id"] is None else last["ledger_id"] + 1
         try:
             parked = _parked_here(log, told.loaded, segment_ms)
         except NotHere:
-            parked = _parked(messages, told.loaded, segment_ms)
+            parked = _parked(warehouse.read(spark, MESSAGES), told.loaded, segment_ms)
         return replace(told, next_ledger=used, parked=parked)
 
     def waits_before(self, instant: int, segment_ms: int) -> bool:
@@ -99,20 +108,35 @@ def _row(marker: Marker, topic: str, names: list[str], first: int | None, tick_m
     }
 
 
-def lives_of(segments: DataFrame) -> dict[Name, Life]:
-    """Every subscription's last life, from the markers among rows of `segments`.
+class Markers:
+    """The markers of `segments`, now or at a version."""
 
-    Files without a marker of that kind are passed over by their statistics.
-    """
-    told = segments.where("first_ledger IS NOT NULL").select("marker", "first_ledger", "topic", "subscriptions")
-    lives: dict[Name, Life] = {}
-    # `LEFT` is below all ledgers: who left and came back in one commit comes back.
-    for row in sorted(told.collect(), key=lambda row: (row["marker"], row["first_ledger"])):
-        ticks = {(row["topic"], listener["name"]): listener["tick_ms"] for listener in row["subscriptions"]}
-        left = row["first_ledger"] == LEFT
-        joined = {} if left else {name: Joined(row["first_ledger"], tick) for name, tick in ticks.items()}
-        change(lives, joined, ticks if left else ())
-    return lives
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, version: int | None = None) -> None:
+        """Nothing is read yet."""
+        self._table = spark, warehouse, SEGMENTS
+        self._version = version
+
+    def top(self) -> tuple[int, int, int]:
+        """The last marker, the instant (ms) before which all is loaded, and the next ledger; 0 where none is told."""
+        (told,) = ask(*self._table, _TOP, self._version)
+        loaded = told["loaded_until"]
+        return told["marker"] or 0, 0 if loaded is None else round(loaded.timestamp() * 1_000), told["next_ledger"] or 0
+
+    def lives(self, last: int | None = None) -> dict[Name, Life]:
+        """Every subscription's last life, up to a marker; None: up to the last one.
+
+        Files without a marker of that kind are passed over by their statistics.
+        """
+        rows = ask(*self._table, _CHANGES, self._version)
+        told = (row for row in rows if last is None or row["marker"] <= last)
+        lives: dict[Name, Life] = {}
+        # `LEFT` is below all ledgers: who left and came back in one commit comes back.
+        for row in sorted(told, key=lambda row: (row["marker"], row["first_ledger"])):
+            ticks = {(row["topic"], listener["name"]): listener["tick_ms"] for listener in row["subscriptions"]}
+            left = row["first_ledger"] == LEFT
+            joined = {} if left else {name: Joined(row["first_ledger"], tick) for name, tick in ticks.items()}
+            change(lives, joined, ticks if left else ())
+        return lives
 
 
 def _parked_here(log: MessageLog, loaded: int, segment_ms: int) -> frozenset[int]:

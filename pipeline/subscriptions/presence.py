@@ -6,14 +6,13 @@ registry has; so they are looked at when the registry has moved, until ingest ha
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import SparkSession
 
 from pipeline.config.stages import INGEST
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.subscriptions.incarnations import Name, alive
-from pipeline.subscriptions.markers import lives_of
+from pipeline.subscriptions.markers import Markers
 from schemas import SEGMENTS
 
 
@@ -23,6 +22,7 @@ class Presence:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._warehouse = spark, warehouse
+        self._markers = Markers(spark, warehouse)
         self._settled = (-1, -1)
         self._known: tuple[int, dict[Name, int]] = (-1, {})
 
@@ -33,7 +33,7 @@ class Presence:
             return marker
         # The commit first: what it and those before it say is then among the markers.
         last = last_commit(self._spark, self._warehouse.path(SEGMENTS), INGEST)
-        marker = self._markers().agg(F.max("marker")).collect()[0][0] or 0
+        marker, _, _ = self._markers.top()
         if last is not None:
             self._settled = (int(last.note["registry"]), marker)
         return marker
@@ -41,9 +41,6 @@ class Presence:
     def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:
         """The number of the present life of each registered subscription that ingest knows, up to a marker."""
         if self._known[0] != marker:
-            lives = alive(lives_of(self._markers().where(F.col("marker") <= marker)))
+            lives = alive(self._markers.lives(marker))
             self._known = (marker, {name: life.number for name, life in lives.items()})
         return {name: number for name, number in self._known[1].items() if name in registered}
-
-    def _markers(self) -> DataFrame:
-        return self._warehouse.read(self._spark, SEGMENTS).where("marker IS NOT NULL")

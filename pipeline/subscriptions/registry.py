@@ -4,18 +4,15 @@ It moves while stages run. Ingest reads it once a batch, at a version that it no
 answer into the rows of `segments`; the stages behind it look at those rows.
 """
 
-import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.delta.commits import is_whole, newest
-from pipeline.delta.deltars import query
+from pipeline.delta.asked import ask
+from pipeline.delta.commits import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
@@ -23,8 +20,7 @@ from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
 from schemas import INBOX, SUBSCRIPTIONS
 
-_LOG = logging.getLogger(__name__)
-_READ = ("topic", "subscription", "tick_ms", "start")
+_ACTIVE = "SELECT topic, subscription, tick_ms, start FROM {told} WHERE active"
 
 
 def refusals(refused: Iterable[Subscription]) -> pa.Table:
@@ -90,28 +86,11 @@ class Registry:
         return frozenset.intersection(*found) if found else None
 
     def _read(self, version: int) -> dict[Name, Subscription]:
-        rows = self._rows_here(version)
-        if rows is None:
-            active = self._warehouse.read(self._spark, SUBSCRIPTIONS, version).where("active")
-            rows = [row.asDict() for row in active.select(*_READ).collect()]
+        rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _ACTIVE, version)
         found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
         return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
 
-    def _rows_here(self, version: int) -> list[dict[str, Any]] | None:
-        """The active lines, without a job; None when the table is not on this machine, or is not read so."""
-        path = self._warehouse.path(SUBSCRIPTIONS)
-        folder = self._files.local(path)
-        # Of a log that was cut delta-rs may read less than there was.
-        if folder is None or not is_whole(self._files, path):
-            return None
-        try:
-            registry = DeltaTable(str(folder), version=version)
-            return query(f"SELECT {', '.join(_READ)} FROM registry WHERE active", registry=registry)  # noqa: S608
-        except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
-            _LOG.warning("version %s of the registry is read by Spark, which takes seconds", version, exc_info=True)
-            return None
 
-
-def _settings(subscription: Subscription) -> tuple[Any, ...]:
+def _settings(subscription: Subscription) -> tuple[str, str, int, bool]:
     """Orders lines that name one subscription: the last one counts, in every reading."""
     return subscription.topic, subscription.name, -subscription.tick_ms, subscription.earliest

@@ -12,7 +12,9 @@ from pipeline.client.create import create_all
 from pipeline.delta.deltars import append
 from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
+from pipeline.storage.files import Files
+from pipeline.subscriptions.incarnations import Joined, alive
+from pipeline.subscriptions.markers import IngestMemory, Marker, Markers, marker_rows
 from schemas import MESSAGES, SEGMENTS
 from tests.support.rows import T0, messages
 
@@ -41,7 +43,41 @@ def test_the_segments_in_which_messages_wait(
     append(warehouse.root, SEGMENTS, marker.append_column("batch_id", pa.array([0])))
     if not here:
         monkeypatch.setattr(MessageLog, "local_paths", lambda *_: None)
-    markers, log = warehouse.read(spark, SEGMENTS), MessageLog(spark, warehouse)
-    found = IngestMemory.of_tables(markers, warehouse.read(spark, MESSAGES), log, SEGMENT_MS)
+    found = IngestMemory.of_tables(spark, warehouse, MessageLog(spark, warehouse), SEGMENT_MS)
     assert found.parked == {FIRST + 1, FIRST + 3, FIRST + 90_000}
     assert (found.loaded, found.next_ledger) == ((FIRST + 1) * SEGMENT_MS, 8)
+
+
+@pytest.mark.parametrize("here", [True, False], ids=["in the driver", "by Spark"])
+def test_markers_tell_the_same_whoever_reads_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, here: bool
+) -> None:
+    """The last instant and ledger, and the last life of each: now, up to a marker, and at an older version."""
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    create_all(warehouse.root)
+    a, b = ("t", "a"), ("t", "b")
+    told = [
+        Marker(1, T0 + 1, 3, {a: Joined(0, 1), b: Joined(2, 64)}, frozenset()),
+        Marker(2, T0 + 7, 5, {}, frozenset([a, b])),
+        Marker(3, T0 + 7, 9, {a: Joined(5, 4)}, frozenset([a])),
+    ]
+    for each in told:
+        append(warehouse.root, SEGMENTS, marker_rows(each).append_column("batch_id", _zeros(marker_rows(each))))
+    monkeypatch.setattr(*((Warehouse, "read", None) if here else (Files, "local", lambda *_: None)))
+    now, before = Markers(spark, warehouse), Markers(spark, warehouse, 1)
+    assert (now.top(), before.top()) == ((3, T0 + 7, 9), (1, T0 + 1, 3))
+    assert {name: (life.number, life.since) for name, life in alive(now.lives()).items()} == {a: (2, 5)}
+    assert alive(now.lives(2)) == {}
+    assert alive(now.lives(1)) == alive(before.lives())
+    assert {name: life.tick_ms for name, life in before.lives().items()} == {a: 1, b: 64}
+
+
+def test_a_warehouse_without_markers_says_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """As a new one is."""
+    warehouse = Warehouse(str(tmp_path / "warehouse"))
+    create_all(warehouse.root)
+    assert IngestMemory.addressed(Markers(spark, warehouse)) == IngestMemory()
+
+
+def _zeros(rows: pa.Table) -> pa.Array:
+    return pa.array([0] * rows.num_rows)
