@@ -1,6 +1,9 @@
 """One Spark session for a whole test run, made when the first test asks for it."""
 
+import sys
 from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 from pyspark.sql import SparkSession
 
@@ -10,12 +13,22 @@ from pipeline.storage.files import sync_files
 # Tests run each plan once or twice: compiling it well takes longer than running it.
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
+_WORKER = """#!/bin/sh
+PYTHONPATH="${{PYTHONPATH##*.jar:}}" exec '{}' "$@"
+"""
+"""Spark puts its own ZIP of PySpark first, and each Python that it starts compiles that anew: without it the installed
+one is taken, which is the same."""
+
 
 @cache
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
     spark = local_session("delayline-tests", Machine(cores=2, java_options=_QUICK))
     spark.sparkContext.setLogLevel("OFF")
+    worker = Path(mkdtemp()) / "python"
+    worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")
+    worker.chmod(0o755)
+    spark.sparkContext.pythonExec = str(worker)
     # No test cuts the power, and each commit would wait for the disk several times.
     sync_files(spark, on=False)
     return spark
