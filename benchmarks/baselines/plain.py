@@ -15,7 +15,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.accept import Limits
 from pipeline.ingest.accept_spark import classify, rejected_rows
 from pipeline.service.run import Stage, inbox_and_clock
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
 
@@ -44,7 +44,7 @@ def launch(
 
 def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Stage:
     """Accept by the same rules as ours, one ledger a batch, entries in order of due time."""
-    checkpoint = Checkpoint(Files(spark), warehouse.checkpoint("ingest"))
+    checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint("ingest"))
     settings = options.settings
 
     def take(rows: DataFrame, batch_id: int) -> None:

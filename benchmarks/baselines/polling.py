@@ -11,7 +11,7 @@ from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.clock import ticks
 from pipeline.service.run import Stage
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 STAGES = ("ingest", "poll")
@@ -22,7 +22,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     """Start one of the stages."""
     if stage == "ingest":
         return start_ingest(spark, warehouse, options)
-    checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
+    checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
 
     def poll(_ticks: DataFrame, batch_id: int) -> None:
         instant = checkpoint.position(batch_id).instant

@@ -21,7 +21,7 @@ from pipeline.config.profiles import read_profile
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.replay import Course, replay
-from pipeline.storage import texts
+from pipeline.storage.files import Files
 from schemas import INBOX
 
 FORMS = "a Delta table (a folder with _delta_log), Parquet (.parquet), or JSON lines (.json, .jsonl; payload as text)"
@@ -112,10 +112,10 @@ def form_of(source: str) -> str:
     Raises:
         BadInput: another one, or nothing there.
     """
-    if texts.exists(f"{source}/_delta_log"):
+    if Files().exists(f"{source}/_delta_log"):
         return "delta"
     form = {".parquet": "parquet", ".json": "json", ".jsonl": "json"}.get(Path(source).suffix)
-    if form is None or not texts.exists(source):
+    if form is None or not Files().exists(source):
         raise BadInput("input", source, FORMS)
     return form
 

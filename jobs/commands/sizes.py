@@ -24,7 +24,7 @@ def sized(spark: SparkSession, warehouse: Warehouse, profile: Profile, echo: Cal
     here = place(spark, warehouse)
     whole, choices = fitted(profile, here)
     spark.conf.set(PARTITIONS, str(whole.machine.partitions))
-    sync_files(spark, on=whole.options.settings.sync)
+    sync_files(on=whole.options.settings.sync)
     for line in lines(here, choices):
         echo(line)
     return whole

@@ -22,7 +22,7 @@ from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table, path_of, text_of
 from pipeline.delta.filestats import count, known
 from pipeline.delta.logfiles import first_version
-from pipeline.storage import texts
+from pipeline.storage.files import Files
 from schemas import DELIVERIES
 
 _PLACE = "place"
@@ -84,7 +84,7 @@ class Deliveries:
         newest = open_table(root, DELIVERIES).version()
         self._folder, self._files = path_of(root, DELIVERIES), files_of(root, DELIVERIES)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        self._virtual = texts.exists(f"{root}/_clock")
+        self._virtual = Files().exists(f"{root}/_clock")
         self._older = self._history() if earliest else None
         self._next = newest + 1 if not earliest else 0 if self._older is None else self._older.version + 1
 

@@ -204,6 +204,18 @@ def _iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="seconds")
 
 
+class NoFileSystem(PipelineError):
+    """A path lies on a file system that this command does not reach. Run it where Spark is, or name another path."""
+
+    def __init__(self, path: str) -> None:
+        """Name the path."""
+        super().__init__(
+            f"path = {path!r}, allowed here: a folder of this machine, or s3://, gs://, abfss:// with the keys in the "
+            "environment"
+        )
+        self.path = path
+
+
 class NoWarehouse(PipelineError):
     """A folder does not hold the table that was asked for. Name another folder, or run `delayline init`."""
 

@@ -35,7 +35,7 @@ from pipeline.delta.features import unknown
 from pipeline.delta.footers import missing, statistics
 from pipeline.delta.tablelog import Head, TableLog
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Appender:
         Raises:
             UnknownTableFeature: it asks something of its writers that we do not know.
         """
-        self._files, self._path, self._table, self._guard = Files(spark), path, table, guard
+        self._files, self._path, self._table, self._guard = session_files(spark), path, table, guard
         self._folder = self._files.local(path)
         self._ours = ""
         self._log = TableLog(spark, path)
@@ -133,29 +133,38 @@ class Appender:
         A few pieces are held at once, however many there are.
         """
         folder, count, pieces = uuid4().hex, 0, [rows] if isinstance(rows, pa.Table) else rows
+        files: list[DataFile | None] = []
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
                 for few in _a_few(piece for piece in pieces if piece.num_rows):
                     # Who reads a stream knows a file by its name alone (`Warehouse.follow`).
                     names = [f"{folder}/part-{count + place:05d}-{folder}.parquet" for place in range(len(few))]
                     count += len(few)
-                    list((map if self._folder is None else pool.map)(self._put_one, names, few))
+                    files += pool.map(self._put_one, names, few)
         except BaseException:
             # A disk that is full would be fuller with each attempt.
             self._files.delete_folder(f"{self._path}/{folder}")
             raise
-        return self._written(folder) if count else []
+        put = [file for file in files if file is not None]
+        return put if len(put) == count else self._written(folder)
 
-    def _put_one(self, name: str, piece: pa.Table) -> None:
+    def _put_one(self, name: str, piece: pa.Table) -> DataFile | None:
+        """Write one file; what a version says of it, where it would have to be fetched again to know that."""
         schema = arrow_schema(self._table.schema)
         rows = piece.select(schema.names).cast(schema)
         if self._folder is not None:
             (self._folder / name).parent.mkdir(exist_ok=True)
             _write(rows, self._folder / name)
-            return
+            return None
         sink = pa.BufferOutputStream()
         _write(rows, sink)
-        self._files.write(f"{self._path}/{name}", sink.getvalue().to_pybytes())
+        data = sink.getvalue().to_pybytes()
+        self._files.write(f"{self._path}/{name}", data)
+        return self._of_bytes(name, data)
+
+    def _of_bytes(self, name: str, data: bytes) -> DataFile:
+        tail = data[-max(_TAIL, missing(data[-_TAIL:])) :]
+        return DataFile(name, len(data), wall_ms(), *statistics(tail, self._table.name, self._table.schema))
 
     def discard(self, files: Iterable[DataFile]) -> None:
         """Delete what `write` or `put` gave and no version names: a disk that is full would be fuller each time."""

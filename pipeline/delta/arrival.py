@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.commits import added, spelled
 from pipeline.delta.offsets import Position
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import INBOX
 
 ARRIVAL = ("arrival_commit", "arrival_file", "arrival_block", "arrival_row")
@@ -41,7 +41,7 @@ def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
 
 def file_commits(spark: SparkSession, path: str, start: Position, end: Position) -> dict[str, int]:
     """The version that added each file of a table, for the versions that a batch covers. Reads one small file each."""
-    files = Files(spark)
+    files = session_files(spark)
     found: dict[str, int] = {}
     for version in range(start.version, end.version + (end.index >= 0)):
         if end.version - start.version > 0:

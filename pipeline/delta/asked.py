@@ -14,6 +14,7 @@ from pipeline.delta.commits import is_whole
 from pipeline.delta.deltars import query
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 _LOG = logging.getLogger(__name__)
@@ -29,18 +30,18 @@ def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, versi
         sql: what both Spark and DataFusion understand; the table is `{told}` in it.
         version: of the table; None is the newest.
     """
-    rows = _here(Files(spark), warehouse.path(table), sql, version)
+    rows = _here(session_files(spark), warehouse.path(table), sql, version)
     return spark.sql(sql, told=warehouse.read(spark, table, version)).collect() if rows is None else rows
 
 
 def _here(files: Files, path: str, sql: str, version: int | None) -> list[dict[str, Any]] | None:
-    """The same by delta-rs; None when the table is not on this machine, or is not read so."""
-    folder = files.local(path)
+    """The same by delta-rs; None where only Spark reads the table."""
+    folder = files.readable(path)
     # Of a log that was cut delta-rs may read less than there was.
     if folder is None or not is_whole(files, path):
         return None
     try:
-        return query(sql.format(told="told"), told=DeltaTable(str(folder), version=version))
+        return query(sql.format(told="told"), told=DeltaTable(folder, version=version))
     except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
         _LOG.warning("%s, version %s, is read by Spark, which takes seconds", path, version, exc_info=True)
         return None

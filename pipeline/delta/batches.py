@@ -11,13 +11,13 @@ from schemas import Table
 def files_between(
     files: Files, warehouse: Warehouse, table: Table, begin: Position, end: Position, most: int
 ) -> list[tuple[int, str]]:
-    """The files that a batch of a stream takes: the version that added each, and its path on this machine.
+    """The files that a batch of a stream takes: the version that added each, and a path that can be read.
 
     Raises:
-        NotHere: the table is not on this machine, they hold more than `most` rows, or they are more than plain files.
+        NotHere: the table is read by Spark only, they hold more than `most` rows, or they are more than plain files.
     """
     path = warehouse.path(table)
-    folder = files.local(path)
+    folder = files.readable(path)
     if folder is None or most == 0:
         raise NotHere
     added = between(files, path, (begin.version, begin.index), (end.version, end.index))

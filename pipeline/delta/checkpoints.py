@@ -84,7 +84,7 @@ class Checkpoint:
         A crash may come between the two; then the file says less than there is, which does no harm.
         """
         self._written = self.written() | {table: number}
-        self._files.replace(f"{self.path}/{WRITTEN}", json.dumps(self._written), lasting=False)
+        self._files.write(f"{self.path}/{WRITTEN}", json.dumps(self._written), lasting=False)
 
     def written(self) -> dict[str, int]:
         """The last batch of the query in each table, as far as it is remembered."""

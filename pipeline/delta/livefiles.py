@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.delta import commits
 from pipeline.delta.appender import check_features
 from pipeline.delta.tablelog import TableLog
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class LiveFiles(Generic[T]):
             kept: what to keep of a file, from its entry in the log (`path`, `size`, `stats`, `tags`).
         """
         self._spark, self._path, self._table, self._kept = spark, path, table, kept
-        self._files = Files(spark)
+        self._files = session_files(spark)
         self._log: TableLog | None = None
         self._version = -1
         self._held: dict[str, T] = {}

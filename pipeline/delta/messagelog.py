@@ -16,7 +16,7 @@ from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.filestats import span, span_ms
 from pipeline.delta.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import MESSAGES
 
 _LAST_LEDGER = (1 << 63) - 1
@@ -65,7 +65,7 @@ class MessageLog:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._path = spark, warehouse.path(MESSAGES)
-        self._folder = Files(spark).local(self._path)
+        self._folder = session_files(spark).readable(self._path)
         self._live = LiveFiles(spark, self._path, MESSAGES, lambda file: Bounds.of_statistics(file.get("stats")))
 
     def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
@@ -82,7 +82,7 @@ class MessageLog:
         return spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
 
     def local_paths(self, wanted: Sequence[Bounds]) -> list[str] | None:
-        """The files that `read` reads; None when they are not on this machine."""
+        """The files that `read` reads, as arrays are read; None where only Spark reads them."""
         return None if self._folder is None else [f"{self._folder}/{path}" for path in self._paths(wanted)]
 
     def _paths(self, wanted: Sequence[Bounds]) -> list[str]:

@@ -17,7 +17,7 @@ from pipeline.delta.appender import Appender, DataFile
 from pipeline.delta.commits import commits, metadata, newest
 from pipeline.delta.notes import Commit
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
@@ -26,7 +26,7 @@ Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
 
 def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:
     """The last commit of a stage to a table; None when there is none. Maintenance in between is passed over."""
-    files = Files(spark)
+    files = session_files(spark)
     noted = (Commit.loads(metadata(actions)) for actions in commits(files, path, newest(files, path)))
     return next((commit for commit in noted if commit is not None and commit.stage == stage), None)
 
@@ -46,7 +46,7 @@ class Sink:
             stage: who writes.
             wrote: told of each batch that was appended, with the name of the table.
         """
-        self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, Files(spark)
+        self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, session_files(spark)
         self._wrote = wrote
         self.appender = Appender(spark, self._path, table, self._alone)
         self.last = last_commit(spark, self._path, stage)

@@ -1,6 +1,6 @@
 """Delta's own objects for a table's log: what its files tell only at a cost, and its way to add a version.
 
-Like `pipeline.storage.files` it reaches into the JVM. The log store is the one that Delta itself uses on
+Like `pipeline.storage.hadoop` it reaches into the JVM. The log store is the one that Delta itself uses on
 the file system of the table, so a version is added by one writer only, wherever the table lies. On two file systems
 that store looks whether a version is there and then writes it, and what came in between is replaced. On this machine's
 own a version is added by a link, which replaces nothing, while no transaction of Delta's in this process adds one. In a
@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import HadoopFiles, session_files
 from schemas import INBOX, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class TableLog:
         context: Any = spark.sparkContext
         self._spark, self._path = spark, path
         self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
-        self._files = Files(spark)
+        self._files = session_files(spark)
         self._folder = self._files.local(f"{path}/_delta_log")
         self._shared = path.rpartition("/")[2] in _SHARED
 
@@ -75,7 +75,9 @@ class TableLog:
     def add(self, version: int, lines: Sequence[str]) -> bool:
         """Add a version with these actions, whole or not at all; False when somebody else has added it."""
         if is_s3(self._path):
-            return self._files.create(f"{self._path}/{_entry(version)}", "".join(f"{line}\n" for line in lines))
+            return HadoopFiles(self._spark).create(
+                f"{self._path}/{_entry(version)}", "".join(f"{line}\n" for line in lines)
+            )
         try:
             return self._stored(version, lines) if self._folder is None else self._linked(self._folder, version, lines)
         except OSError as error:
@@ -84,16 +86,18 @@ class TableLog:
             return self._stored(version, lines)
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the newest version: by delta-rs, or by a job where the table is not on this machine."""
-        if self._folder is not None:
+        """Write a checkpoint of the newest version: by delta-rs, or by a job where only Spark reads the table."""
+        readable = self._files.readable(self._path)
+        if readable is not None:
             try:
-                table = RustTable(self._folder.parent)
+                table = RustTable(readable)
                 table.create_checkpoint()
             except DeltaError:
                 _LOG.warning("%s: Delta writes the checkpoint of its log, delta-rs does not", self._path, exc_info=True)
             else:
-                # Hadoop's sum of the file that says which one is the last, if somebody wrote one, is that of another.
-                (self._folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+                if self._folder is not None:
+                    # Hadoop's sum of the file that says which one is the last, if there is one, is that of another.
+                    (self._folder / "._last_checkpoint.crc").unlink(missing_ok=True)
                 # Maintenance deletes what it stands for.
                 names = (f"{table.version():020d}.checkpoint.parquet", "_last_checkpoint", ".")
                 self._files.sync(*(f"{self._path}/_delta_log/{name}" for name in names))

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.commits import added, spelled
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import (
     Table,
 )
@@ -40,7 +40,7 @@ class Warehouse:
 
     def between(self, spark: SparkSession, table: Table, begin: Offset, end: Offset) -> DataFrame:
         """The rows that a stream of a table gives between two places: after `begin`, up to and with `end`."""
-        files, path = Files(spark), self.path(table)
+        files, path = session_files(spark), self.path(table)
         names: list[str] = []
         for version in range(begin[0], end[0] + 1):
             mine = added(files, path, version)
@@ -62,7 +62,7 @@ class Warehouse:
         """
         if isinstance(start, int):
             start = Position(0, start, EVERYTHING_BEFORE)
-        files = Files(spark)
+        files = session_files(spark)
         version = start.version if start.index >= 0 else max(0, start.version - 1)
         taken = added(files, self.path(table), version) if start.version > 0 or start.index >= 0 else []
         taken = taken[: start.index + 1] if start.index >= 0 else taken

@@ -15,7 +15,7 @@ from pipeline.config.errors import PreparedFileGone
 from pipeline.delta.appender import DataFile, rows
 from pipeline.delta.filestats import span_ms
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES
 
 PREPARED = "prepared deliveries"
@@ -127,7 +127,7 @@ class Shelf:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._files, self._folder = Files(spark), f"{warehouse.path(DELIVERIES)}/{_FOLDER}"
+        self._files, self._folder = session_files(spark), f"{warehouse.path(DELIVERIES)}/{_FOLDER}"
 
     def put(self, prepared: Prepared) -> None:
         """Note a batch, whole or not at all."""

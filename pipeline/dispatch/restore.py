@@ -22,7 +22,7 @@ from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PREPARED, Prepared, Shelf, Visible
 from pipeline.dispatch.release_spark import SparkRelease, positions
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.mark import read_mark
 from pipeline.subscriptions.presence import Presence
 from pipeline.subscriptions.registry import Registry
@@ -171,7 +171,7 @@ class _Restoring:
             names = [name for name in keys if name in rows.columns]
             wanted = wanted.join(rows.select(*names), names, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
-        return wanted.where(f"NOT {read_mark(Files(self._spark), self._warehouse).covers('message_due')}")
+        return wanted.where(f"NOT {read_mark(session_files(self._spark), self._warehouse).covers('message_due')}")
 
     def _taken(self, upto: Offset) -> DataFrame:
         """The rows of `redelivery` up to a place."""

@@ -24,7 +24,7 @@ from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release import Release
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import Presence
@@ -72,7 +72,7 @@ class Dispatch:
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch: Watch = Unwatched()
         self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
-        self._log, self._files = MessageLog(spark, warehouse), Files(spark)
+        self._log, self._files = MessageLog(spark, warehouse), session_files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]

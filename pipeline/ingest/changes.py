@@ -21,7 +21,7 @@ from pipeline.delta.commits import actions, exists
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Changes:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._files, self._path = spark, Files(spark), warehouse.path(INBOX)
+        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(INBOX)
 
     def between(self, begin: Position, end: Position) -> list[Change]:
         """Those that a batch passes, and one in the middle of which it ends. Reads one small file for each version."""

@@ -47,8 +47,8 @@ from pipeline.ingest.segments import (
     pieces,
     segment_rows,
 )
-from pipeline.storage.files import Files
 from pipeline.storage.gather import Gathered
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
@@ -119,7 +119,7 @@ class Ingest:
         head = TableLog(spark, warehouse.path(INBOX)).head()
         check_columns(head)
         self._plain = head.protocol["minReaderVersion"] <= 1
-        self._files, self._segment_ms = Files(spark), segment_ms(spark, warehouse)
+        self._files, self._segment_ms = session_files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
         self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}

@@ -25,7 +25,7 @@ from pipeline.delta.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.standing import unread
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere
 from schemas import INBOX, MESSAGES, Table
 
@@ -56,7 +56,7 @@ Merged = tuple[int, int]
 
 def is_new(spark: SparkSession, warehouse: Warehouse, table: Table) -> bool:
     """Whether anything was written to a table since it was made or laid out. One look at its log."""
-    files, path = Files(spark), warehouse.path(table)
+    files, path = session_files(spark), warehouse.path(table)
     last = next(commits(files, path, newest(files, path)))
     return not any(each["commitInfo"].get("operation") in _LEAVE_IN_ORDER for each in last if "commitInfo" in each)
 
@@ -113,7 +113,7 @@ class SmallFiles:
         """Nothing is looked at yet; what is there already counts as having come."""
         self._spark, self._warehouse = spark, warehouse
         path = warehouse.path(MESSAGES)
-        self._live = LiveFiles(spark, path, MESSAGES, _if_small) if Files(spark).local(path) else None
+        self._live = LiveFiles(spark, path, MESSAGES, _if_small) if session_files(spark).readable(path) else None
         self._next, self._most = 0, _FILE_BYTES
 
     def merge(self) -> Merged:

@@ -28,7 +28,7 @@ from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.standing import unread
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere
 from pipeline.subscriptions.incarnations import Life, Name, alive
 from pipeline.subscriptions.mark import mark_path, read_mark
@@ -69,7 +69,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     holds the mark. Every position below the new mark is looked for among those releases; one that is not found,
     whatever the reason, holds the mark where it is.
     """
-    files = Files(spark)
+    files = session_files(spark)
     mark = read_mark(files, warehouse)
     instant = released(spark, warehouse)
     if not instant:
@@ -85,7 +85,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
         return mark
-    files.replace(mark_path(warehouse), wanted.dumps())
+    files.write(mark_path(warehouse), wanted.dumps())
     return wanted
 
 

@@ -24,7 +24,7 @@ from pipeline.delta.messages import due_times, message_rows
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema, longs, ordered
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere, is_plain, row_groups
 from schemas import MESSAGES, Table
 
@@ -41,7 +41,7 @@ class Rewriting:
         spark: the session.
         path: where it lies.
         table: which one.
-        folder: where it is on this machine; None when it is elsewhere.
+        folder: the same as arrays are read; None where only Spark reads it.
         appender: writes to it.
         seen: the version.
         files: path, size, statistics and tags of its files, or of some, as the log spells them.
@@ -80,10 +80,10 @@ class Rewriting:
             appender = Appender(spark, path, table)
         except UnknownTableFeature as error:
             raise NotHere from error
-        folder = Files(spark).local(path)
+        folder = session_files(spark).readable(path)
         if not all(map(is_plain, files)):
             raise NotHere
-        return cls(spark, path, table, None if folder is None else str(folder), appender, seen, files)
+        return cls(spark, path, table, folder, appender, seen, files)
 
     def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         """Write the rows of files into about so many others; those of `messages` in the order of their due times.

@@ -16,6 +16,7 @@ from pipeline.dispatch.prepared import Shelf
 from pipeline.dispatch.stage import noted
 from pipeline.ingest.stage import Plan
 from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import (
     DELIVERIES,
     INBOX,
@@ -44,7 +45,7 @@ def unread_from(spark: SparkSession, warehouse: Warehouse, table: Table) -> int 
     stage = READERS.get(table.name)
     if stage is None:
         return None
-    needed = _committed(Files(spark), warehouse.checkpoint(stage))
+    needed = _committed(session_files(spark), warehouse.checkpoint(stage))
     if table is INBOX:
         needed = min(needed, _begin_of_ingest(spark, warehouse))
     elif table is REDELIVERY:
@@ -88,7 +89,7 @@ def unread(spark: SparkSession, warehouse: Warehouse, table: Table) -> Unread | 
     version = unread_from(spark, warehouse, table)
     if version is None:
         return Unread()
-    files, path = Files(spark), warehouse.path(table)
+    files, path = session_files(spark), warehouse.path(table)
     behind = newest(files, path) - version
     if behind > _FAR_BEHIND:
         return None

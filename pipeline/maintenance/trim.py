@@ -25,6 +25,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import Shelf
 from pipeline.maintenance.standing import unread_from
 from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, INBOX, PUBLICATIONS, Table
 
 VACUUM = {
@@ -53,7 +54,7 @@ def cut_log(
         written_before: entries go up to a checkpoint that was written before this instant, ms UTC.
         quiet_before: if that leaves no more than `QUIET_VERSIONS`, the checkpoint is from before this instant too.
     """
-    files, path = Files(spark), warehouse.path(table)
+    files, path = session_files(spark), warehouse.path(table)
     found = _log_files(files, path)
     begin, newest = first_version(found), max(file.version for file in found if file.is_entry)
     later = [file for file in found if file.kind == CHECKPOINT and file.version > begin]
@@ -89,7 +90,7 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
         slack_ms: so much longer they stay: Delta counts from its own look at the clock, a file is older than the commit
             that names it, and somebody may be reading.
     """
-    files, path = Files(spark), warehouse.path(table)
+    files, path = session_files(spark), warehouse.path(table)
     ahead = Shelf(spark, warehouse).all() if table is DELIVERIES else []
     found = _log_files(files, path)
     begin = first_version(found)

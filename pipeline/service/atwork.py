@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.commits import between
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
 _SOURCES = {"ingest": INBOX, "schedule": SEGMENTS, "dispatch": REDELIVERY}
@@ -29,7 +29,7 @@ class AtWork:
         self, spark: SparkSession, warehouse: Warehouse, stage: str, body: Callable[[DataFrame, int], None], log: Log
     ) -> None:
         """Nothing is being done yet."""
-        self._body, self._log, self._files = body, log, Files(spark)
+        self._body, self._log, self._files = body, log, session_files(spark)
         self._table = _SOURCES[stage]
         self._path = warehouse.path(self._table)
         self._memory = str(spark.conf.get("spark.driver.memory", "1g"))

@@ -5,7 +5,7 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.settings import Clock, VirtualClock
-from pipeline.storage import texts
+from pipeline.storage.files import Files
 from pipeline.worker.instants import InstantSource, given
 
 
@@ -32,21 +32,21 @@ def advance(path: str, instant: int) -> None:
     earlier = given(path)
     if earlier and instant <= earlier[-1]:
         return
-    texts.write(path, "".join(f"{each}\n" for each in [*earlier, instant]))
+    Files().write(path, "".join(f"{each}\n" for each in [*earlier, instant]), lasting=False)
 
 
 def hold(path: str) -> str:
     """Let readers of a virtual clock wait from their next question on, until `release`; give the hold's name."""
     name = str(time.monotonic_ns())
-    texts.write(f"{path}.hold", name)
+    Files().write(f"{path}.hold", name, lasting=False)
     return name
 
 
 def is_held(path: str, name: str) -> bool:
     """Whether a reader waits because of this hold: its query is between two batches and asks no source meanwhile."""
-    return texts.read(f"{path}.waiting") == name
+    return Files().text_if_there(f"{path}.waiting") == name
 
 
 def release(path: str) -> None:
     """Let readers go on; nothing happens when they were not held."""
-    texts.delete(f"{path}.hold")
+    Files().delete(f"{path}.hold")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import clock
 from pipeline.service.run import Stage
-from pipeline.storage.texts import pause_s
+from pipeline.storage.files import Files
 
 
 def reach(
@@ -52,4 +52,4 @@ def reach(
 def _until_held(stage: Stage, path: str, name: str) -> None:
     """Return when the stage waits for its clock, or has died."""
     while not clock.is_held(path, name) and stage.query.isActive:
-        time.sleep(pause_s(path))
+        time.sleep(Files().pause_s(path))

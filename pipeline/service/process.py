@@ -11,12 +11,11 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.config.options import Options
-from pipeline.config.paths import local_path
 from pipeline.config.stages import INGEST
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.run import Stage, stop_all
-from pipeline.storage import texts
+from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S, _LOOK_REMOTE_S = 0.2, 2.0
@@ -35,8 +34,8 @@ class StopFile:
     def __init__(self, warehouse: Warehouse) -> None:
         """Name the file, and note a request that is there already."""
         self._root = warehouse.root
-        self._path = f"{warehouse.root}/_control/stop" if texts.reachable(warehouse.root) else None
-        self.pause_s = _LOOK_S if local_path(warehouse.root) is not None else _LOOK_REMOTE_S
+        self._path = f"{warehouse.root}/_control/stop" if Files().reaches(warehouse.root) else None
+        self.pause_s = _LOOK_S if Files().local(warehouse.root) is not None else _LOOK_REMOTE_S
         self._known = self._asked_at()
 
     def ask(self) -> None:
@@ -47,7 +46,7 @@ class StopFile:
         """
         if self._path is None:
             raise BadSetting("warehouse", self._root, "a folder of this machine, or s3; send SIGTERM to the process")
-        texts.write(self._path, f"{time.time_ns()}\n")
+        Files().write(self._path, f"{time.time_ns()}\n", lasting=False)
 
     @property
     def asked(self) -> bool:
@@ -60,7 +59,7 @@ class StopFile:
 
     def _asked_at(self) -> str:
         """The time of the last request; empty before the first one."""
-        return "" if self._path is None else texts.read(self._path) or ""
+        return "" if self._path is None else Files().text_if_there(self._path) or ""
 
 
 def upkeep(

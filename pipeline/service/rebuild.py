@@ -20,7 +20,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
 from pipeline.service import takeover
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import alive
@@ -107,7 +107,7 @@ def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, 
 
 
 def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
-    files = Files(spark)
+    files = session_files(spark)
 
     def fixed(table: Table) -> DataFrame:
         return warehouse.read(spark, table, newest(files, warehouse.path(table)))
@@ -155,7 +155,7 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
 
 def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:
     """Move the old checkpoint aside, then write where the new one begins. In between the stage refuses to start."""
-    files, folder = Files(spark), warehouse.checkpoint(stage)
+    files, folder = session_files(spark), warehouse.checkpoint(stage)
     number = next(n for n in range(1, 1_000_000) if not files.exists(f"{folder}.aside-{n}"))
     files.move(folder, f"{folder}.aside-{number}")
     options.observe("rebuild.aside", number)

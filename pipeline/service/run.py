@@ -28,7 +28,7 @@ from pipeline.schedule.stage import Schedule
 from pipeline.service.atwork import AtWork, memory_ended
 from pipeline.service.clock import ticks
 from pipeline.service.startup import check_batches, check_clock, check_owner
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
@@ -97,7 +97,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     lock.take()
     publisher: Publisher | None = None
     try:
-        checkpoint = Checkpoint(Files(spark), warehouse.checkpoint(stage))
+        checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint)
         if stage == DISPATCH:
             restore(spark, warehouse, options.settings, timeline(options.clock))

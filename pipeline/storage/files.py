@@ -1,187 +1,160 @@
-"""Files beside the tables: checkpoints and Delta logs, on whatever file system the warehouse lies.
+"""The door to files, wherever they lie: this machine, an object store, or a file system that only Hadoop reaches.
 
-Hadoop's file systems see what Spark sees, at the price of a few calls into the JVM each time; on this machine's own
-file system Python does the same without. Beside `pipeline.config.jvm`, `pipeline.delta.tablelog` and
-`pipeline.service.watch.listener` the only module that reaches into the JVM.
+The scheme of a path says which. Stages, maintenance, client and clock use it alike. `Files()` needs no Spark, and
+reaches this machine and object stores; `pipeline.storage.hadoop.session_files` adds what a Spark session reaches.
 """
 
-import os
-import shutil
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pipeline.config.errors import NoFileSystem
+from pipeline.config.paths import local_path
+from pipeline.storage.arrowfs import StoreFiles, store_of
+from pipeline.storage.local import LocalFiles, sync
 
-from pipeline.config.jvm import java_class
-from pipeline.config.paths import is_s3, local_path
+_LOOK_S, _LOOK_REMOTE_S = 0.005, 0.05
+_LOCAL, _WORKING = LocalFiles(), Path()
+_SYNCING = [True]
 
-_HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
-_IF_NONE = "fs.option.create.conditional.overwrite"
-_IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
-"""What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
-SYNC = "delayline.sync"
-"""Of Hadoop's configuration: whether `Files.sync` does something; it does, when that is not set."""
+
+class Backend(Protocol):
+    """One kind of file system. Times are ms UTC by its own clock, sizes bytes."""
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or a folder is there."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none when it is missing."""
+        ...
+
+    def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
+        """Size and time of change of each file in a folder."""
+        ...
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder."""
+        ...
+
+    def read(self, path: str, start: int) -> bytes:
+        """A file from a byte on; FileNotFoundError without it."""
+        ...
+
+    def write(self, path: str, data: bytes, *, lasting: bool) -> None:
+        """Write a file whole or not at all, in the place of one that may be there."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file if it is there."""
+        ...
+
+    def delete_folder(self, path: str) -> None:
+        """Delete a folder if it is there."""
+        ...
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a file or a folder that is there."""
+        ...
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was written."""
+        ...
 
 
 class Files:
-    """Small reads and writes on the file system of a path. Nothing is cached."""
+    """Small reads and writes on the file system of a path. Nothing is cached.
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Use the Hadoop configuration of a session."""
-        context: Any = spark.sparkContext
-        self._spark = spark
-        self._gateway, self._conf = context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
-        # Where a path without a scheme lies, when that is here.
-        default = java_class(spark, f"{_HADOOP}.FileSystem").get(self._conf)
-        here = str(default.getUri().getScheme()) == "file"
-        self._here = Path(default.getWorkingDirectory().toUri().getPath()) if here else None
-        self._syncs = bool(self._conf.getBoolean(SYNC, True))  # noqa: FBT003 - Hadoop has no name for "otherwise"
+    Each call raises `NoFileSystem` for a path that nobody here reaches.
+    """
+
+    def __init__(self, others: Backend | None = None, here: Path | None = _WORKING) -> None:
+        """Reach this machine and object stores.
+
+        Args:
+            others: for paths that are neither.
+            here: the folder in which a path without a scheme begins; None when that is not on this machine.
+        """
+        self._others, self._here = others, here
 
     def local(self, path: str) -> Path | None:
-        """The path as this machine's own programs name it; None when it lies on another file system."""
+        """The path as this machine's own programs name it; None when it lies elsewhere."""
         return local_path(path, self._here)
+
+    def readable(self, path: str) -> str | None:
+        """The path as `pipeline.storage.parquet` reads it; None where only Spark does."""
+        here = self.local(path)
+        return str(here) if here is not None else path if store_of(path) is not None else None
+
+    def reaches(self, path: str) -> bool:
+        """Whether anything can be asked about a path."""
+        return self._others is not None or self.readable(path) is not None
 
     def exists(self, path: str) -> bool:
         """Whether something is there."""
-        here = self.local(path)
-        return bool(self._system(path).exists(self._path(path))) if here is None else here.exists()
+        backend, where = self._at(path)
+        return backend.exists(where)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none when the folder is missing."""
-        if not self.exists(folder):
-            return []
-        here = self.local(folder)
-        if here is not None:
-            return sorted(each.name for each in here.iterdir() if not _is_sum(each))
-        return sorted(status.getPath().getName() for status in self._system(folder).listStatus(self._path(folder)))
+        backend, where = self._at(folder)
+        return sorted(backend.names(where))
 
     def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
         """Size in bytes and time of change (ms UTC) of each file in a folder, by name; folders are left out."""
-        here = self.local(folder)
-        if here is not None:
-            told = {each.name: each.stat() for each in here.iterdir() if each.is_file() and not _is_sum(each)}
-            return {name: (stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in told.items()}
-        found = self._system(folder).listStatus(self._path(folder))
-        files = (each for each in found if each.isFile())
-        return {each.getPath().getName(): (int(each.getLen()), int(each.getModificationTime())) for each in files}
+        backend, where = self._at(folder)
+        return backend.sizes(where)
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder, sorted."""
-        here = self.local(folder)
-        if here is not None:
-            return sorted(each.name for each in here.iterdir() if each.is_dir())
-        found = self._system(folder).listStatus(self._path(folder))
-        return sorted(each.getPath().getName() for each in found if each.isDirectory())
+        backend, where = self._at(folder)
+        return sorted(backend.folders(where))
 
     def tail(self, path: str, size: int, count: int) -> bytes:
         """The last `count` bytes of a file of a known size, or all of it."""
-        here = self.local(path)
-        if here is not None:
-            with here.open("rb") as file:
-                file.seek(max(0, size - count))
-                return file.read()
-        stream = self._system(path).open(self._path(path))
-        try:
-            stream.seek(max(0, size - count))
-            return bytes(java_class(self._spark, _IO).toByteArray(stream))
-        finally:
-            stream.close()
+        backend, where = self._at(path)
+        return backend.read(where, max(0, size - count))
 
     def text(self, path: str) -> str:
-        """The whole of a small UTF-8 file."""
-        here = self.local(path)
-        if here is not None:
-            return here.read_bytes().decode(errors="replace")
-        stream = self._system(path).open(self._path(path))
+        """The whole of a small UTF-8 file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        backend, where = self._at(path)
+        return backend.read(where, 0).decode(errors="replace")
+
+    def text_if_there(self, path: str) -> str | None:
+        """The whole of a small UTF-8 file; None when it is not there."""
         try:
-            return str(java_class(self._spark, _IO).toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+            return self.text(path)
+        except FileNotFoundError:
+            return None
 
     def write(self, path: str, content: str | bytes, *, lasting: bool = True) -> None:
-        """Write a small file, a text as UTF-8, whole or not at all; its folder is made.
+        """Write a small file, a text as UTF-8, in the place of one that may be there; its folder is made.
 
-        It is there after a power cut, if it is to be lasting.
+        Readers see what was there before, or all of it. It is there after a power cut, if it is to be lasting.
         """
-        if is_s3(path):
-            # A put is whole or nothing by itself, and a rename would be a copy.
-            self._put(path, content)
-            return
-        fresh = self._written_beside(path, content)
-        if lasting:
-            self.sync(fresh)
-        self.move(fresh, path)
-        if lasting:
-            self.sync(path.rpartition("/")[0])
+        backend, where = self._at(path)
+        backend.write(where, content.encode() if isinstance(content, str) else content, lasting=lasting and _SYNCING[0])
 
     def sync(self, *paths: str) -> None:
         """Wait until files, or the names in folders, are on the disk: until then a power cut may leave them empty.
 
         Nothing happens where files lie elsewhere, and where that was turned off.
         """
-        for here in filter(None, map(self.local, paths)) if self._syncs else ():
-            opened = os.open(here, os.O_RDONLY)
-            try:
-                os.fsync(opened)
-            finally:
-                os.close(opened)
-
-    def create(self, path: str, content: str) -> bool:
-        """Write a small file in a store that speaks S3, unless one is there: False. The store itself decides.
-
-        Hadoop's `create` asks whether the file is there and then puts it, whatever has come in between.
-
-        Raises:
-            Py4JJavaError: the store, or Hadoop's connector, knows no such request.
-        """
-        system, where = self._system(path), self._path(path)
-        while True:
-            stream = system.createFile(where).must(_IF_NONE, True).build()  # noqa: FBT003 - a value of Hadoop's
-            try:
-                stream.write(bytearray(content.encode()))
-                stream.close()
-            except Py4JJavaError as error:
-                if error.java_exception.getClass().getName() == _IS_THERE:
-                    return False
-                # Two at once: neither is there yet. Amazon asks for another attempt.
-                if _CONFLICT not in str(error):
-                    raise
-            else:
-                return True
-
-    def replace(self, path: str, content: str, *, lasting: bool = True) -> None:
-        """Write a small file in the place of one that may be there; readers see the old one or the new one.
-
-        It is there after a power cut, if it is to be lasting.
-        """
-        if self.local(path) is not None or is_s3(path):
-            self.write(path, content, lasting=lasting)
-            return
-        fresh = self._written_beside(path, content)
-        old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
-        # `FileSystem.rename` replaces nothing on HDFS; this does, at once.
-        rename, context = (java_class(self._spark, f"{_HADOOP}.{name}") for name in ("Options$Rename", "FileContext"))
-        how = self._gateway.new_array(rename, 1)
-        how[0] = rename.OVERWRITE
-        context.getFileContext(new.toUri(), self._conf).rename(old, new, how)
+        for here in filter(None, map(self.local, paths)) if _SYNCING[0] else ():
+            sync(here)
 
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens when it is not there."""
-        here = self.local(path)
-        if here is None:
-            self._system(path).delete(self._path(path), False)  # noqa: FBT003 - not a folder
-            return
-        here.unlink(missing_ok=True)
-        _sum_of(here).unlink(missing_ok=True)
+        backend, where = self._at(path)
+        backend.delete(where)
 
     def delete_folder(self, path: str) -> None:
         """Delete a folder with all that is in it; nothing happens when it is not there."""
-        here = self.local(path)
-        if here is None:
-            self._system(path).delete(self._path(path), True)  # noqa: FBT003 - with what is in it
-        elif here.exists():
-            shutil.rmtree(here)
+        backend, where = self._at(path)
+        backend.delete_folder(where)
 
     def move(self, old: str, new: str) -> None:
         """Rename a file or folder within one file system; what is not there is not moved.
@@ -189,61 +162,32 @@ class Files:
         Raises:
             OSError: the file system did not do it.
         """
-        if not self.exists(old):
-            return
-        source, target = self.local(old), self.local(new)
-        if source is not None and target is not None:
-            # The sums that Hadoop keeps beside a file would be those of another one.
-            for each in (source, target):
-                _sum_of(each).unlink(missing_ok=True)
-            source.rename(target)
-        elif not self._system(old).rename(self._path(old), self._path(new)):
-            message = f"{old} was not renamed to {new}"
-            raise OSError(message)
+        (backend, source), (_, target) = self._at(old), self._at(new)
+        if backend.exists(source):
+            backend.move(source, target)
 
     def modified_ms(self, path: str) -> int:
         """When a file was written, ms UTC by the clock of the storage; it has to be there."""
+        backend, where = self._at(path)
+        return backend.modified_ms(where)
+
+    def pause_s(self, path: str) -> float:
+        """How long to wait between two looks at a file: a look at a store is a request, and costs."""
+        return _LOOK_REMOTE_S if self.local(path) is None else _LOOK_S
+
+    def _at(self, path: str) -> tuple[Backend, str]:
+        """Whom to ask, and how the path is spelled there."""
         here = self.local(path)
         if here is not None:
-            return here.stat().st_mtime_ns // 1_000_000
-        return int(self._system(path).getFileStatus(self._path(path)).getModificationTime())
-
-    def _written_beside(self, path: str, content: str | bytes) -> str:
-        fresh = f"{path}.new"
-        data = content.encode() if isinstance(content, str) else content
-        here = self.local(fresh)
-        if here is not None:
-            here.parent.mkdir(parents=True, exist_ok=True)
-            here.write_bytes(data)
-            return fresh
-        self._put(fresh, data)
-        return fresh
-
-    def _put(self, path: str, content: str | bytes) -> None:
-        data = content.encode() if isinstance(content, str) else content
-        stream = self._system(path).create(self._path(path), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
-        try:
-            stream.write(bytearray(data))
-        finally:
-            stream.close()
-
-    def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
-        return java_class(self._spark, f"{_HADOOP}.Path")(path)
-
-    def _system(self, path: str) -> Any:  # noqa: ANN401 - a Java object
-        return self._path(path).getFileSystem(self._conf)
+            return _LOCAL, str(here)
+        store = store_of(path)
+        if store is not None:
+            return StoreFiles(store[0]), store[1]
+        if self._others is None:
+            raise NoFileSystem(path)
+        return self._others, path
 
 
-def sync_files(spark: SparkSession, *, on: bool) -> None:
-    """Turn `Files.sync` on or off for those that are made from now on in a session."""
-    context: Any = spark.sparkContext
-    context._jsc.hadoopConfiguration().setBoolean(SYNC, on)  # noqa: SLF001 - as in `jvm`
-
-
-def _sum_of(file: Path) -> Path:
-    """Where Hadoop keeps the sum of a file."""
-    return file.with_name(f".{file.name}.crc")
-
-
-def _is_sum(file: Path) -> bool:
-    return file.name.startswith(".") and file.name.endswith(".crc")
+def sync_files(*, on: bool) -> None:
+    """Turn `Files.sync`, and lasting writes, on or off in this process; they are on to begin with."""
+    _SYNCING[0] = on

@@ -1,4 +1,4 @@
-"""Rows of files on this machine in two parts: small columns, which are held, and texts, which may stay in their files.
+"""Rows of files in two parts: small columns, which are held, and texts, which may stay in their files.
 
 A row group may hold far more than this process can. What orders, numbers and refuses rows is small; the texts travel
 with a row and are looked at by nobody. Where they are too large to be held they are read once more when rows are
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.storage.arrays import IntArray, arrow_schema, sizes
-from pipeline.storage.parquet import BUFFER_BYTES, NotHere, RowGroup
+from pipeline.storage.parquet import NotHere, RowGroup, parquet_file
 from schemas import Table
 
 TEXTS = ("message_key", "properties", "payload")
@@ -37,7 +37,7 @@ class Place:
 
     def read(self, table: Table, chosen: IntArray) -> Iterator[pa.Table]:
         """The texts of some of them, ascending."""
-        with pq.ParquetFile(self.path, metadata=self.footer, buffer_size=BUFFER_BYTES) as file:
+        with parquet_file(self.path, self.footer) as file:
             yield from RowGroup(table, self.path, file, self.group, self.step).take(TEXTS, self.rows[chosen])
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from pipeline.config.errors import PipelineError
 from pipeline.config.paths import is_s3
 from pipeline.config.session import HADOOP_AWS
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import HadoopFiles
 
 _NO_CLASS = "ClassNotFoundException"
 _UNKNOWN = ("Conditional Writes Unavailable", "mandatory key", "Status Code: 501")
@@ -56,7 +56,7 @@ def check_store(spark: SparkSession, root: str) -> None:
         return
     try:
         # Once it is there it has to be in the way of every further one.
-        files, probe = Files(spark), f"{root}/_control/put_once"
+        files, probe = HadoopFiles(spark), f"{root}/_control/put_once"
         replaced = files.create(probe, "") and files.create(probe, "")
     except Py4JJavaError as error:
         raise _reason(root, str(error.java_exception).partition("\n")[0]) from error

@@ -1,4 +1,4 @@
-"""Tables on this machine's own file system, read and worked on by whole arrays in the driver.
+"""Parquet files of tables, read by whole arrays in the driver, from this machine or from an object store.
 
 Planning and starting a job costs a tenth of a second or two, whatever is in it. A batch that is small enough to be held
 here does without (`Settings.driver_rows`), and so does what passes through by and by; whatever else there is, Spark
@@ -6,8 +6,10 @@ does, with the same rows.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,10 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.storage.arrays import IntArray, arrow_schema, lengths
+from pipeline.storage.arrowfs import in_store, store_of
 from schemas import Table
 
 Footer = tuple[str, pq.FileMetaData]
-"""Where a file is on this machine, and its metadata."""
+"""A file by a path that `Files.readable` gave, and its metadata."""
 # Spark's INT96 has nanoseconds, in which the year 9999 has no number.
 _INT96 = {"coerce_int96_timestamp_unit": "us"}
 _READ_BYTES, MOST_ROWS = 16 << 20, 1 << 16
@@ -29,13 +32,51 @@ BUFFER_BYTES = 1 << 20
 """Of a column's bytes in a file, read at once. Without a buffer Arrow reads all that a row group has of the column."""
 
 
+_STORE_BUFFER_BYTES = 8 << 20
+"""The same in an object store, where each read is a request."""
+_SMALL_BYTES, _SMALL_FILES = 1 << 20, 64
+"""Files of a store that are read whole, by one request, and how many of them are kept."""
+_TOGETHER = 16
+"""Files of a store whose beginnings are asked for at once."""
+_POOL = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="parquet")
+
+
 class NotHere(Exception):
-    """The tables are not on this machine, or the batch is too large for it."""
+    """The tables cannot be read in the driver, or the batch is too large for it."""
 
 
 def is_plain(file: Mapping[str, Any]) -> bool:
     """Whether a file lies in its table's folder and all its rows count."""
     return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
+
+
+def parquet_file(path: str, footer: pq.FileMetaData, **how: Any) -> pq.ParquetFile:  # noqa: ANN401 - options of Arrow's
+    """A file, opened; `footer` is its metadata."""
+    store = store_of(path)
+    if store is None:
+        return pq.ParquetFile(path, metadata=footer, buffer_size=BUFFER_BYTES, **how)
+    return pq.ParquetFile(_source(path), metadata=footer, buffer_size=_STORE_BUFFER_BYTES, **how)
+
+
+def _metadata(path: str) -> pq.FileMetaData:
+    return pq.read_metadata(path if store_of(path) is None else _source(path))
+
+
+def _source(path: str) -> pa.NativeFile:
+    """A file of a store: all of it when it is small."""
+    data = _small_file(path)
+    if data is not None:
+        return pa.BufferReader(data)
+    system, where = in_store(path)
+    return system.open_input_file(where)
+
+
+@lru_cache(_SMALL_FILES)
+def _small_file(path: str) -> bytes | None:
+    """The content of a small file, None of a large one. Files of a table never change once they are written."""
+    system, where = in_store(path)
+    with system.open_input_file(where) as file:
+        return bytes(file.read()) if file.size() <= _SMALL_BYTES else None
 
 
 @dataclass(frozen=True)
@@ -46,7 +87,7 @@ class RowGroup:
 
     Attributes:
         table: whose file it is.
-        path: where it is on this machine.
+        path: where it is, as `Files.readable` gave it.
         file: the same, opened.
         number: which row group.
         known_step: rows that can be read at once, when that is known already.
@@ -120,9 +161,19 @@ def chosen_groups(
             yield RowGroup(table, path, file, number)
 
 
+def _a_few(paths: Iterable[str]) -> Iterator[list[str]]:
+    """Paths of a store in groups, to be asked for together; of this machine one by one, as they are wanted."""
+    left = iter(paths)
+    while some := list(islice(left, 1)):
+        if store_of(some[0]) is not None:
+            some += islice(left, _TOGETHER - 1)
+        yield some
+
+
 def read_footers(paths: Iterable[str]) -> Iterator[Footer]:
     """The metadata of files, read one after the other."""
-    return ((path, pq.read_metadata(path)) for path in paths)
+    for some in _a_few(paths):
+        yield from zip(some, _POOL.map(_metadata, some) if len(some) > 1 else map(_metadata, some), strict=True)
 
 
 def opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.ParquetFile]]:
@@ -132,7 +183,7 @@ def opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.Pa
         NotHere: a file has other columns than it should.
     """
     for path, footer in footers:
-        with pq.ParquetFile(path, metadata=footer, buffer_size=BUFFER_BYTES, **_INT96) as file:
+        with parquet_file(path, footer, **_INT96) as file:
             if not set(_required(table)) <= set(file.schema_arrow.names):
                 raise NotHere
             yield path, file
@@ -170,7 +221,7 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
         if not all(each.has_dictionary_page for each in coded):
             raise NotHere
         names = [each.path_in_schema for each in coded]
-        with pq.ParquetFile(path, metadata=told, buffer_size=BUFFER_BYTES, read_dictionary=names) as file:
+        with parquet_file(path, told, read_dictionary=names) as file:
             first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))))
             longest = {name: _longest(first.column(name)) for name in first.schema.names}
         if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):

@@ -15,7 +15,7 @@ from pipeline.delta.asked import ask
 from pipeline.delta.commits import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
 from schemas import INBOX, SUBSCRIPTIONS
@@ -41,7 +41,7 @@ class Registry:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._warehouse, self._files = spark, warehouse, Files(spark)
+        self._spark, self._warehouse, self._files = spark, warehouse, session_files(spark)
         self._known: tuple[int, dict[Name, Subscription]] = (-1, {})
         self._before: tuple[int, dict[Name, Subscription]] = (-1, {})
         self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)

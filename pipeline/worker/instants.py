@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from pipeline.config.errors import ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.storage import texts
+from pipeline.storage.files import Files
 
 Offset = dict[str, int]
 
@@ -117,17 +117,17 @@ def next_instant(last: int, wall: int, clock: LiveClock) -> int:
 
 def given(path: str) -> list[int]:
     """The instants of a virtual clock so far, in ms. A last line without its end was cut by a crash and is left out."""
-    return [int(line) for line in (texts.read(path) or "").splitlines(keepends=True) if line.endswith("\n")]
+    return [int(line) for line in (Files().text_if_there(path) or "").splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _wait_while_held(path: str) -> None:
     """Say that we wait, and for which hold. Whoever lost its parent lost its query, and waits for nobody."""
-    parent, said = os.getppid(), ""
+    files, parent, said = Files(), os.getppid(), ""
     while os.getppid() == parent:
-        name = texts.read(f"{path}.hold")
+        name = files.text_if_there(f"{path}.hold")
         if name is None:
             return
         if name != said:
-            texts.write(f"{path}.waiting", name)
+            files.write(f"{path}.waiting", name, lasting=False)
             said = name
-        time.sleep(texts.pause_s(path))
+        time.sleep(files.pause_s(path))

@@ -28,7 +28,7 @@ from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout
 from pipeline.maintenance.rewrite import Rewriting
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import HadoopFiles, session_files
 from pipeline.storage.objectstore import NoConditionalPuts, StoreRefused, check_store
 from schemas import INBOX
 from tests.support.racing import Race
@@ -74,10 +74,10 @@ def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:
 
 def test_a_put_that_meets_another_is_tried_again(spark: SparkSession) -> None:
     """Amazon answers 409 while two puts of one object are under way: neither has won yet."""
-    files, path = Files(spark), f"s3a://{CROWDED}/object"
+    files, path = HadoopFiles(spark), f"s3a://{CROWDED}/object"
     assert files.create(path, "first")
     assert not files.create(path, "second")
-    assert files.text(path) == "first"
+    assert session_files(spark).text(path) == "first"
 
 
 def test_a_store_in_which_a_commit_replaces_another_is_refused(spark: SparkSession) -> None:

@@ -26,7 +26,8 @@ from pipeline.delta.sink import Sink
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files, sync_files
+from pipeline.storage.files import sync_files
+from pipeline.storage.hadoop import session_files
 from schemas import INBOX, MESSAGES, PUBLICATIONS
 from tests.support.rows import T0, messages
 from tests.support.stream import at
@@ -72,14 +73,14 @@ def test_what_a_version_names_is_on_the_disk_before_the_version_is(
     link = os.link
     monkeypatch.setattr(os, "fsync", lambda descriptor: done.append(named(descriptor)))
     monkeypatch.setattr(os, "link", linked)
-    sync_files(spark, on=True)
+    sync_files(on=True)
     try:
         appender = Appender(spark, path, PUBLICATIONS)
         (file,) = appender.put(rows(spark, 1).toArrow())
-        Files(spark).write(f"{path}/_prepared/1.json", "{}")
+        session_files(spark).write(f"{path}/_prepared/1.json", "{}")
         appender.commit([file], "")
     finally:
-        sync_files(spark, on=False)
+        sync_files(on=False)
     entry = done.index(f"link {1:020d}.json")
     note = done.index("/_prepared/1.json.new")
     assert done[note + 1] == "/_prepared"

@@ -14,7 +14,9 @@ from pipeline.config.session import HADOOP_AWS
 from pipeline.delta.commits import spelled
 from pipeline.delta.tablelog import TableLog
 from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.objectstore import NoConnector, check_store
+from tests.support.filesystems import live_through
 
 FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"
 
@@ -32,7 +34,7 @@ def files(spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pyte
         monkeypatch.setattr(Files, "local", lambda *_: None)
         settings.set(FILE_CONTEXT, "org.apache.hadoop.fs.local.LocalFs")
         system.setWriteChecksum(True)
-    yield Files(spark)
+    yield session_files(spark)
     system.setWriteChecksum(False)
     settings.set(FILE_CONTEXT, ours)
 
@@ -40,40 +42,20 @@ def files(spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: pyte
 @pytest.mark.parametrize("scheme", ["", "file:", "file://"])
 def test_what_is_written_can_be_read_replaced_moved_and_deleted(files: Files, tmp_path: Path, scheme: str) -> None:
     """Each step as the next one sees it; odd characters in a name are just characters."""
-    folder = f"{scheme}{tmp_path}/a b%20c"
-    assert not files.exists(folder)
-    assert files.names(folder) == []
-    files.write(f"{folder}/one", "text\r\nü\u2028")
-    files.write(f"{folder}/two", bytes(range(256)))
-    files.write(f"{folder}/sub/three", "")
-    assert files.names(folder) == ["one", "sub", "two"]
-    assert files.folders(folder) == ["sub"]
-    assert {name: size for name, (size, _) in files.sizes(folder).items()} == {"one": 11, "two": 256}
-    assert files.text(f"{folder}/one") == "text\r\nü\u2028"
-    assert files.tail(f"{folder}/two", 256, 3) == bytes([253, 254, 255])
-    assert files.tail(f"{folder}/two", 256, 999) == bytes(range(256))
-    files.replace(f"{folder}/one", "other")
-    files.move(f"{folder}/one", f"{folder}/moved")
-    files.move(f"{folder}/nothing", f"{folder}/there")
-    assert files.text(f"{folder}/moved") == "other"
-    assert abs(files.modified_ms(f"{folder}/moved") - files.sizes(folder)["moved"][1]) < 1_000
-    files.delete(f"{folder}/moved")
-    files.delete(f"{folder}/moved")
-    files.move(f"{folder}/sub", f"{folder}/aside")
-    assert files.names(folder) == ["aside", "two"]
+    live_through(files, f"{scheme}{tmp_path}/a b%20c")
 
 
 def test_both_go_on_with_what_the_other_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hadoop keeps a sum beside a file and refuses what does not fit it."""
-    here, hadoop, path = Files(spark), Files(spark), f"{tmp_path}/file"
+    here, hadoop, path = session_files(spark), session_files(spark), f"{tmp_path}/file"
     monkeypatch.setattr(hadoop, "local", lambda _: None)
     for number in range(2):
         hadoop.delete(path)
         hadoop.write(path, f"hadoop {number}")
         assert here.text(path) == f"hadoop {number}"
-        here.replace(path, f"python {number}")
+        here.write(path, f"python {number}")
         assert hadoop.text(path) == f"python {number}"
         here.delete(path)
         hadoop.write(path, "to be moved")
@@ -86,12 +68,12 @@ def test_both_go_on_with_what_the_other_wrote(
 @pytest.mark.parametrize("path", ["s3a://bucket/x", "hdfs://host/x", "abfss://c@a.dfs.core.windows.net/x"])
 def test_other_file_systems_are_not_here(spark: SparkSession, path: str) -> None:
     """Nothing is asked of them to know that."""
-    assert Files(spark).local(path) is None
+    assert session_files(spark).local(path) is None
 
 
 def test_a_path_without_a_beginning_is_where_spark_looks_for_it(spark: SparkSession) -> None:
     """A warehouse may be named as it is typed."""
-    assert Files(spark).local("some/warehouse") == Path.cwd() / "some/warehouse"
+    assert session_files(spark).local("some/warehouse") == Path.cwd() / "some/warehouse"
 
 
 def test_spark_gives_a_file_the_name_that_we_expect(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from schemas import PUBLICATIONS
 
 TEN = range(10)
@@ -47,7 +47,7 @@ def test_files_between_two_positions_are_those_of_the_batch(spark: SparkSession,
     """Delta's index is the place of a file in its commit: a batch that is read again from the log is the same batch."""
     warehouse = filled(spark, folder)
     batches = taken(warehouse.follow(spark, PUBLICATIONS, 0, 3), f"{folder}/first")
-    checkpoint = Checkpoint(Files(spark), f"{folder}/first")
+    checkpoint = Checkpoint(session_files(spark), f"{folder}/first")
     assert set().union(*batches) == set(TEN)
     assert len(batches) >= len(TEN) // 3
     inside = 0

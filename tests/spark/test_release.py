@@ -25,7 +25,7 @@ from pipeline.dispatch.release import Release
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere, whole
 from schemas import DELIVERIES, MESSAGES, REDELIVERY
 from tests.support.rows import T0, messages, runs
@@ -83,7 +83,7 @@ def by_spark(spark: SparkSession, warehouse: Warehouse) -> Release | None:
 def in_the_driver(spark: SparkSession, warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
     settings = Settings(driver_rows=most)
-    rows = local_runs(Files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
     return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings)
 
 
@@ -142,7 +142,7 @@ def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehous
 
 def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:
     """A batch of runs of subscriptions that are gone is no release."""
-    rows = local_runs(Files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
+    rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
     log = MessageLog(spark, warehouse)
     assert LocalRelease.of(rows, {}, log, Settings()) is None
     assert SparkRelease.of(warehouse.read(spark, REDELIVERY), {}, log) is None
@@ -242,6 +242,6 @@ def test_a_batch_takes_the_files_between_its_ends(
     spark: SparkSession, warehouse: Warehouse, begin: tuple[int, int], end: tuple[int, int], count: int
 ) -> None:
     """By version, and by the place of a file in it."""
-    rows = local_runs(Files(spark), warehouse, Position(0, *begin), Position(0, *end), Settings())
+    rows = local_runs(session_files(spark), warehouse, Position(0, *begin), Position(0, *end), Settings())
     assert rows.num_rows == count
     assert rows.schema == arrow_schema(REDELIVERY.schema)

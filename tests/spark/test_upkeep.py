@@ -32,6 +32,7 @@ from pipeline.maintenance.rounds import cut_logs, maintain, own_session
 from pipeline.maintenance.trim import vacuum
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotHere
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages
@@ -298,7 +299,7 @@ def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(
     monkeypatch.setattr(Files, "names", listed)
     gone.append("2.json")
     assert [each.batch for each in shelf.all()] == [1]
-    Files(spark).write(f"{warehouse.path(DELIVERIES)}/_prepared/2.json", "{")
+    session_files(spark).write(f"{warehouse.path(DELIVERIES)}/_prepared/2.json", "{")
     gone.clear()
     with pytest.raises(ValueError, match="Expecting"):
         shelf.all()

@@ -30,5 +30,5 @@ def session() -> SparkSession:
     worker.chmod(0o755)
     spark.sparkContext.pythonExec = str(worker)
     # No test cuts the power, and each commit would wait for the disk several times.
-    sync_files(spark, on=False)
+    sync_files(on=False)
     return spark

@@ -49,7 +49,7 @@ class Log:
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AtWork:
     """Ingest, at a batch of two versions of one file and four."""
-    monkeypatch.setattr("pipeline.service.atwork.Files", lambda _: Files())
+    monkeypatch.setattr("pipeline.service.atwork.session_files", lambda _: Files())
     log = tmp_path / INBOX.name / "_delta_log"
     log.mkdir(parents=True)
     for version, sizes in enumerate(([54_000_000], [1_000_000, 3_000_000, 2_000_000, 4_000_000])):

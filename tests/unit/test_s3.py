@@ -25,6 +25,7 @@ from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
 from pipeline.config import s3
+from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling
 from pipeline.config.session import HADOOP_AWS
 from pipeline.delta.deltars import path_of
@@ -34,11 +35,12 @@ from pipeline.maintenance.layout import compact
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.service import clock
 from pipeline.service.process import StopFile
-from pipeline.storage import texts
+from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
 from pipeline.storage.parquet import NotHere
 from pipeline.worker.instants import VirtualReader, given
 from schemas import INBOX, MESSAGES
+from tests.support.filesystems import live_through
 from tests.support.s3 import GOING, serving
 
 NOBODY = "http://127.0.0.1:1"
@@ -116,11 +118,25 @@ def test_a_store_that_does_not_answer_asks_nobody_to_stop(monkeypatch: pytest.Mo
     """A moment without the network must not end a run that would have outlived it."""
     running = StopFile(Warehouse("s3a://bucket/outage"))
 
-    def silent(_: str) -> None:
+    def silent(*_: object) -> None:
         raise OSError(NO_CONNECTION)
 
-    monkeypatch.setattr(texts, "read", silent)
+    monkeypatch.setattr(Files, "text_if_there", silent)
     assert not running.asked
+
+
+def test_the_store_is_a_file_system_like_any_other() -> None:
+    """Stages, maintenance and client ask the same of every one."""
+    live_through(Files(), "s3a://bucket/a b%20c")
+    live_through(Files(), "s3://bucket/again")
+
+
+@pytest.mark.parametrize("path", ["hdfs://host/folder", "viewfs:///folder", "dbfs:/folder"])
+def test_a_path_that_only_spark_reaches_is_named(path: str) -> None:
+    """Nothing is asked of a file system that would need a JVM."""
+    assert not Files().reaches(path)
+    with pytest.raises(NoFileSystem, match="allowed here"):
+        Files().exists(path)
 
 
 def test_the_virtual_clock_lies_in_the_store() -> None:
@@ -153,9 +169,9 @@ def test_a_clock_in_the_store_is_held() -> None:
 
 def test_a_text_that_goes_while_it_is_read_is_gone() -> None:
     """The hold of a clock is let go of while its reader looks at it; a replay ended with an internal failure of S3."""
-    texts.write(f"s3a://{GOING}/hold", "1")
-    assert texts.exists(f"s3a://{GOING}/hold")
-    assert texts.read(f"s3a://{GOING}/hold") is None
+    Files().write(f"s3a://{GOING}/hold", "1")
+    assert Files().exists(f"s3a://{GOING}/hold")
+    assert Files().text_if_there(f"s3a://{GOING}/hold") is None
 
 
 def test_producers_at_once_lose_nothing() -> None:

@@ -1,0 +1,142 @@
+"""Files on a file system that only Hadoop reaches, such as HDFS, by a few calls into the JVM each time.
+
+Beside `pipeline.config.jvm`, `pipeline.delta.tablelog` and `pipeline.service.watch.listener` the only module that
+reaches into the JVM.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from pipeline.config.jvm import java_class
+from pipeline.storage.files import Files
+
+_HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
+_IF_NONE = "fs.option.create.conditional.overwrite"
+_IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
+"""What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
+
+
+def session_files(spark: SparkSession) -> Files:
+    """All file systems that a session reaches."""
+    hadoop = HadoopFiles(spark)
+    return Files(hadoop, here=hadoop.here())
+
+
+class HadoopFiles:
+    """A `Backend` of `pipeline.storage.files` for paths as Hadoop spells them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Use the Hadoop configuration of a session."""
+        context: Any = spark.sparkContext
+        self._spark = spark
+        self._gateway, self._conf = context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
+
+    def here(self) -> Path | None:
+        """The folder in which a path without a scheme begins; None when that is not on this machine."""
+        default = java_class(self._spark, f"{_HADOOP}.FileSystem").get(self._conf)
+        local = str(default.getUri().getScheme()) == "file"
+        return Path(default.getWorkingDirectory().toUri().getPath()) if local else None
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return bool(self._system(path).exists(self._path(path)))
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none when it is missing."""
+        return [each.getPath().getName() for each in self._in(folder)] if self.exists(folder) else []
+
+    def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
+        """Size in bytes and time of change (ms UTC) of each file in a folder, by name."""
+        files = (each for each in self._in(folder) if each.isFile())
+        return {each.getPath().getName(): (int(each.getLen()), int(each.getModificationTime())) for each in files}
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder."""
+        return [each.getPath().getName() for each in self._in(folder) if each.isDirectory()]
+
+    def read(self, path: str, start: int) -> bytes:
+        """A file from a byte on.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        if not self.exists(path):
+            raise FileNotFoundError(path)
+        stream = self._system(path).open(self._path(path))
+        try:
+            stream.seek(start)
+            return bytes(java_class(self._spark, _IO).toByteArray(stream))
+        finally:
+            stream.close()
+
+    def write(self, path: str, data: bytes, *, lasting: bool) -> None:  # noqa: ARG002 - HDFS keeps what is closed
+        """Write a file beside its place and rename it: readers see what was there before, or all of it."""
+        fresh = f"{path}.new"
+        stream = self._system(fresh).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
+        try:
+            stream.write(bytearray(data))
+        finally:
+            stream.close()
+        old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
+        # `FileSystem.rename` replaces nothing on HDFS; this does, at once.
+        rename, context = (java_class(self._spark, f"{_HADOOP}.{name}") for name in ("Options$Rename", "FileContext"))
+        how = self._gateway.new_array(rename, 1)
+        how[0] = rename.OVERWRITE
+        context.getFileContext(new.toUri(), self._conf).rename(old, new, how)
+
+    def create(self, path: str, content: str) -> bool:
+        """Put a small file in a store that speaks S3, unless one is there: False. The store itself decides.
+
+        Hadoop's `create` asks whether the file is there and then puts it, whatever has come in between.
+
+        Raises:
+            Py4JJavaError: the store, or Hadoop's connector, knows no such request.
+        """
+        system, where = self._system(path), self._path(path)
+        while True:
+            stream = system.createFile(where).must(_IF_NONE, True).build()  # noqa: FBT003 - a value of Hadoop's
+            try:
+                stream.write(bytearray(content.encode()))
+                stream.close()
+            except Py4JJavaError as error:
+                if error.java_exception.getClass().getName() == _IS_THERE:
+                    return False
+                # Two at once: neither is there yet. Amazon asks for another attempt.
+                if _CONFLICT not in str(error):
+                    raise
+            else:
+                return True
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens when it is not there."""
+        self._system(path).delete(self._path(path), False)  # noqa: FBT003 - not a folder
+
+    def delete_folder(self, path: str) -> None:
+        """Delete a folder with all that is in it; nothing happens when it is not there."""
+        self._system(path).delete(self._path(path), True)  # noqa: FBT003 - with what is in it
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a file or a folder.
+
+        Raises:
+            OSError: the file system did not do it.
+        """
+        if not self._system(old).rename(self._path(old), self._path(new)):
+            message = f"{old} was not renamed to {new}"
+            raise OSError(message)
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was written, ms UTC by the clock of the file system."""
+        return int(self._system(path).getFileStatus(self._path(path)).getModificationTime())
+
+    def _in(self, folder: str) -> list[Any]:
+        return list(self._system(folder).listStatus(self._path(folder)))
+
+    def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
+        return java_class(self._spark, f"{_HADOOP}.Path")(path)
+
+    def _system(self, path: str) -> Any:  # noqa: ANN401 - a Java object
+        return self._path(path).getFileSystem(self._conf)

@@ -1,0 +1,87 @@
+"""Files of this machine's own file system.
+
+Hadoop may keep the sum of a file beside it (`.name.crc`). Such files are not listed, and go with their file.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+
+class LocalFiles:
+    """A `Backend` of `pipeline.storage.files` for paths of this machine."""
+
+    def exists(self, path: str) -> bool:
+        """Whether something is there."""
+        return Path(path).exists()
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder; none when it is missing."""
+        here = Path(folder)
+        return [each.name for each in here.iterdir() if not _is_sum(each)] if here.exists() else []
+
+    def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
+        """Size in bytes and time of change (ms UTC) of each file in a folder, by name."""
+        told = {each.name: each.stat() for each in Path(folder).iterdir() if each.is_file() and not _is_sum(each)}
+        return {name: (stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in told.items()}
+
+    def folders(self, folder: str) -> list[str]:
+        """The names of the folders in a folder."""
+        return [each.name for each in Path(folder).iterdir() if each.is_dir()]
+
+    def read(self, path: str, start: int) -> bytes:
+        """A file from a byte on."""
+        with Path(path).open("rb") as file:
+            file.seek(start)
+            return file.read()
+
+    def write(self, path: str, data: bytes, *, lasting: bool) -> None:
+        """Write a file whole or not at all, in the place of one that may be there; its folder is made."""
+        here = Path(path)
+        here.parent.mkdir(parents=True, exist_ok=True)
+        fresh = here.with_name(f"{here.name}.new")
+        fresh.write_bytes(data)
+        if lasting:
+            sync(fresh)
+        self.move(str(fresh), path)
+        if lasting:
+            sync(here.parent)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; nothing happens when it is not there."""
+        Path(path).unlink(missing_ok=True)
+        _sum_of(Path(path)).unlink(missing_ok=True)
+
+    def delete_folder(self, path: str) -> None:
+        """Delete a folder with all that is in it; nothing happens when it is not there."""
+        if Path(path).exists():
+            shutil.rmtree(path)
+
+    def move(self, old: str, new: str) -> None:
+        """Rename a file or a folder; a file in its way is replaced."""
+        # The sums that Hadoop keeps beside a file would be those of another one.
+        for each in (old, new):
+            _sum_of(Path(each)).unlink(missing_ok=True)
+        Path(old).rename(new)
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was written, ms UTC."""
+        return Path(path).stat().st_mtime_ns // 1_000_000
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk: until then a power cut may leave them empty."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _sum_of(file: Path) -> Path:
+    """Where Hadoop keeps the sum of a file."""
+    return file.with_name(f".{file.name}.crc")
+
+
+def _is_sum(file: Path) -> bool:
+    return file.name.startswith(".") and file.name.endswith(".crc")
