@@ -116,7 +116,7 @@ def _until(there: Any, process: subprocess.Popen[bytes]) -> None:  # noqa: ANN40
     end = time.monotonic() + _PATIENCE_S
     while not there():
         if process.poll() is not None or time.monotonic() > end:
-            raise SystemExit(f"{process.args} ended or does not answer")
+            raise SystemExit(f"process {process.pid} ended or does not answer")
         time.sleep(0.2)
 
 

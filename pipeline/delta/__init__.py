@@ -8,6 +8,7 @@ __all__ = [
     "change",
     "checkpoints",
     "commits",
+    "datafiles",
     "deltars",
     "features",
     "filestats",

@@ -16,11 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
-from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,6 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.errors import UnknownTableFeature
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta import commits
+from pipeline.delta.datafiles import DataFile, rows, size_of
 from pipeline.delta.features import unknown
 from pipeline.delta.footers import missing, statistics
 from pipeline.delta.tablelog import Head, TableLog
@@ -56,31 +55,6 @@ SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES), "parquet.page.size.row.
 _ADDING: defaultdict[str, Lock] = defaultdict(Lock)
 """For each path: a version and its sums are added by one at a time. Who does not find the last sums writes none."""
 _WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **SMALL_GROUPS}
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A Parquet file in a table's folder, as a version will name it.
-
-    Attributes:
-        path: relative to the table.
-        size: bytes.
-        modified: ms UTC.
-        rows: how many it holds, at least one.
-        stats: its statistics in Delta's JSON.
-    """
-
-    path: str
-    size: int
-    modified: int
-    rows: int
-    stats: str
-
-    @property
-    def action(self) -> dict[str, Any]:
-        """What a version says of it."""
-        told = {"path": quote(self.path, safe="/=-_.~"), "size": self.size, "modificationTime": self.modified}
-        return {"add": {**told, "partitionValues": {}, "dataChange": True, "stats": self.stats}}
 
 
 class Appender:
@@ -183,9 +157,9 @@ class Appender:
         """
         files = list(files)
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
-        counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": _size(files)}
+        counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": size_of(files)}
         lines = self._lines(info | {"userMetadata": metadata}, counts, [file.action for file in files])
-        while not self._add(self.newest(), lines, len(files), _size(files)):
+        while not self._add(self.newest(), lines, len(files), size_of(files)):
             pass
         return self._version
 
@@ -235,7 +209,7 @@ class Appender:
             seen = newest
             if not all(self._files.exists(f"{self._path}/{file.path}") for file in files):
                 return False
-            if self._add(newest, lines, len(files) - len(old), _size(files) - sum(old.values())):
+            if self._add(newest, lines, len(files) - len(old), size_of(files) - sum(old.values())):
                 return True
 
     def _lines(
@@ -392,12 +366,3 @@ def _optional(what: str) -> Iterator[None]:
         _LOG.warning("%s was not written: %s", what, error)
     except Exception:  # noqa: BLE001 - whatever it is
         _LOG.exception("%s was not written", what)
-
-
-def rows(files: Iterable[DataFile]) -> int:
-    """How many rows files hold."""
-    return sum(file.rows for file in files)
-
-
-def _size(files: Iterable[DataFile]) -> int:
-    return sum(file.size for file in files)

@@ -13,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import CheckpointBehind, ForeignOwner
 from pipeline.config.options import Observer, nobody
-from pipeline.delta.appender import Appender, DataFile
+from pipeline.delta.appender import Appender
 from pipeline.delta.commits import commits, metadata, newest
+from pipeline.delta.datafiles import DataFile
 from pipeline.delta.notes import Commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import PreparedFileGone
-from pipeline.delta.appender import DataFile, rows
+from pipeline.delta.datafiles import DataFile, rows
 from pipeline.delta.filestats import span_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.paths import is_s3
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.appender import DataFile
 from pipeline.delta.commits import rows_of
+from pipeline.delta.datafiles import DataFile
 from pipeline.delta.filestats import last_ms
 from pipeline.delta.sink import last_commit
 from pipeline.delta.tablelog import TableLog

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from pipeline.config.errors import UnknownTableFeature
 from pipeline.config.session import compiled
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.delta.appender import Appender, DataFile, rows
+from pipeline.delta.appender import Appender
+from pipeline.delta.datafiles import DataFile, rows
 from pipeline.delta.messagelog import Bounds
 from pipeline.delta.messages import due_times, message_rows
 from pipeline.delta.tablelog import TableLog

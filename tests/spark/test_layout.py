@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.appender import Appender, DataFile
+from pipeline.delta.appender import Appender
+from pipeline.delta.datafiles import DataFile
 from pipeline.delta.messagelog import Bounds, MessageLog
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse

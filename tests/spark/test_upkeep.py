@@ -20,7 +20,8 @@ from pipeline.config.errors import StageRunning
 from pipeline.config.settings import HOUR_MS, SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta import commits
-from pipeline.delta.appender import Appender, DataFile
+from pipeline.delta.appender import Appender
+from pipeline.delta.datafiles import DataFile
 from pipeline.delta.livefiles import LiveFiles
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse

@@ -31,7 +31,7 @@ from benchmarks.sizes import merged
 from benchmarks.snapshot import Snapshot, Upkeep
 from pipeline.client.create import create_all
 from pipeline.config.profiles import read_profile
-from pipeline.delta.appender import DataFile
+from pipeline.delta.datafiles import DataFile
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.dispatch import prepared
 from pipeline.dispatch.prepared import Part, Prepared

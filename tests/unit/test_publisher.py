@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.config.errors import PreparedFileGone
 from pipeline.config.timeline import Timeline
-from pipeline.delta.appender import DataFile
+from pipeline.delta.datafiles import DataFile
 from pipeline.delta.notes import Commit
 from pipeline.delta.sink import Sink
 from pipeline.dispatch.prepared import Part, Prepared, Shelf
