@@ -33,7 +33,7 @@ Numbers = NDArray[np.float64]
 _LOOK_S, _MINUTE_MS, _SECOND_MS = 0.005, 60_000, 1_000
 _COLUMNS = ["due_time", "deliver_at", "publish_time"]
 SHELF = "_prepared"
-"""The folder in the table with a note for each batch that is prepared (`pipeline.dispatch.prepared.Shelf`)."""
+"""The folder in the table with a note for each batch that is prepared (`pipeline.dispatch.prepared.PreparedStore`)."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Watch(Thread):
                 self.ended.wait(_LOOK_S)
 
 
-class Shelf(Thread):
+class PreparedStore(Thread):
     """Notes when each file that is prepared was first seen to be, ms UTC, by its path in the table."""
 
     def __init__(self, table: Path) -> None:
@@ -152,7 +152,7 @@ class Until:
 
 def observe(table: Path, first: int, until: Until) -> tuple[list[Rows], float]:
     """Watch a table until the end; give what was seen and the longest pause between two looks, s."""
-    watch, shelf, found, count = Watch(table, first), Shelf(table), list[Rows](), 0
+    watch, shelf, found, count = Watch(table, first), PreparedStore(table), list[Rows](), 0
     watch.start()
     shelf.start()
     while count < until.rows:

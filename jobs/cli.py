@@ -244,9 +244,9 @@ def replay(
     """
     from jobs.commands import replay as command
     from jobs.commands.run import PROFILE
-    from pipeline.service.replay import Course
+    from pipeline.service.replay import ReplayClock
 
-    course = Course(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
+    course = ReplayClock(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
     command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo, _stamped)
 
 

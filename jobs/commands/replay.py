@@ -20,7 +20,7 @@ from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import read_profile
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.replay import Course, replay
+from pipeline.service.replay import ReplayClock, replay
 from pipeline.storage.files import Files
 from schemas import INBOX
 
@@ -42,7 +42,7 @@ class Told:
 
     root: str
     source: str
-    course: Course
+    course: ReplayClock
     profile: Path
     as_json: bool
 
@@ -67,7 +67,7 @@ def run(told: Told, echo: Callable[[str], None], note: Callable[[str], None]) ->
 
 
 def replay_with_bar(
-    spark: SparkSession, root: str, messages: DataFrame, course: Course, settings: Settings | None = None
+    spark: SparkSession, root: str, messages: DataFrame, course: ReplayClock, settings: Settings | None = None
 ) -> None:
     """Replay messages over a course, showing the instant that was reached.
 
@@ -135,6 +135,6 @@ _READERS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
 }
 
 
-def as_json(done: Counts, course: Course, took: float) -> str:
+def as_json(done: Counts, course: ReplayClock, took: float) -> str:
     """The end of a replay for scripts."""
     return json.dumps({**asdict(done), "instants": len(course), "seconds": round(took, 1)})

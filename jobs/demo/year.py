@@ -16,7 +16,7 @@ from jobs.demo.questions import QUESTIONS, answer
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.delta.deltars import open_table
-from pipeline.service.replay import Course
+from pipeline.service.replay import ReplayClock
 from schemas import DELIVERIES, MESSAGES
 
 _DAY_MS, _MINUTE_MS = 86_400_000, 60_000
@@ -40,7 +40,7 @@ def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> None:
     create_all(root, segment_ms=_DAY_MS)
     for topic, subscription in ((REMINDERS, "push"), (FOLLOW_UPS, "survey")):
         subscribe(root, Subscription(topic, subscription, tick_ms=_MINUTE_MS))
-    course = Course(int(_FIRST.timestamp() * 1_000), int(_LAST.timestamp() * 1_000), step_ms)
+    course = ReplayClock(int(_FIRST.timestamp() * 1_000), int(_LAST.timestamp() * 1_000), step_ms)
     replay_with_bar(spark, root, read(spark, str(source)), course)
 
 

@@ -24,8 +24,8 @@ from deltalake import DeltaTable, write_deltalake
 from pipeline.client.registry import lives, subscriptions
 from pipeline.client.waiting import in_inbox
 from pipeline.delta.deltars import files_of, open_table, query, text_of
-from pipeline.subscriptions.incarnations import Life, Name, alive
-from pipeline.subscriptions.settled import MARK, Settled
+from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import DELIVERIES, MESSAGES
 
 MINUTE_MS = 60_000
@@ -108,20 +108,20 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
     }
     versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
     mark = text_of(files_of(root, MESSAGES), MARK)
-    settled = Settled() if mark is None else Settled.loads(mark)
+    settled = SettledMark() if mark is None else SettledMark.loads(mark)
     backlogs = tuple(_backlogs(deliveries, messages, _since(root, listeners), settled))
     return Pending(backlogs, in_inbox(root), versions)
 
 
-def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Life | None]:
+def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Incarnation | None]:
     """The life of each listener; None: it gets none of the ledgers there are."""
     known = alive(lives(root))
-    unnoticed = {True: Life(0, 0, 0), False: None}
+    unnoticed = {True: Incarnation(0, 0, 0), False: None}
     return {name: known.get(name, unnoticed[earliest]) for name, earliest in listeners.items()}
 
 
 def _backlogs(
-    deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, Life | None], settled: Settled
+    deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, Incarnation | None], settled: SettledMark
 ) -> Iterator[Backlog]:
     counted = {name: life for name, life in since.items() if life is not None}
     minutes: dict[Name, dict[int, int]] = {}
@@ -138,7 +138,7 @@ def _backlogs(
         yield Backlog(*name, sum(mine.values()), due.get(name), mine)
 
 
-def _changes(listeners: str, settled: Settled) -> str:
+def _changes(listeners: str, settled: SettledMark) -> str:
     micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
     return _CHANGES.format(
         listeners=listeners,

@@ -6,7 +6,7 @@ from deltalake import DeltaTable
 
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import append, open_table, query, rows_of
-from pipeline.subscriptions.incarnations import Joined, Life, Name, change
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, change
 from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
@@ -105,7 +105,7 @@ def active(registry: DeltaTable) -> list[Subscription]:
     return [Subscription(**row) for row in query(_ACTIVE, registry=registry)]
 
 
-def lives(root: str) -> dict[Name, Life]:
+def lives(root: str) -> dict[Name, Incarnation]:
     """The last life of each subscription that ingest has noticed, by topic and name.
 
     Reads the marker rows of `segments` that say who joined and who left; files without any are passed over by their
@@ -114,10 +114,10 @@ def lives(root: str) -> dict[Name, Life]:
     return lives_in(open_table(root, SEGMENTS))
 
 
-def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name, Life]:
+def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name, Incarnation]:
     """The same of `segments` at a version, up to a marker."""
     rows = query(_LIVES.format(last=last_marker), segments=segments)
-    found: dict[Name, Life] = {}
+    found: dict[Name, Incarnation] = {}
     for row in rows:
         name, first = (row["topic"], row["name"]), row["first_ledger"]
         left = first == LEFT

@@ -26,7 +26,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True)
-class Unwatched:
+class NoWatch:
     """The watch that looks away."""
 
     def took(self, stage: str, rows: int) -> None:

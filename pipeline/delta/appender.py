@@ -228,7 +228,7 @@ class Appender:
             if not self._log.add(newest + 1, lines) and not self._is_ours(newest + 1):
                 return False
             self._version = newest + 1
-            self._note_sums(files, size)
+            self._note_checksum(files, size)
         return True
 
     def newest(self) -> int:
@@ -289,10 +289,10 @@ class Appender:
         told = commits.actions(self._files, self._path, version)
         return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
 
-    def _note_sums(self, files: int, size: int) -> None:
+    def _note_checksum(self, files: int, size: int) -> None:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
         with _optional(f"the sums of {self._table.name}"):
-            sums = self._sums(self._version - 1)
+            sums = self._checksum(self._version - 1)
             if sums is None:
                 return
             kept = {name: sums[name] for name in _CARRIED if name in sums}
@@ -300,7 +300,7 @@ class Appender:
             file = f"{self._path}/_delta_log/{self._version:020d}.crc"
             self._files.write(file, json.dumps(kept | grown), lasting=False)
 
-    def _sums(self, version: int) -> dict[str, Any] | None:
+    def _checksum(self, version: int) -> dict[str, Any] | None:
         """The sums of a version; those of an empty table when delta-rs made it, which writes none."""
         file = f"{self._path}/_delta_log/{version:020d}.crc"
         if self._files.exists(file):

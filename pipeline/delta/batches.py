@@ -4,7 +4,7 @@ from pipeline.delta.commits import between, rows_of
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import NotHere, is_plain
+from pipeline.storage.parquet import NotInDriver, is_plain
 from schemas import Table
 
 
@@ -14,14 +14,14 @@ def files_between(
     """The files that a batch of a stream takes: the version that added each, and a path that can be read.
 
     Raises:
-        NotHere: the table is read by Spark only, they hold more than `most` rows, or they are more than plain files.
+        NotInDriver: only Spark reads the table, they hold more than `most` rows, or they are more than plain files.
     """
     path = warehouse.path(table)
     folder = files.readable(path)
     if folder is None or most == 0:
-        raise NotHere
+        raise NotInDriver
     added = between(files, path, (begin.version, begin.index), (end.version, end.index))
     count = rows_of(added)
     if added is None or count is None or count > most or not all(map(is_plain, added)):
-        raise NotHere
+        raise NotInDriver
     return [(each["version"], f"{folder}/{each['path']}") for each in added]

@@ -11,7 +11,7 @@ from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.parquet import (
     MOST_ROWS,
     Footer,
-    NotHere,
+    NotInDriver,
     RowGroup,
     chosen_groups,
     opened,
@@ -25,7 +25,7 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
     """The messages within bounds, of columns that are small; files and row groups outside are passed over.
 
     Raises:
-        NotHere: they are not on this machine, or are not what the table says.
+        NotInDriver: they are not on this machine, or are not what the table says.
     """
     names = [*dict.fromkeys((*columns, "ledger_id", "due_time"))]
     first, last = bounds.first_due * 1_000, bounds.last_due * 1_000
@@ -39,14 +39,14 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
                 found = rows.select(list(columns))
                 yield found if inside.all() else found.take(pa.array(np.flatnonzero(inside)))
     except pa.ArrowException as error:
-        raise NotHere from error
+        raise NotInDriver from error
 
 
 def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     """The row groups in which messages within bounds may be; the others are passed over by their statistics.
 
     Raises:
-        NotHere: they are not on this machine, or have other columns than they should.
+        NotInDriver: they are not on this machine, or have other columns than they should.
     """
     yield from chosen_groups(MESSAGES, _within(log, bounds), lambda file: _meeting(file, bounds))
 
@@ -55,11 +55,11 @@ def _within(log: MessageLog, bounds: Bounds) -> Iterator[Footer]:
     """The files in which messages within bounds may be.
 
     Raises:
-        NotHere: they are not on this machine.
+        NotInDriver: they are not on this machine.
     """
     paths = log.local_paths([bounds])
     if paths is None:
-        raise NotHere
+        raise NotInDriver
     return read_footers(paths)
 
 
@@ -67,7 +67,7 @@ def due_times(paths: Sequence[str]) -> IntArray:
     """The due times of all messages in files, ms.
 
     Raises:
-        NotHere: the files are not what the table says.
+        NotInDriver: the files are not what the table says.
     """
     groups = chosen_groups(MESSAGES, read_footers(paths))
     return np.concatenate([np.empty(0, np.int64), *(_due_ms(group) for group in groups)])
@@ -82,7 +82,7 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     """The rows of files of `messages` that are due within bounds, all columns, up to so many bytes.
 
     Raises:
-        NotHere: there are more, or the files are not what the table says.
+        NotInDriver: there are more, or the files are not what the table says.
     """
     held, size = [arrow_schema(MESSAGES.schema).empty_table()], 0
     for group in chosen_groups(MESSAGES, read_footers(paths), lambda file: _meeting(file, bounds)):
@@ -92,7 +92,7 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
             held.append(rows)
             size += rows.nbytes
             if size > most:
-                raise NotHere
+                raise NotInDriver
     return pa.concat_tables(held).combine_chunks()
 
 

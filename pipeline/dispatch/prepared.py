@@ -122,7 +122,7 @@ class Visible:
         return {"top": self.top, "below": sorted(self.below), "source": self.source}
 
 
-class Shelf:
+class PreparedStore:
     """The notes of what is prepared, in a folder of the table that Delta's readers and VACUUM pass over."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:

@@ -22,9 +22,9 @@ import pyarrow as pa
 from pipeline.config.options import Observer
 from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.config.watching import Unwatched, Watch
+from pipeline.config.watching import NoWatch, Watch
 from pipeline.delta.sink import Sink
-from pipeline.dispatch.prepared import Part, Prepared, Shelf, Visible
+from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 
 _LOOK_S = 0.05
 """The wall clock may be set while we wait for it, so it is looked at so often."""
@@ -48,18 +48,18 @@ class Publisher:
     """Publishes for one stage; in a thread beside the query when the clock is live, else when it is told to."""
 
     def __init__(
-        self, shelf: Shelf, deliveries: Sink, publications: Sink, timeline: Timeline, observe: Observer
+        self, shelf: PreparedStore, deliveries: Sink, publications: Sink, timeline: Timeline, observe: Observer
     ) -> None:
         """Read the shelf, and what is visible already."""
         self._shelf, self._deliveries, self._timeline, self._observe = shelf, deliveries, timeline, observe
-        self._account = Account(deliveries, publications, timeline)
+        self._publication_log = PublicationLog(deliveries, publications, timeline)
         self._visible = Visible() if deliveries.last is None else Visible.of(deliveries.last.note)
         noted = shelf.all()
         self._waiting = [(each, part) for each in noted for part in each.parts if part not in self._visible]
         self._drop(noted)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
-        self.watch: Watch = Unwatched()
+        self.watch: Watch = NoWatch()
         self.error: BaseException | None = None
 
     @property
@@ -125,7 +125,7 @@ class Publisher:
             while not self._ended.is_set():
                 self._wake.clear()
                 if not self._publish():
-                    if self._account.owed_ms >= _ACCOUNT_MS:
+                    if self._publication_log.owed_ms >= _ACCOUNT_MS:
                         self._settle_account()
                     self._wake.wait(_LOOK_S)
             self._settle_account()
@@ -158,7 +158,7 @@ class Publisher:
         with self._lock:
             self._visible = visible
             self._waiting = [each for each in self._waiting if each[1] not in visible]
-        self._account.add(version, shown)
+        self._publication_log.add(version, shown)
         for each, piece in due:
             self.watch.published(piece.count, piece.first_due, piece.last_due, self._timeline.now(each.released_at))
         self._observe("dispatch.deliveries", top.batch)
@@ -173,17 +173,17 @@ class Publisher:
         return part.last_due <= self._timeline.now(prepared.released_at)
 
     def _settle_account(self) -> None:
-        if self._account.settle():
+        if self._publication_log.settle():
             self._observe("dispatch.publications", -1)
 
 
-class Account:
+class PublicationLog:
     """Writes `publications`: a row for each part that a version of `deliveries` made visible."""
 
     def __init__(self, deliveries: Sink, publications: Sink, timeline: Timeline) -> None:
         """Look for versions that an earlier process did not account for."""
         self._deliveries, self._publications, self._timeline = deliveries, publications, timeline
-        self._owed: list[dict[str, Any]] = []
+        self._unwritten: list[dict[str, Any]] = []
         self._upto = -1 if publications.last is None else int(publications.last.note["version"])
         self._since_ms = 0
         for version, commit in deliveries.since(self._upto):
@@ -191,23 +191,25 @@ class Account:
 
     def add(self, version: int, shown: Iterable[Sequence[int]]) -> None:
         """A version that has just been added, and what it made visible."""
-        if not self._owed:
+        if not self._unwritten:
             self._since_ms = monotonic_ms()
         self._upto = version
-        self._owed += [self._row(*each) for each in shown]
+        self._unwritten += [self._row(*each) for each in shown]
 
     @property
     def owed_ms(self) -> int:
         """For how long a row has been waiting to be written."""
-        return monotonic_ms() - self._since_ms if self._owed else 0
+        return monotonic_ms() - self._since_ms if self._unwritten else 0
 
     def settle(self) -> bool:
         """Write what is owed; whether anything was."""
-        last, owed = self._deliveries.last, self._owed
-        if not owed or last is None:
+        last, unwritten = self._deliveries.last, self._unwritten
+        if not unwritten or last is None:
             return False
-        self._publications.put(pa.Table.from_pylist(owed, schema=_ROW), last.owner, last.batch, {"version": self._upto})
-        self._owed = []
+        self._publications.put(
+            pa.Table.from_pylist(unwritten, schema=_ROW), last.owner, last.batch, {"version": self._upto}
+        )
+        self._unwritten = []
         return True
 
     def _row(self, batch: int, count: int, first_due: int, last_due: int, released_at: int) -> dict[str, Any]:
@@ -221,5 +223,5 @@ def _order(waiting: Waiting) -> tuple[int, int]:
 
 
 def _shown(prepared: Prepared, part: Part) -> list[int]:
-    """What a version says of a part that it makes visible; in the order of `Account._row`."""
+    """What a version says of a part that it makes visible; in the order of `PublicationLog._row`."""
     return [prepared.batch, part.count, part.first_due, part.last_due, prepared.released_at]

@@ -24,7 +24,7 @@ from pipeline.dispatch.release import Window
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, ordered, ranks, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
-from pipeline.storage.parquet import NotHere, RowGroup, whole
+from pipeline.storage.parquet import NotInDriver, RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 
@@ -37,7 +37,7 @@ def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Positio
     """The rows of a batch of `redelivery`.
 
     Raises:
-        NotHere: they are not on this machine, or too many.
+        NotInDriver: they are not on this machine, or too many.
     """
     found = files_between(files, warehouse, REDELIVERY, begin, end, settings.driver_rows)
     return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
@@ -74,7 +74,7 @@ class LocalRelease:
         """The release of a batch; None when nobody listens to any of it.
 
         Raises:
-            NotHere: it has too many positions, or too many bytes without the texts of messages.
+            NotInDriver: it has too many positions, or too many bytes without the texts of messages.
         """
         runs = _listened(runs, lives)
         if not runs.num_rows:
@@ -84,7 +84,7 @@ class LocalRelease:
         lengths = lasts - firsts + 1
         sound = lengths.min() > 0 and firsts.min() >= 0
         if not sound or window.positions > settings.driver_rows or int(lasts.max()) >> _ENTRY_BITS:
-            raise NotHere
+            raise NotInDriver
         run = np.repeat(np.arange(runs.num_rows), lengths)
         entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
@@ -97,7 +97,7 @@ class LocalRelease:
         )
         found, message = found[same], message[same]
         if int(sizes(runs)[run].sum()) > settings.driver_bytes:
-            raise NotHere
+            raise NotInDriver
         order = _order(runs, held, run[found], wanted[found], message)
         return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
 
@@ -175,7 +175,7 @@ def _messages(
     """The messages of wanted keys, and their keys.
 
     Raises:
-        NotHere: they are not on this machine, or more bytes than `most` without their texts.
+        NotInDriver: they are not on this machine, or more bytes than `most` without their texts.
     """
     keys = [np.empty(0, np.int64)]
 

@@ -20,11 +20,11 @@ from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.prepared import PREPARED, Prepared, Shelf, Visible
+from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.mark import read_mark
-from pipeline.subscriptions.presence import Presence
+from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
 
@@ -54,7 +54,7 @@ class Held:
     lost: bool
 
     @classmethod
-    def of(cls, shelf: Shelf, deliveries: Sink) -> "Held":
+    def of(cls, shelf: PreparedStore, deliveries: Sink) -> "Held":
         """Look at the shelf, and at each file of a part that is not visible."""
         note = {} if deliveries.last is None else deliveries.last.note
         visible = Visible.of(note) if note else Visible()
@@ -113,7 +113,7 @@ class _Restoring:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
         self._spark, self._warehouse, self._settings, self._timeline = spark, warehouse, settings, timeline
-        self._shelf, self.deliveries = Shelf(spark, warehouse), Sink(spark, warehouse, DELIVERIES, DISPATCH)
+        self._shelf, self.deliveries = PreparedStore(spark, warehouse), Sink(spark, warehouse, DELIVERIES, DISPATCH)
 
     def held(self) -> Held:
         """What is on the shelf now."""
@@ -146,7 +146,7 @@ class _Restoring:
 
     def _prepared(self, held: Held, upto: Offset, owner: str, batch: int) -> Prepared | None:
         """The note, whose files are written; what has no message is rejected. None when there is nothing."""
-        registry, presence = Registry(self._spark, self._warehouse), Presence(self._spark, self._warehouse)
+        registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
         version = registry.version()
         lives = presence.at(presence.marker(version), registry.at(version))
         release = SparkRelease.of(self._wanted(held, upto), lives, MessageLog(self._spark, self._warehouse))

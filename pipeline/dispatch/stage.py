@@ -14,20 +14,20 @@ from pipeline.config.options import Observer
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
-from pipeline.config.watching import Unwatched, Watch
+from pipeline.config.watching import NoWatch, Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.prepared import PREPARED, Prepared, Shelf
+from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release import Release
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere
+from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Name
-from pipeline.subscriptions.presence import Presence
+from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
 
@@ -70,13 +70,13 @@ class Dispatch:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
-        self.watch: Watch = Unwatched()
-        self._registry, self._presence = Registry(spark, warehouse), Presence(spark, warehouse)
+        self.watch: Watch = NoWatch()
+        self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
         self._log, self._files = MessageLog(spark, warehouse), session_files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
-        self.publisher = Publisher(Shelf(spark, warehouse), *shown, timeline, observe)
+        self.publisher = Publisher(PreparedStore(spark, warehouse), *shown, timeline, observe)
 
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already."""
@@ -113,7 +113,7 @@ class Dispatch:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             runs = local_runs(self._files, self._warehouse, *ends, self._settings)
             release = LocalRelease.of(runs, lives, self._log, self._settings)
-        except NotHere:
+        except NotInDriver:
             return SparkRelease.of(redelivery, lives, self._log)
         self.watch.took(DISPATCH, runs.num_rows)
         return release

@@ -8,7 +8,7 @@ from pipeline.delta.notes import Commit
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place, rows_of
 from pipeline.doctor.look import DISPATCH, INGEST, SCHEDULE, STAGES, Look, Opened
-from pipeline.doctor.standing import Standing
+from pipeline.doctor.stages import Standing
 from schemas import (
     DELIVERIES,
     INBOX,

@@ -18,9 +18,9 @@ from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import files_in, files_of, open_table, path_of, text_of
 from pipeline.doctor.logs import Log
 from pipeline.doctor.prepared import Prepared, read_shelf
-from pipeline.doctor.standing import Standing
-from pipeline.subscriptions.incarnations import Life, Name, alive
-from pipeline.subscriptions.settled import MARK, Settled
+from pipeline.doctor.stages import Standing
+from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import (
     DELIVERIES,
     INBOX,
@@ -148,7 +148,7 @@ class Look:
         return bool(files.get_file_info(pyarrow.fs.FileSelector("", allow_not_found=True)))
 
     @cached_property
-    def lives(self) -> dict[Name, Life]:
+    def lives(self) -> dict[Name, Incarnation]:
         """The present lives, as ingest has noticed them."""
         return alive(lives_in(self.table(SEGMENTS).delta))
 
@@ -161,8 +161,8 @@ class Look:
         """The command that lets a stage go on from the tables."""
         return self.command(f"rebuild --stage {stage}")
 
-    def _mark(self) -> Settled:
+    def _mark(self) -> SettledMark:
         if MESSAGES.name not in self._tables:
-            return Settled()
+            return SettledMark()
         text = text_of(self._tables[MESSAGES.name].files, MARK)
-        return Settled() if text is None else Settled.loads(text)
+        return SettledMark() if text is None else SettledMark.loads(text)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pipeline.delta.deltars import arrow_of
 from pipeline.doctor.look import Listener, Opened
-from pipeline.subscriptions.settled import Settled
+from pipeline.subscriptions.settled import SettledMark
 
 KEYS = ("topic", "subscription", "life", "ledger_id")
 FIGURES = ("n", "s", "q")
@@ -35,7 +35,7 @@ def ms(column: str) -> str:
     return f"arrow_cast({column}, 'Int64') / 1000"
 
 
-def above(mark: Settled, due: str) -> str:
+def above(mark: SettledMark, due: str) -> str:
     """Whether a row is above the mark of retention, in SQL; `due` is the column with its due time."""
     return f"NOT ({ms(due)} <= {mark.due_ms} AND ledger_id < {mark.ledger})"
 

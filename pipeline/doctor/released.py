@@ -14,7 +14,7 @@ from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
 from pipeline.doctor.look import SCHEDULE, Listener, Look, Opened
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
-from pipeline.doctor.standing import Standing
+from pipeline.doctor.stages import Standing
 from pipeline.subscriptions.incarnations import alive
 from schemas import MESSAGES, REDELIVERY, SEGMENTS
 from state.buckets import tick_bits, trim_down

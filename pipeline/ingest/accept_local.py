@@ -42,7 +42,7 @@ def local_inbox(
     Texts that are too large to be held stay in their files. Files of some versions are left out.
 
     Raises:
-        NotHere: they are not on this machine, or too many, or nothing that can be read without Spark.
+        NotInDriver: they are not on this machine, or too many, or nothing that can be read without Spark.
     """
     found = files_between(files, warehouse, INBOX, begin, end, settings.driver_rows)
     by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))

@@ -12,7 +12,7 @@ from pipeline.delta.messagelog import Bounds, MessageLog, any_of
 from pipeline.delta.messages import messages
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Joined, Life, Name, alive, next_lives
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ARROW, ROW, Key, encoder
 
@@ -53,7 +53,7 @@ class Membership:
     def of(
         cls,
         registered: Mapping[Name, Subscription],
-        known: Mapping[Name, Life],
+        known: Mapping[Name, Incarnation],
         first_ledger: int,
         gone: frozenset[Name] = frozenset(),
     ) -> "Membership":
@@ -97,7 +97,7 @@ def local_segment_rows(
     """The same in the driver. No more is held at once than what the encoder holds.
 
     Raises:
-        NotHere: the log is not on this machine, or is not what the table says.
+        NotInDriver: the log is not on this machine, or is not what the table says.
     """
     return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
 

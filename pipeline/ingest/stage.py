@@ -20,7 +20,7 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import Settings
 from pipeline.config.stages import INGEST
 from pipeline.config.timeline import Timeline
-from pipeline.config.watching import Unwatched, Watch
+from pipeline.config.watching import NoWatch, Watch
 from pipeline.delta.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.delta.change import Change
 from pipeline.delta.checkpoints import Log
@@ -49,7 +49,7 @@ from pipeline.ingest.segments import (
 )
 from pipeline.storage.gather import Gathered
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere
+from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
@@ -115,7 +115,7 @@ class Ingest:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
-        self.watch: Watch = Unwatched()
+        self.watch: Watch = NoWatch()
         head = TableLog(spark, warehouse.path(INBOX)).head()
         check_columns(head)
         self._plain = head.protocol["minReaderVersion"] <= 1
@@ -170,7 +170,7 @@ class Ingest:
         try:
             without = {each.version for each in changes}
             return local_inbox(self._files, self._warehouse, start, end, self._settings, without)
-        except NotHere:
+        except NotInDriver:
             return None
 
     def _is_large(self, start: Position, end: Position) -> bool:
@@ -231,7 +231,7 @@ class Ingest:
         """
         where = (members, plan.span, self._segment_ms, kinds)
         if self._settings.driver_rows:
-            with suppress(NotHere):
+            with suppress(NotInDriver):
                 rows = chain(local_segment_rows(self._log, *where), markers.to_batches())
                 files = pieces(rows, min(_FILE_BYTES, self._settings.max_bytes))
                 return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in files]

@@ -23,10 +23,10 @@ from pipeline.delta.filestats import count as counted
 from pipeline.delta.filestats import last_ms, span_ms
 from pipeline.delta.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
-from pipeline.maintenance.standing import unread
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere
+from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX, MESSAGES, Table
 
 _MIB = 1 << 20
@@ -74,7 +74,7 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
         known = Rewriting.of(spark, warehouse, table)
         ahead = unread(spark, warehouse, table)
         return (0, 0) if ahead is None else _merged(known, ahead.files)
-    except NotHere:
+    except NotInDriver:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that a producer has just made (decision 0024).
             _LOG.warning("files of %s are left as they are: the table is not what it was made as", table.name)
@@ -89,12 +89,12 @@ def _merged(table: Rewriting, ahead: Collection[str]) -> Merged:
     ready = (file for file in table.files if file["size"] < _SMALL_BYTES and file["path"] not in ahead)
     files = [file for file in ready if table.table is not INBOX or _ages(file)]
     if rows_of(files) is None:
-        raise NotHere
+        raise NotInDriver
     for small in together(files):
         sizes = {file["path"]: file["size"] for file in small}
         try:
             fresh = table.write(list(sizes))
-        except NotHere:
+        except NotInDriver:
             fresh = table.write_by_spark(list(sizes), 1)
         if not table.put_in_place(sizes, rows_of(small) or 0, fresh, {}):
             break
@@ -128,7 +128,7 @@ class SmallFiles:
         self._next = version + _GATHERED
         try:
             done = self._merged(version, chosen)
-        except NotHere:
+        except NotInDriver:
             _LOG.info("%d small files of messages are left to the round", len(chosen))
             return 0, 0
         if done[0]:
@@ -138,11 +138,11 @@ class SmallFiles:
     def _merged(self, version: int, chosen: Sequence[Mapping[str, Any]]) -> Merged:
         sizes, count = {file["path"]: file["size"] for file in chosen}, rows_of(chosen)
         if count is None:
-            raise NotHere
+            raise NotInDriver
         table = Rewriting.at(self._spark, self._warehouse, MESSAGES, version, chosen)
         try:
             fresh = table.write(list(sizes))
-        except NotHere:
+        except NotInDriver:
             # They may unfold to more than is held at once.
             self._most = max(self._most // 2, _MIB)
             raise
@@ -236,7 +236,7 @@ def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: i
     """
     try:
         table = Rewriting.of(spark, warehouse, MESSAGES)
-    except NotHere:
+    except NotInDriver:
         _LOG.warning("files of messages are left as they are: the table is not what it was made as")
         return 0, 0
     # What comes meanwhile is the next round's, or there would be no end of it.
@@ -247,13 +247,13 @@ def cluster(spark: SparkSession, warehouse: Warehouse, after: int, most_bytes: i
         total = sum(sizes.values())
         try:
             fresh = table.write(list(sizes), -(-total // _FILE_BYTES))
-        except NotHere:
+        except NotInDriver:
             fresh = table.write_by_spark(list(sizes), -(-total // _FILE_BYTES))
         files = [file for file in files if file not in chosen]
         try:
             if not table.put_in_place(sizes, sum(file.rows for file in chosen), fresh, tags):
                 break
-        except NotHere:
+        except NotInDriver:
             continue
         laid = (LaidOut.of({**file.action["add"], "tags": tags}) for file in fresh)
         files += [file for file in laid if file is not None]

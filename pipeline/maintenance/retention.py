@@ -26,14 +26,14 @@ from pipeline.delta.filestats import last_ms
 from pipeline.delta.sink import last_commit
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
-from pipeline.maintenance.standing import unread
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere
-from pipeline.subscriptions.incarnations import Life, Name, alive
+from pipeline.storage.parquet import NotInDriver
+from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.mark import mark_path, read_mark
 from pipeline.subscriptions.markers import IngestMemory, Markers
-from pipeline.subscriptions.settled import Settled
+from pipeline.subscriptions.settled import SettledMark
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from state import tick_bits
 
@@ -48,7 +48,7 @@ class InTheWay(Exception):
 
 
 @dataclass(frozen=True)
-class Going:
+class Expired:
     """Rows of a table that may go: an SQL condition on its columns."""
 
     table: Table
@@ -61,7 +61,7 @@ def released(spark: SparkSession, warehouse: Warehouse) -> int:
     return 0 if last is None else max((released_at for *_, released_at in last.note["shown"]), default=0)
 
 
-def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Settled:
+def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> SettledMark:
     """Raise the mark to `retain_ms` before what was delivered last, if all below it is settled; give the mark.
 
     What the last version of `deliveries` made visible was released at an instant; dispatch takes releases in order, so
@@ -78,7 +78,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     lives = alive(memory.lives)
     # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
     step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)
-    wanted = Settled((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
+    wanted = SettledMark((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
     held = _unsettled(spark, warehouse, lives, mark, wanted, instant)
@@ -89,7 +89,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     return wanted
 
 
-def going(mark: Settled, deliveries_until: int | None) -> list[Going]:
+def going(mark: SettledMark, deliveries_until: int | None) -> list[Expired]:
     """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
 
     Args:
@@ -98,19 +98,19 @@ def going(mark: Settled, deliveries_until: int | None) -> list[Going]:
     """
     until = f"timestamp_millis({mark.due_ms})"
     found = [
-        Going(MESSAGES, mark.covers("due_time")),
-        Going(REDELIVERY, mark.covers("message_due")),
+        Expired(MESSAGES, mark.covers("due_time")),
+        Expired(REDELIVERY, mark.covers("message_due")),
         # The last marker is the memory of ingest; who joined and left when is told by all of them.
-        Going(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
+        Expired(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
     ]
     if deliveries_until is None:
         return found
     shown = replace(mark, due_ms=min(mark.due_ms, deliveries_until))
     old = f"last_due <= timestamp_millis({shown.due_ms})"
-    return [*found, Going(DELIVERIES, shown.covers("due_time")), Going(PUBLICATIONS, old)]
+    return [*found, Expired(DELIVERIES, shown.covers("due_time")), Expired(PUBLICATIONS, old)]
 
 
-def delete(spark: SparkSession, warehouse: Warehouse, rows: Going) -> int:
+def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
     """Delete rows in one commit, but for those that a stage has yet to read; give how many.
 
     Delta's own DELETE gives way to every append that comes while it runs, and while messages come there is always one.
@@ -126,7 +126,7 @@ def delete(spark: SparkSession, warehouse: Warehouse, rows: Going) -> int:
     condition = f"{rows.condition} AND batch_id NOT IN ({batches})" if batches else rows.condition
     try:
         return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), condition)
-    except NotHere:
+    except NotInDriver:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that somebody has just made (decision 0024).
             _LOG.warning("no rows of %s are deleted: the table is not what it was made as", rows.table.name)
@@ -140,7 +140,7 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condi
     """Write the files in which some rows go anew without them; take out those in which all do.
 
     Raises:
-        NotHere: the log does not say how many rows such a file has, or says it wrong.
+        NotInDriver: the log does not say how many rows such a file has, or says it wrong.
         InTheWay: another commit took out such files.
     """
     live = warehouse.read(spark, table.table, table.seen).where(condition)
@@ -148,7 +148,7 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condi
     going = {unquote(row["file_path"]).rpartition(f"/{table.table.name}/")[2]: row["count"] for row in found}
     files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
     if len(files) < len(found) or rows_of(files.values()) is None:
-        raise NotHere
+        raise NotInDriver
     kept = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
     partly = [f"{warehouse.path(table.table)}/{path}" for path, left in kept.items() if left]
     fresh: list[DataFile] = []
@@ -161,7 +161,7 @@ def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condi
     return sum(going.values())
 
 
-def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: Settled) -> int:
+def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> int:
     """Take out the files of the inbox whose rows ingest has taken and were published below a mark; give how many rows.
 
     Rows of the inbox do not say which commit they are of, and need not say when they were published. So files go as a
@@ -198,7 +198,12 @@ def _published(file: Mapping[str, Any]) -> float:
 
 
 def _unsettled(
-    spark: SparkSession, warehouse: Warehouse, lives: dict[Name, Life], mark: Settled, wanted: Settled, instant: int
+    spark: SparkSession,
+    warehouse: Warehouse,
+    lives: dict[Name, Incarnation],
+    mark: SettledMark,
+    wanted: SettledMark,
+    instant: int,
 ) -> int:
     """In how many ledgers, counted for each subscription, released and addressed positions differ between two marks.
 

@@ -26,7 +26,7 @@ from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema, longs, ordered
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere, is_plain, row_groups
+from pipeline.storage.parquet import NotInDriver, is_plain, row_groups
 from schemas import MESSAGES, Table
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Rewriting:
         """The table as it is now.
 
         Raises:
-            NotHere: it is not what its contract says.
+            NotInDriver: it is not what its contract says.
         """
         return cls.at(spark, warehouse, table, *TableLog(spark, warehouse.path(table)).files())
 
@@ -72,25 +72,25 @@ class Rewriting:
         """Some files of the table, or all, as of a version.
 
         Raises:
-            NotHere: it is not what its contract says.
+            NotInDriver: it is not what its contract says.
         """
         path = warehouse.path(table)
         if not _is_known(table, TableLog(spark, path)):
-            raise NotHere
+            raise NotInDriver
         try:
             appender = Appender(spark, path, table)
         except UnknownTableFeature as error:
-            raise NotHere from error
+            raise NotInDriver from error
         folder = session_files(spark).readable(path)
         if not all(map(is_plain, files)):
-            raise NotHere
+            raise NotInDriver
         return cls(spark, path, table, folder, appender, seen, files)
 
     def write(self, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         """Write the rows of files into about so many others; those of `messages` in the order of their due times.
 
         Raises:
-            NotHere: they are not what the table says, or their rows are too large.
+            NotInDriver: they are not what the table says, or their rows are too large.
         """
         if self.folder is None:
             return self.write_by_spark(paths, count)
@@ -105,7 +105,7 @@ class Rewriting:
         except Exception as error:
             self.appender.discard(fresh)
             if isinstance(error, pa.ArrowException):
-                raise NotHere from error
+                raise NotInDriver from error
             raise
         return fresh
 
@@ -140,12 +140,12 @@ class Rewriting:
             Whether they are there. If not, that is logged, and nothing has changed.
 
         Raises:
-            NotHere: they have more rows, or fewer.
+            NotInDriver: they have more rows, or fewer.
         """
         if rows(fresh) != count:
             _LOG.error("%s: written anew, files have %d rows instead of %d", self.table.name, rows(fresh), count)
             self.appender.discard(fresh)
-            raise NotHere
+            raise NotInDriver
         if not self.appender.replace(self.seen, old, fresh, tags, fewer=fewer):
             _LOG.warning("%s: files are left as they are: another commit was in the way", self.table.name)
             self.appender.discard(fresh)

@@ -24,7 +24,7 @@ from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_n
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, going, raise_mark, released
 from pipeline.maintenance.trim import VACUUM, cut_log, vacuum
 from pipeline.storage.locks import StageLock
-from pipeline.subscriptions.settled import Settled
+from pipeline.subscriptions.settled import SettledMark
 from schemas import (
     DELIVERIES,
     INBOX,
@@ -177,9 +177,9 @@ def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, steps: _S
     not go before its message.
     """
     raising = partial(raise_mark, spark, warehouse, upkeep.retain_ms)
-    mark = steps.take(MESSAGES, "finding what is settled", raising, Settled())
+    mark = steps.take(MESSAGES, "finding what is settled", raising, SettledMark())
     deleted: dict[str, int] = {}
-    if mark == Settled():
+    if mark == SettledMark():
         return deleted
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep

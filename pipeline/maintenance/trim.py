@@ -22,8 +22,8 @@ from pipeline.delta.logfiles import CHECKPOINT, LogFile, first_version, log_file
 from pipeline.delta.notes import Commit
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.prepared import Shelf
-from pipeline.maintenance.standing import unread_from
+from pipeline.dispatch.prepared import PreparedStore
+from pipeline.maintenance.readers import unread_from
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, INBOX, PUBLICATIONS, Table
@@ -91,7 +91,7 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
             that names it, and somebody may be reading.
     """
     files, path = session_files(spark), warehouse.path(table)
-    ahead = Shelf(spark, warehouse).all() if table is DELIVERIES else []
+    ahead = PreparedStore(spark, warehouse).all() if table is DELIVERIES else []
     found = _log_files(files, path)
     begin = first_version(found)
     first = next(file for file in found if file.is_entry and file.version == begin)

@@ -21,7 +21,7 @@ _NUMBER = "instant_number"
 
 
 @dataclass(frozen=True)
-class Course:
+class ReplayClock:
     """The instants of a replay, ms UTC: `first`, then every `step`, then `last`."""
 
     first: int
@@ -49,7 +49,7 @@ def replay(
     spark: SparkSession,
     warehouse: Warehouse,
     messages: DataFrame,
-    course: Course,
+    course: ReplayClock,
     *,
     settings: Settings | None = None,
     observe: Observer = nobody,
@@ -84,7 +84,7 @@ def replay(
         source.unpersist()
 
 
-def entering(messages: DataFrame, course: Course) -> DataFrame:
+def entering(messages: DataFrame, course: ReplayClock) -> DataFrame:
     """Rows of the inbox that enter in a course, each with the number of its instant: the first not before it."""
     after = F.unix_micros("publish_time") - course.first * 1_000
     step = F.lit(course.step * 1_000)
@@ -97,7 +97,7 @@ def entering(messages: DataFrame, course: Course) -> DataFrame:
 class Producer:
     """Appends the rows of each instant to the inbox, once: a replay that is taken up again finds them there."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse, source: DataFrame, course: Course) -> None:
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, source: DataFrame, course: ReplayClock) -> None:
         """Ask once which instants have rows, and how far an earlier attempt came.
 
         Args:

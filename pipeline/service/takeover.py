@@ -20,7 +20,7 @@ from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch import stage as dispatch
-from pipeline.dispatch.prepared import Shelf
+from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.restore import restore_all
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.stage import Ingest, Plan
@@ -102,7 +102,7 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     nothing to hand over: their positions were of removed subscriptions. They are looked at again.
     """
     restore_all(spark, warehouse, options.settings, timeline(options.clock))
-    noted = Shelf(spark, warehouse).all()
+    noted = PreparedStore(spark, warehouse).all()
     tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
     handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.storage.arrays import IntArray, arrow_schema, sizes
-from pipeline.storage.parquet import NotHere, RowGroup, parquet_file
+from pipeline.storage.parquet import NotInDriver, RowGroup, parquet_file
 from schemas import Table
 
 TEXTS = ("message_key", "properties", "payload")
@@ -89,14 +89,14 @@ class Gathered:
         """Rows of row groups, ascending in each, or all of them: small columns up to so many bytes, texts if they fit.
 
         Raises:
-            NotHere: the small columns are larger, or the files are not what the table says.
+            NotInDriver: the small columns are larger, or the files are not what the table says.
         """
         gathering = _Gathering(table, most)
         try:
             for group, rows in wanted:
                 gathering.add(group, np.arange(group.count) if rows is None else rows)
         except pa.ArrowException as error:
-            raise NotHere from error
+            raise NotInDriver from error
         return gathering.done()
 
 
@@ -121,7 +121,7 @@ class _Gathering:
             self._small_bytes += small.nbytes
             self._bytes += texts.nbytes
             if self._small_bytes > self._most:
-                raise NotHere
+                raise NotInDriver
             if self._bytes <= self._most:
                 self._held.append(texts)
             elif self._held:

@@ -41,7 +41,7 @@ _TOGETHER = 16
 _POOL = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="parquet")
 
 
-class NotHere(Exception):
+class NotInDriver(Exception):
     """The tables cannot be read in the driver, or the batch is too large for it."""
 
 
@@ -136,12 +136,12 @@ def row_groups(table: Table, paths: Iterable[str]) -> Iterator[RowGroup]:
     """All row groups of files of a table.
 
     Raises:
-        NotHere: a file is not what the table says.
+        NotInDriver: a file is not what the table says.
     """
     try:
         yield from chosen_groups(table, read_footers(paths))
     except pa.ArrowException as error:
-        raise NotHere from error
+        raise NotInDriver from error
 
 
 def _all(file: pq.ParquetFile) -> Iterable[int]:
@@ -154,7 +154,7 @@ def chosen_groups(
     """Row groups of files.
 
     Raises:
-        NotHere: a file has other columns than it should.
+        NotInDriver: a file has other columns than it should.
     """
     for path, file in opened(table, footers):
         for number in chosen(file):
@@ -180,12 +180,12 @@ def opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.Pa
     """Files with their paths, each open until the next one.
 
     Raises:
-        NotHere: a file has other columns than it should.
+        NotInDriver: a file has other columns than it should.
     """
     for path, footer in footers:
         with parquet_file(path, footer, **_INT96) as file:
             if not set(_required(table)) <= set(file.schema_arrow.names):
-                raise NotHere
+                raise NotInDriver
             yield path, file
 
 
@@ -210,7 +210,7 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
     small in most cases; else the dictionaries are looked at, which Arrow reads with the first row.
 
     Raises:
-        NotHere: a row may be longer than that: its texts repeat parts of those before, or a map repeats its entries.
+        NotInDriver: a row may be longer: its texts repeat parts of those before, or a map repeats its entries.
     """
     group = told.row_group(number)
     columns = [group.column(each) for each in range(told.num_columns)]
@@ -219,13 +219,13 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
     most: int = sum(each.total_uncompressed_size * (each.num_values if _nested(each) else 1) for each in coded)
     if most * min(group.num_rows, MOST_ROWS) > _READ_BYTES:
         if not all(each.has_dictionary_page for each in coded):
-            raise NotHere
+            raise NotInDriver
         names = [each.path_in_schema for each in coded]
         with parquet_file(path, told, read_dictionary=names) as file:
             first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))))
             longest = {name: _longest(first.column(name)) for name in first.schema.names}
         if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):
-            raise NotHere
+            raise NotInDriver
         entries = max([-(-each.num_values // group.num_rows) for each in coded if _nested(each)], default=1)
         most = sum(longest.values()) * entries
     row = most + int(group.total_byte_size) // max(1, int(group.num_rows))
@@ -255,19 +255,19 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
     """All rows of files of a table, up to so many bytes of them.
 
     Raises:
-        NotHere: there are more, or the files are not what the table says.
+        NotInDriver: there are more, or the files are not what the table says.
     """
     held, size = [arrow_schema(table.schema).empty_table()], 0
     try:
         files = list(read_footers(paths))
         groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
         if sum(group.total_byte_size for group in groups) > most:
-            raise NotHere
+            raise NotInDriver
         for rows in (rows for group in chosen_groups(table, files) for rows in group.all()):
             held.append(rows)
             size += rows.nbytes
             if size > most:
-                raise NotHere
+                raise NotInDriver
     except pa.ArrowException as error:
-        raise NotHere from error
+        raise NotInDriver from error
     return pa.concat_tables(held).combine_chunks()

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.subscriptions.incarnations import Life, Name
+from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.worker.audience import Audience, Listener
 from state import OutOfRange, tick_bits
 
@@ -28,7 +28,7 @@ class Subscription:
         return True
 
 
-def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Life]) -> dict[str, Audience]:
+def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarnation]) -> dict[str, Audience]:
     """The audience of each topic; all subscriptions are alive, and keep the tick with which their life began."""
     topics: dict[str, list[tuple[int, Listener]]] = defaultdict(list)
     for each in subscriptions:

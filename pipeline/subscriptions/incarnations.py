@@ -14,7 +14,7 @@ TICK_CHANGED, TICK_OUT_OF_RANGE = "tick_changed", "tick_out_of_range"
 
 
 @dataclass(frozen=True)
-class Life:
+class Incarnation:
     """A subscription's time between joining and leaving, as ingest saw it.
 
     Attributes:
@@ -36,20 +36,22 @@ class Joined:
     tick_ms: int
 
 
-def next_lives(lives: Mapping[Name, Life], joined: Mapping[Name, Joined], left: Iterable[Name]) -> dict[Name, Life]:
+def next_lives(
+    lives: Mapping[Name, Incarnation], joined: Mapping[Name, Joined], left: Iterable[Name]
+) -> dict[Name, Incarnation]:
     """Lives after some subscriptions left and some joined; whoever did both comes back."""
     after = dict(lives)
     change(after, joined, left)
     return after
 
 
-def change(lives: dict[Name, Life], joined: Mapping[Name, Joined], left: Iterable[Name]) -> None:
+def change(lives: dict[Name, Incarnation], joined: Mapping[Name, Joined], left: Iterable[Name]) -> None:
     """The same in place: who reads one change after the other would copy all lives with each."""
     lives.update({name: replace(lives[name], since=None) for name in left if name in lives})
     numbers = {name: lives[name].number + 1 if name in lives else 1 for name in joined}
-    lives.update({name: Life(numbers[name], each.since, each.tick_ms) for name, each in joined.items()})
+    lives.update({name: Incarnation(numbers[name], each.since, each.tick_ms) for name, each in joined.items()})
 
 
-def alive(lives: Mapping[Name, Life]) -> dict[Name, Life]:
+def alive(lives: Mapping[Name, Incarnation]) -> dict[Name, Incarnation]:
     """Those who have not left."""
     return {name: life for name, life in lives.items() if life.since is not None}

@@ -2,7 +2,7 @@
 
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
-from pipeline.subscriptions.settled import MARK, Settled
+from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import MESSAGES
 
 
@@ -11,7 +11,7 @@ def mark_path(warehouse: Warehouse) -> str:
     return f"{warehouse.path(MESSAGES)}/{MARK}"
 
 
-def read_mark(files: Files, warehouse: Warehouse) -> Settled:
+def read_mark(files: Files, warehouse: Warehouse) -> SettledMark:
     """The mark of a warehouse; below the first one is nothing."""
     path = mark_path(warehouse)
-    return Settled.loads(files.text(path)) if files.exists(path) else Settled()
+    return SettledMark.loads(files.text(path)) if files.exists(path) else SettledMark()

@@ -17,8 +17,8 @@ from pipeline.delta.asked import ask
 from pipeline.delta.messagelog import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
-from pipeline.storage.parquet import NotHere
-from pipeline.subscriptions.incarnations import Joined, Life, Name, change, next_lives
+from pipeline.storage.parquet import NotInDriver
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, change, next_lives
 from pipeline.worker.encode import ARROW
 from schemas import LEFT, MESSAGES, SEGMENTS
 
@@ -56,7 +56,7 @@ class IngestMemory:
     marker: int = 0
     loaded: int = 0
     next_ledger: int = 0
-    lives: Mapping[Name, Life] = field(default_factory=dict)
+    lives: Mapping[Name, Incarnation] = field(default_factory=dict)
     parked: frozenset[int] = frozenset()
 
     @classmethod
@@ -72,7 +72,7 @@ class IngestMemory:
         used = told.next_ledger if last["ledger_id"] is None else last["ledger_id"] + 1
         try:
             parked = _parked_here(log, told.loaded, segment_ms)
-        except NotHere:
+        except NotInDriver:
             parked = _parked(warehouse.read(spark, MESSAGES), told.loaded, segment_ms)
         return replace(told, next_ledger=used, parked=parked)
 
@@ -122,14 +122,14 @@ class Markers:
         loaded = told["loaded_until"]
         return told["marker"] or 0, 0 if loaded is None else round(loaded.timestamp() * 1_000), told["next_ledger"] or 0
 
-    def lives(self, last: int | None = None) -> dict[Name, Life]:
+    def lives(self, last: int | None = None) -> dict[Name, Incarnation]:
         """Every subscription's last life, up to a marker; None: up to the last one.
 
         Files without a marker of that kind are passed over by their statistics.
         """
         rows = ask(*self._table, _CHANGES, self._version)
         told = (row for row in rows if last is None or row["marker"] <= last)
-        lives: dict[Name, Life] = {}
+        lives: dict[Name, Incarnation] = {}
         # `LEFT` is below all ledgers: who left and came back in one commit comes back.
         for row in sorted(told, key=lambda row: (row["marker"], row["first_ledger"])):
             ticks = {(row["topic"], listener["name"]): listener["tick_ms"] for listener in row["subscriptions"]}
@@ -143,7 +143,7 @@ def _parked_here(log: MessageLog, loaded: int, segment_ms: int) -> frozenset[int
     """The segments in which parked messages wait that are due from `loaded` (ms) on, by whole arrays.
 
     Raises:
-        NotHere: they are not on this machine, or are not what the table says.
+        NotInDriver: they are not on this machine, or are not what the table says.
     """
     found: set[int] = set()
     for rows in messages.messages(log, Bounds(first_due=loaded), ("due_time", "parked")):

@@ -16,7 +16,7 @@ from pipeline.subscriptions.markers import Markers
 from schemas import SEGMENTS
 
 
-class Presence:
+class PresentIncarnations:
     """The lives that markers tell of, up to a marker. Markers are never deleted, so the answer never changes."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:

@@ -13,7 +13,7 @@ MARK = "_settled.json"
 
 
 @dataclass(frozen=True)
-class Settled:
+class SettledMark:
     """Messages below the mark: due up to an instant, in ledgers before one. The mark only rises.
 
     Attributes:
@@ -35,6 +35,6 @@ class Settled:
         return json.dumps(asdict(self))
 
     @classmethod
-    def loads(cls, text: str) -> "Settled":
+    def loads(cls, text: str) -> "SettledMark":
         """From the content of the file."""
         return cls(**json.loads(text))

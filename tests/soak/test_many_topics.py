@@ -18,7 +18,7 @@ from pipeline.config.settings import MINUTE_MS
 from pipeline.delta.deltars import append
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.replay import Course, replay
+from pipeline.service.replay import ReplayClock, replay
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS
 from tests.support.spark import session
 
@@ -68,7 +68,7 @@ def test_a_message_to_each_of_very_many_topics_comes_once(tmp_path: Path) -> Non
     create_all(spark, warehouse)
     registered(warehouse.root)
     course = [time.monotonic()]
-    replay(spark, warehouse, one_each(spark), Course(T0, T0 + SPAN_MS + MINUTE_MS, SPAN_MS + MINUTE_MS),
+    replay(spark, warehouse, one_each(spark), ReplayClock(T0, T0 + SPAN_MS + MINUTE_MS, SPAN_MS + MINUTE_MS),
            on_instant=lambda _: course.append(time.monotonic()))  # fmt: skip
     taken = [round(after - before) for before, after in pairwise(course)]
     print(f"{COUNT:,} topics: {taken} s to take them in and to release them; {', '.join(lines())}")

@@ -162,7 +162,7 @@ def test_a_version_has_its_sums_before_somebody_adds_the_next(
     rows(spark, 0).coalesce(1).write.format("delta").mode("append").save(path)
     first, second = (Appender(spark, path, PUBLICATIONS) for _ in range(2))
     of_first, of_second = (each.put(rows(spark, 1).toArrow()) for each in (first, second))
-    note, is_noting, is_added = first._note_sums, Event(), Event()
+    note, is_noting, is_added = first._note_checksum, Event(), Event()
 
     def late(*told: int) -> None:
         is_noting.set()

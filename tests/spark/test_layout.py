@@ -28,7 +28,7 @@ from pipeline.maintenance.layout import cluster, compact, is_new
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import maintain, own_session
 from pipeline.maintenance.trim import vacuum
-from pipeline.storage.parquet import NotHere
+from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
 from tests.support.rows import T0, messages
 
@@ -50,7 +50,7 @@ def writes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "write":
 
         def elsewhere(*_: object) -> None:
-            raise NotHere
+            raise NotInDriver
 
         monkeypatch.setattr(Rewriting, "write", elsewhere)
     return str(request.param)

@@ -26,7 +26,7 @@ from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere, whole
+from pipeline.storage.parquet import NotInDriver, whole
 from schemas import DELIVERIES, MESSAGES, REDELIVERY
 from tests.support.rows import T0, messages, runs
 from tests.support.spark import session
@@ -151,7 +151,7 @@ def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:
 @pytest.mark.parametrize("most", [0, 60, 61, 100])
 def test_what_is_too_large_is_left_to_spark(spark: SparkSession, warehouse: Warehouse, most: int) -> None:
     """Too many runs, known from the log; or too many positions."""
-    with pytest.raises(NotHere):
+    with pytest.raises(NotInDriver):
         in_the_driver(spark, warehouse, most)
 
 
@@ -182,7 +182,7 @@ def test_too_many_bytes_beside_payloads_are_left_to_spark(
     rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"%1000d" % n)} for n in range(20))).toArrow()
     wanted = runs(spark, *({"subscription": f"s{n}", "first_entry": 0, "last_entry": 19} for n in range(5))).toArrow()
     lives = {("t", f"s{n}"): 1 for n in range(5)}
-    with nullcontext() if here else pytest.raises(NotHere):
+    with nullcontext() if here else pytest.raises(NotInDriver):
         LocalRelease.of(
             wanted, lives, cast("MessageLog", Log.of(tmp_path / "file.parquet", rows)), Settings(driver_rows=1_000)
         )
@@ -206,7 +206,7 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     taken = pa.concat_tables(pieces)
     assert taken.column("entry_id").to_pylist() == wanted.tolist()
     assert set(taken.column("payload").to_pylist()) == {b"x" * 1_000}
-    with pytest.raises(NotHere):
+    with pytest.raises(NotInDriver):
         whole(MESSAGES, log.local_paths(None), 10_000)
     assert whole(MESSAGES, log.local_paths(None), 1 << 20).num_rows == count
 

@@ -15,12 +15,12 @@ from pipeline.client.create import create_all
 from pipeline.delta.appender import Appender
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import retention, rewrite
-from pipeline.maintenance.retention import Going, InTheWay, delete
-from pipeline.maintenance.standing import Unread
+from pipeline.maintenance.readers import Unread
+from pipeline.maintenance.retention import Expired, InTheWay, delete
 from schemas import MESSAGES
 from tests.support.rows import T0, messages
 
-OLD = Going(MESSAGES, "(ledger_id = 0 OR ledger_id = 1 AND entry_id < 2)")
+OLD = Expired(MESSAGES, "(ledger_id = 0 OR ledger_id = 1 AND entry_id < 2)")
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_files_of_one_name_in_different_folders_are_told_apart(spark: SparkSessi
     files = [file for each in parts.values() for file in each]
     assert len({Path(file.path).name for file in files}) < len(files)
     appender.commit(files, "")
-    assert delete(spark, warehouse, Going(MESSAGES, "ledger_id = 8")) == 5
+    assert delete(spark, warehouse, Expired(MESSAGES, "ledger_id = 8")) == 5
     assert [ledger for ledger, _ in _held(warehouse) if ledger > 7] == [9] * 5
-    assert delete(spark, warehouse, Going(MESSAGES, "ledger_id > 7")) == 5
+    assert delete(spark, warehouse, Expired(MESSAGES, "ledger_id > 7")) == 5
 
 
 def test_a_log_that_counts_rows_wrong_stops_nothing(

@@ -11,8 +11,8 @@ from pipeline.client.create import create_all
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout, retention, rounds
-from pipeline.maintenance.standing import Unread
-from pipeline.subscriptions.settled import Settled
+from pipeline.maintenance.readers import Unread
+from pipeline.subscriptions.settled import SettledMark
 from schemas import INBOX, MESSAGES
 from tests.support.client import at, message_row, noticed, put
 from tests.support.maintained import sharply
@@ -31,7 +31,7 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
         put(made.root, MESSAGES, message_row(entry, 0, 1_000 * entry))
         noticed(made.root, f"s{entry}", 0, marker=entry + 1)
     open_table(made.root, MESSAGES).create_checkpoint()
-    monkeypatch.setattr(rounds, "raise_mark", lambda *_: Settled(2_000, 10, 10))
+    monkeypatch.setattr(rounds, "raise_mark", lambda *_: SettledMark(2_000, 10, 10))
     for module in (retention, layout):
         monkeypatch.setattr(module, "unread", lambda *_: Unread())
     return made

@@ -11,7 +11,7 @@ from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
 from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import Joined, Life
+from pipeline.subscriptions.incarnations import Incarnation, Joined
 from schemas import MESSAGES, SEGMENTS
 from state import TimeBucketIndex
 from tests.support.rows import T0, messages
@@ -53,7 +53,7 @@ def log(spark: SparkSession) -> DataFrame:
 
 def test_near_is_what_the_batch_accepted_and_did_not_park(log: DataFrame) -> None:
     """One row per segment; what is due already lies in the segment of now, so that it wakes one key."""
-    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0, 1)}, 5)
+    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Incarnation(1, 0, 1)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR})))
     now = ("near", "t", ("s",), 0, [(ledger, entry) for ledger in (5, 6) for entry in (0, 1, 2)])
     later = [("near", "t", ("s",), s, [(5, s + 2), (6, s + 2)]) for s in (1, 2, 3)]
@@ -62,7 +62,7 @@ def test_near_is_what_the_batch_accepted_and_did_not_park(log: DataFrame) -> Non
 
 def test_a_load_takes_from_older_ledgers_what_becomes_near_now(log: DataFrame) -> None:
     """Due from `loaded` on and before `load_until`: with near, every position is addressed exactly once."""
-    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Life(1, 0, 1)}, 5)
+    members = Membership.of(dict([member("t", "s")]), {("t", "s"): Incarnation(1, 0, 1)}, 5)
     loaded = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({LOAD})))
     assert loaded == [("load", "t", ("s",), s, [(0, s + 2), (4, s + 2)]) for s in (2, 3)]
     both = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD})))
@@ -72,7 +72,7 @@ def test_a_load_takes_from_older_ledgers_what_becomes_near_now(log: DataFrame) -
 def test_a_late_subscription_gets_its_backlog_alone(log: DataFrame) -> None:
     """`earliest` gets what was loaded before, in rows of its own; the others have it already."""
     registered = dict([member("t", "s"), member("t", "late", earliest=True)])
-    members = Membership.of(registered, {("t", "s"): Life(1, 0, 1)}, 5)
+    members = Membership.of(registered, {("t", "s"): Incarnation(1, 0, 1)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD, BACKFILL})))
     backlog = [row for row in rows if row[0] == "backfill"]
     past = [(ledger, entry) for ledger in (0, 4) for entry in (0, 1, 2)]
@@ -82,7 +82,7 @@ def test_a_late_subscription_gets_its_backlog_alone(log: DataFrame) -> None:
 
 def test_a_subscription_from_latest_gets_no_older_ledger(log: DataFrame) -> None:
     """It starts with the batch that first sees it: loads leave out what was accepted before."""
-    members = Membership.of(dict([member("t", "s"), member("t", "new")]), {("t", "s"): Life(1, 4, 1)}, 5)
+    members = Membership.of(dict([member("t", "s"), member("t", "new")]), {("t", "s"): Incarnation(1, 4, 1)}, 5)
     rows = said(segment_rows(log, members, SPAN, SEGMENT, frozenset({NEAR, LOAD})))
     assert {(row[0], row[2]) for row in rows} == {("near", ("new", "s")), ("load", ("s",))}
     assert [row[4] for row in rows if row[0] == "load"] == [[(4, 4)], [(4, 5)]]
@@ -105,7 +105,7 @@ def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, log: Da
     warehouse = Warehouse(folder)
     log.write.format("delta").mode("append").save(warehouse.path(MESSAGES))
     registered = dict([member("t", "s", 8), member("t", "late", earliest=True), member("t", "coarse", 1_000)])
-    lives = {("t", "s"): Life(1, 0, 8), ("t", "coarse"): Life(3, 6, 1_000)}
+    lives = {("t", "s"): Incarnation(1, 0, 8), ("t", "coarse"): Incarnation(3, 6, 1_000)}
     members, kinds = Membership.of(registered, lives, 5), frozenset({NEAR, LOAD, BACKFILL})
     files = MessageLog(spark, warehouse)
     rows = pa.concat_tables(pieces(local_segment_rows(files, members, SPAN, SEGMENT, kinds), 1 << 20))
@@ -118,7 +118,8 @@ def test_an_audience_grows_with_the_ledgers() -> None:
     """Whoever listens since a ledger gets it and all later ones; the finest tick of a cohort encodes it."""
     members = dict([member("t", "a", 8), member("t", "b", 2), member("u", "c", 4)])
     found = audiences(
-        members.values(), {("t", "a"): Life(1, 0, 8), ("t", "b"): Life(4, 7, 2), ("u", "c"): Life(1, 3, 4)}
+        members.values(),
+        {("t", "a"): Incarnation(1, 0, 8), ("t", "b"): Incarnation(4, 7, 2), ("u", "c"): Incarnation(1, 3, 4)},
     )
     assert found["t"].since == (0, 7)
     assert found["t"].listeners == ((("a", 1, 8),), (("a", 1, 8), ("b", 4, 2)))
@@ -128,7 +129,11 @@ def test_an_audience_grows_with_the_ledgers() -> None:
 def test_a_subscription_that_comes_back_begins_another_life(log: DataFrame) -> None:
     """Its rows name the new life, and as `earliest` it gets its backlog again; whoever stayed keeps the first life."""
     registered = dict([member("t", "s"), member("t", "back", earliest=True)])
-    lives = {("t", "s"): Life(1, 4, 1), ("t", "back"): Life(2, None, 1), ("t", "gone"): Life(7, 0, 1)}
+    lives = {
+        ("t", "s"): Incarnation(1, 4, 1),
+        ("t", "back"): Incarnation(2, None, 1),
+        ("t", "gone"): Incarnation(7, 0, 1),
+    }
     members = Membership.of(registered, lives, 5)
     assert members.joined == {("t", "back"): Joined(0, 1)}
     assert members.left == {("t", "gone")}
@@ -143,7 +148,7 @@ def test_a_changed_or_impossible_tick_is_refused_and_the_life_goes_on(log: DataF
     registered = dict(
         [member("t", "s", 64), member("t", "zero", 0), member("t", "gone bad", -5), member("t", "new", 8)]
     )
-    lives = {("t", "s"): Life(1, 0, 16), ("t", "gone bad"): Life(1, 0, 32)}
+    lives = {("t", "s"): Incarnation(1, 0, 16), ("t", "gone bad"): Incarnation(1, 0, 32)}
     members = Membership.of(registered, lives, 5)
     assert sorted(each.name for each in members.refused) == ["gone bad", "s", "zero"]
     assert members.joined == {("t", "new"): Joined(5, 8)}

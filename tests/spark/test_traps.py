@@ -22,7 +22,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import NEAR, Membership, Span, segment_rows
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
-from pipeline.service.replay import Course, Producer, entering
+from pipeline.service.replay import Producer, ReplayClock, entering
 from pipeline.subscriptions.audience import Subscription
 from pipeline.worker import release as worker
 from schemas import INBOX, MESSAGES, SEGMENTS, STATE_ROW, TABLES
@@ -207,7 +207,7 @@ def test_an_instant_of_a_course_enters_once(spark: SparkSession, folder: str) ->
     """A replay that is taken up again appends no instant twice; other instants and other courses are appended."""
     warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
     rows = rows_of(spark, INBOX.schema, *({"topic": "t", "publish_time": ms} for ms in (1, 4, 6, 11)))
-    course, other = Course(1, 10, 3), Course(1, 10, 9)
+    course, other = ReplayClock(1, 10, 3), ReplayClock(1, 10, 9)
     counts = []
     for each, number in ((course, 0), (course, 0), (course, 1), (course, 3), (other, 1), (course, 1), (course, 2)):
         Producer(spark, warehouse, entering(rows, each), each).append(number)

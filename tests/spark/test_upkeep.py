@@ -25,7 +25,7 @@ from pipeline.delta.datafiles import DataFile
 from pipeline.delta.livefiles import LiveFiles
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.prepared import Part, Prepared, Shelf
+from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.maintenance import rounds, upkeep
 from pipeline.maintenance.layout import SmallFiles, compact
 from pipeline.maintenance.rewrite import Rewriting
@@ -34,7 +34,7 @@ from pipeline.maintenance.trim import vacuum
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotHere
+from pipeline.storage.parquet import NotInDriver
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_held_at_once_is_merged_in_smaller_parts(
 
     def bounded(self: Rewriting, paths: Sequence[str], count: int = 1) -> list[DataFile]:
         if len(paths) > MANY:
-            raise NotHere
+            raise NotInDriver
         return write(self, paths, count)
 
     monkeypatch.setattr(Rewriting, "write", bounded)
@@ -290,7 +290,7 @@ def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maintenance asks what is prepared while dispatch shows it; a note that cannot be read is another thing."""
-    shelf, names, gone = Shelf(spark, warehouse), Files.names, list[str]()
+    shelf, names, gone = PreparedStore(spark, warehouse), Files.names, list[str]()
     part = Part(1, T0, T0, ())
     shelf.put(Prepared("owner", 1, T0, (1, 0), (part,)))
 

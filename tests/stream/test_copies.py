@@ -15,7 +15,7 @@ from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import STAGES
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.prepared import PREPARED, Shelf
+from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
@@ -166,7 +166,7 @@ def test_a_table_that_was_set_back_is_refused(spark: SparkSession, folder: str) 
 
 def lose_prepared_files(world: World) -> None:
     """What a VACUUM does to files that no version names."""
-    noted = Shelf(world.spark, world.warehouse).all()
+    noted = PreparedStore(world.spark, world.warehouse).all()
     files = [file for each in noted for part in each.parts for file in part.files]
     assert files
     for file in files:
@@ -198,7 +198,7 @@ def once_each(world: World) -> None:
     all_once("a", "b", "c", "d")(world)
     all_once("a", "b", "c", "d", subscription="other")(world)
     assert world.rows(REJECTED_DISPATCH) == []
-    assert Shelf(world.spark, world.warehouse).all() == []
+    assert PreparedStore(world.spark, world.warehouse).all() == []
 
 
 GO_ON: list[Step] = [restart(), append(message("d")), advance(T0 + 60), check(once_each)]

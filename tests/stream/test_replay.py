@@ -18,14 +18,14 @@ from pipeline.config.errors import BadSetting
 from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS, Settings
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import local_segment_rows
-from pipeline.service.replay import Course, replay
-from pipeline.storage.parquet import NotHere
+from pipeline.service.replay import ReplayClock, replay
+from pipeline.storage.parquet import NotInDriver
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, SUBSCRIPTIONS, Table
 from tests.support.spark import session
 from tests.support.stream import empty_warehouse
 
 T0 = 1_700_000_000_000
-COURSE = Course(T0, T0 + 14 * DAY_MS, 5 * DAY_MS)
+COURSE = ReplayClock(T0, T0 + 14 * DAY_MS, 5 * DAY_MS)
 COUNT = 400
 SUBSCRIBED = [("a", "fine", 1), ("a", "coarse", HOUR_MS), ("b", "only", 60_000)]
 Row = tuple[Any, ...]
@@ -134,7 +134,7 @@ def test_positions_that_cannot_be_read_here_are_read_by_spark(monkeypatch: pytes
     def half(*words: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - those of the other one
         tried.append(next(local_segment_rows(*words)))
         yield tried[-1]
-        raise NotHere
+        raise NotInDriver
 
     expected = in_order(first())
     monkeypatch.setattr("pipeline.ingest.stage.local_segment_rows", half)
@@ -144,10 +144,10 @@ def test_positions_that_cannot_be_read_here_are_read_by_spark(monkeypatch: pytes
 
 def test_a_course_has_its_ends_and_steps_between_them() -> None:
     """The last instant is reached, also when the step does not divide the way."""
-    assert list(Course(1, 10, 4)) == [1, 5, 9, 10]
-    assert list(Course(1, 9, 4)) == [1, 5, 9]
-    assert list(Course(5, 5, 1)) == [5]
-    assert [len(Course(1, last, 4)) for last in (1, 9, 10)] == [1, 3, 4]
+    assert list(ReplayClock(1, 10, 4)) == [1, 5, 9, 10]
+    assert list(ReplayClock(1, 9, 4)) == [1, 5, 9]
+    assert list(ReplayClock(5, 5, 1)) == [5]
+    assert [len(ReplayClock(1, last, 4)) for last in (1, 9, 10)] == [1, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -157,5 +157,5 @@ def test_a_course_has_its_ends_and_steps_between_them() -> None:
 def test_a_course_that_goes_nowhere_is_refused(first_ms: int, last_ms: int, step: int, field: str) -> None:
     """The error names the field."""
     with pytest.raises(BadSetting) as raised:
-        Course(first_ms, last_ms, step)
+        ReplayClock(first_ms, last_ms, step)
     assert raised.value.field == field

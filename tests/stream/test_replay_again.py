@@ -16,7 +16,7 @@ from tests.support.rows import rows_of
 from tests.support.stream import Killed, empty_warehouse
 
 T0 = 1_700_000_000_000
-COURSE = replay.Course(T0, T0 + 2 * DAY_MS, DAY_MS)
+COURSE = replay.ReplayClock(T0, T0 + 2 * DAY_MS, DAY_MS)
 
 
 def test_rows_that_entered_before_the_kill_belong_to_their_instant(

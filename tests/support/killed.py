@@ -99,7 +99,7 @@ def main(root: str, source: str, changes: str, path: str, *more: str) -> None:
     steps("started", 0)
     spark = local_session("delayline-killed", Machine(memory="1g"))
     spark.sparkContext.setLogLevel("OFF")
-    course = replay.Course(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
+    course = replay.ReplayClock(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
     producer = replay.Producer(spark, warehouse, replay.entering(spark.read.parquet(source), course), course)
     options = Options(VirtualClock(), Settings(**json.loads(changes)), observe=steps)
     running = start_all(spark, warehouse, options)

@@ -24,7 +24,7 @@ from pipeline.config.settings import DAY_MS, SECOND_MS, VirtualClock
 from pipeline.delta.deltars import append, open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
-from pipeline.service.replay import Course
+from pipeline.service.replay import ReplayClock
 from pipeline.service.run import Stage, start_all, stop_all
 from schemas import DELIVERIES, INBOX
 
@@ -102,7 +102,7 @@ def take(root: str, count: int) -> None:
 def come_back(root: str, step_ms: int) -> None:
     """Go through the day in steps, as a live clock does on its way back, and say what each took."""
     with _job(root) as (warehouse, stages):
-        for instant in Course(T0 + step_ms, T0 + DAY_MS + SECOND_MS, step_ms):
+        for instant in ReplayClock(T0 + step_ms, T0 + DAY_MS + SECOND_MS, step_ms):
             begun = time.monotonic()
             reach(stages, warehouse, instant)
             print(REACHED, instant, round(time.monotonic() - begun, 1), flush=True)  # noqa: T201 - for the test

@@ -12,7 +12,7 @@ from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, Settings
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.replay import Course, replay
+from pipeline.service.replay import ReplayClock, replay
 from schemas import DELIVERIES, INBOX, MESSAGES
 
 T0 = 1_700_000_000_123
@@ -52,7 +52,7 @@ def taken_in(spark: SparkSession, folder: str, messages: DataFrame) -> Warehouse
     warehouse = Warehouse(folder)
     create_all(spark, warehouse, segment_ms=SEGMENT_MS)
     subscribe(folder, Subscription("t", "s", tick_ms=TICK_MS))
-    replay(spark, warehouse, messages, Course(T0, T0, 1), settings=Settings(horizon_ms=HORIZON_MS))
+    replay(spark, warehouse, messages, ReplayClock(T0, T0, 1), settings=Settings(horizon_ms=HORIZON_MS))
     return warehouse
 
 
@@ -66,7 +66,7 @@ def let_time_pass(
 ) -> None:
     """Move the clock from `T0` past the span, and send nothing."""
     silence = spark.createDataFrame([], INBOX.schema)
-    course = Course(T0, T0 + span_ms + TICK_MS, step_ms)
+    course = ReplayClock(T0, T0 + span_ms + TICK_MS, step_ms)
     replay(spark, warehouse, silence, course, settings=Settings(horizon_ms=HORIZON_MS), on_instant=on_instant)
 
 

@@ -24,7 +24,7 @@ from deltalake import DeltaTable, write_deltalake
 from benchmarks.live import ROOT, SYSTEMS, Failed, Run, main, profile_text
 from benchmarks.live_report import show
 from benchmarks.load import Producer, Workload, changed, workloads
-from benchmarks.observer import Rows, Shelf, Until, Watch, observe, read, report, spread_of
+from benchmarks.observer import PreparedStore, Rows, Until, Watch, observe, read, report, spread_of
 from benchmarks.observer import main as observer
 from benchmarks.processes import usage
 from benchmarks.sizes import merged
@@ -157,7 +157,7 @@ def test_the_shelf_is_read_as_the_pipeline_writes_it(tmp_path: Path) -> None:
     """A note is known by its first sight; one that is gone again, and one that is not whole yet, are passed over."""
     files = tuple(DataFile(f"a/{number}.parquet", 1, 1, 1, "{}") for number in range(2))
     note = Prepared("me", 1, 1, (1, 1), tuple(Part(number, 1, 1, (file,)) for number, file in enumerate(files)))
-    shelf = Shelf(tmp_path)
+    shelf = PreparedStore(tmp_path)
     shelf.look()
     folder = tmp_path / prepared._FOLDER
     folder.mkdir()

@@ -13,7 +13,7 @@ from pipeline.config.settings import Settings
 from pipeline.ingest.accept import Limits, Target
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.storage.gather import TEXTS, Gathered, cuts
-from pipeline.storage.parquet import NotHere, row_groups
+from pipeline.storage.parquet import NotInDriver, row_groups
 from schemas import INBOX
 
 MB = 1 << 20
@@ -97,7 +97,7 @@ def test_small_columns_that_are_too_large_are_left_to_spark(tmp_path: Path) -> N
     rows = inbox(100, 8)
     topics = pa.array([f"{number:05}" * 1_000 for number in range(100)])
     pq.write_table(rows.set_column(0, "topic", topics), path)
-    with pytest.raises(NotHere):
+    with pytest.raises(NotInDriver):
         gathered([path], 100_000)
 
 

@@ -18,7 +18,7 @@ from pipeline.delta.messages import messages
 from pipeline.delta.offsets import Position
 from pipeline.ingest.accept_local import INBOX_ROWS
 from pipeline.storage.arrays import arrow_schema, longs
-from pipeline.storage.parquet import NotHere, whole
+from pipeline.storage.parquet import NotInDriver, whole
 from schemas import INBOX, MESSAGES
 
 MB = 1 << 20
@@ -58,7 +58,7 @@ def test_a_small_file_of_gigabytes_is_left_to_spark(
     pool.release_unused()
     before = pool.bytes_allocated()
     tracemalloc.start()
-    with pytest.raises(NotHere):
+    with pytest.raises(NotInDriver):
         whole(INBOX, [path], MOST)
     tracemalloc.stop()
     assert pool.bytes_allocated() <= before + MB
@@ -82,7 +82,7 @@ def test_a_file_that_is_cut_off_is_left_to_spark(tmp_path: Path) -> None:
     path = tmp_path / "file.parquet"
     pq.write_table(inbox(topic=["t"]), path)
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(NotHere):
+    with pytest.raises(NotInDriver):
         whole(INBOX, [str(path)], MOST)
 
 
@@ -157,7 +157,7 @@ def test_messages_that_are_not_what_the_table_says_are_left_to_spark(tmp_path: P
         pq.write_table(rows.set_column(rows.schema.get_field_index("due_time"), "due_time", due), path)
     else:
         path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(NotHere):
+    with pytest.raises(NotInDriver):
         list(messages(cast("MessageLog", Log(path)), Bounds(), ("entry_id",)))
     assert list(messages(cast("MessageLog", Log()), Bounds(), ("entry_id",))) == []
 

@@ -15,7 +15,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending
 from pipeline.client.registry import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.subscriptions.settled import MARK, Settled
+from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS
 from tests.support.client import MINUTE, at, backlog, delivery_row, message_row, noticed, put, taken
 
@@ -49,7 +49,7 @@ def test_what_is_settled_is_pending_for_nobody_while_it_is_deleted_and_after(roo
     put(root, DELIVERIES, delivery_row(old))
     wanted = Backlog("t", "s", 2, 1_000, {0: 2})
     assert backlog(root) == wanted
-    Path(path_of(root, MESSAGES), MARK).write_text(Settled(1_000, 2, 1).dumps(), encoding="ascii")
+    Path(path_of(root, MESSAGES), MARK).write_text(SettledMark(1_000, 2, 1).dumps(), encoding="ascii")
     assert backlog(root) == wanted
     open_table(root, MESSAGES).delete("entry_id = 0 AND ledger_id = 1")
     assert backlog(root) == wanted

@@ -14,7 +14,7 @@ from pipeline.config.timeline import Timeline
 from pipeline.delta.datafiles import DataFile
 from pipeline.delta.notes import Commit
 from pipeline.delta.sink import Sink
-from pipeline.dispatch.prepared import Part, Prepared, Shelf
+from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 
 OWNER = "checkpoint"
@@ -68,20 +68,20 @@ class Notes:
     gone: bool = False
 
     def put(self, prepared: Prepared) -> None:
-        """As `Shelf.put`."""
+        """As `PreparedStore.put`."""
         self.held[prepared.parts[0].number] = prepared.dumps()
 
     def drop(self, prepared: Prepared) -> None:
-        """As `Shelf.drop`."""
+        """As `PreparedStore.drop`."""
         self.held.pop(prepared.parts[0].number)
 
     def check(self, prepared: Prepared, part: Part) -> None:
-        """As `Shelf.check`."""
+        """As `PreparedStore.check`."""
         if self.gone:
             raise PreparedFileGone(prepared.batch, prepared.source, part.files[0].path)
 
     def all(self) -> list[Prepared]:
-        """As `Shelf.all`."""
+        """As `PreparedStore.all`."""
         return [Prepared.loads(text) for _, text in sorted(self.held.items())]
 
 
@@ -104,7 +104,7 @@ class Disk:
                 return self.now
 
         sinks = cast("Sink", self.deliveries), cast("Sink", self.publications)
-        return Publisher(cast("Shelf", self.shelf), *sinks, At(live=False), self.observe)
+        return Publisher(cast("PreparedStore", self.shelf), *sinks, At(live=False), self.observe)
 
     def observe(self, step: str, _batch: int) -> None:
         """Die after a step, when the test says so."""

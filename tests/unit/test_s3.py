@@ -37,7 +37,7 @@ from pipeline.service import clock
 from pipeline.service.process import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
-from pipeline.storage.parquet import NotHere
+from pipeline.storage.parquet import NotInDriver
 from pipeline.worker.instants import VirtualReader, given
 from schemas import INBOX, MESSAGES
 from tests.support.filesystems import live_through
@@ -256,14 +256,14 @@ def test_delta_itself_commits_nothing_in_a_store(monkeypatch: pytest.MonkeyPatch
     """Its OPTIMIZE and DELETE would replace what a producer has just committed: such a table is left as it is."""
 
     def unknown(*_: object) -> None:
-        raise NotHere
+        raise NotInDriver
 
     monkeypatch.setattr(Rewriting, "of", unknown)
     monkeypatch.setattr(retention, "unread", lambda *_: SimpleNamespace(batches=()))
     nobody: Any = None
     warehouse = Warehouse("s3a://bucket/unknown")
     assert compact(nobody, warehouse, INBOX) == (0, 0)
-    assert retention.delete(nobody, warehouse, retention.Going(MESSAGES, "true")) == 0
+    assert retention.delete(nobody, warehouse, retention.Expired(MESSAGES, "true")) == 0
 
 
 def test_what_is_said_at_the_start_of_locks() -> None:

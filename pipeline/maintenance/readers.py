@@ -12,7 +12,7 @@ from pipeline.delta.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.prepared import Shelf
+from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import noted
 from pipeline.ingest.stage import Plan
 from pipeline.storage.files import Files
@@ -63,7 +63,7 @@ def _begin_of_ingest(spark: SparkSession, warehouse: Warehouse) -> int:
 def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
     """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
     refused, shown = (last_commit(spark, warehouse.path(t), DISPATCH) for t in (REJECTED_DISPATCH, DELIVERIES))
-    handed_over = [each.source for each in Shelf(spark, warehouse).all()]
+    handed_over = [each.source for each in PreparedStore(spark, warehouse).all()]
     handed_over += [] if shown is None else [tuple(shown.note["source"])]
     done = max(handed_over, default=(0, EVERYTHING_BEFORE))
     if refused is None or tuple(refused.note["source"]) <= done:
