@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import distribution, files, version
 from pathlib import Path
 
 import pyspark
@@ -32,6 +33,11 @@ from tests.support.jobs import (
     words_of_ours,
 )
 
+NODE_PACKAGES = ("numpy", "pandas", "pyarrow", "pyroaring")
+"""What README asks of the nodes of a cluster."""
+NODE_DEPENDS = ("python-dateutil", "pytz", "six", "tzdata")
+"""What pandas brings."""
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
@@ -52,24 +58,39 @@ def spark_home(tmp_path: Path) -> Path:
     return home
 
 
+@pytest.fixture(scope="session")
+def node_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of the nodes: an environment with what README asks of them, and nothing else."""
+    folder = tmp_path_factory.mktemp("node") / "env"
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = next((folder / "lib").glob("python*")) / "site-packages"
+    for name in (*NODE_PACKAGES, *NODE_DEPENDS):
+        for file in {each.parts[0] for each in files(name) or ()} - {"..", "__pycache__"}:
+            (site / file).symlink_to(Path(str(distribution(name).locate_file(file))))
+    return folder / "bin" / "python"
+
+
 @contextmanager
-def submitted(job: str, warehouse: Path, package: Path, home: Path, folder: Path) -> Iterator[Process]:
+def submitted(
+    job: str, warehouse: Path, package: Path, home: Path, folder: Path, python: Path = Path(sys.executable)
+) -> Iterator[Process]:
     """A job on two executors with three state stores, which know the project by the zip alone; in an empty folder."""
     delta = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
     cluster = ["--master", "local-cluster[2,1,1024]", "--packages", delta, "--py-files", str(package)]
     cluster += ["--conf", "spark.sql.shuffle.partitions=3"]
     words = [str(package.parent / "jobs" / f"{job}.py"), "--profile", str(PROFILE), "--warehouse", str(warehouse)]
-    told = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": ""}
+    told = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), "PYTHONPATH": ""}
+    told["PYSPARK_DRIVER_PYTHON"] = sys.executable
     with started([str(home / "bin" / "spark-submit"), *cluster, *words], folder, **told) as process:
         yield process
 
 
 def test_a_submitted_job_delivers_in_order_and_ends_well_on_a_signal(
-    tmp_path: Path, package: Path, spark_home: Path
+    tmp_path: Path, package: Path, spark_home: Path, node_python: Path
 ) -> None:
-    """On a cluster whose nodes know the project by the zip; supervisors take anything but 0 for a failure."""
+    """On a cluster whose nodes have four packages and the zip; supervisors take anything but 0 for a failure."""
     warehouse, folder = tmp_path / "warehouse", tmp_path / "empty"
-    with submitted("deliver", warehouse, package, spark_home, folder) as job:
+    with submitted("deliver", warehouse, package, spark_home, folder, node_python) as job:
         until((warehouse / "_checkpoints/dispatch/offsets").exists, job, folder)
         subscribe(str(warehouse), Subscription("t", "s", start="earliest", tick_ms=1))
         send(str(warehouse), [Message("t", b"%d" % i, deliver_after_ms=1_000 * (2 - i)) for i in range(3)])
