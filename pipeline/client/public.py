@@ -1,14 +1,26 @@
 """Delayed delivery on Delta tables: what `import delayline` gives.
 
 The client makes warehouses, subscribes, sends, receives and looks at what is pending, without Spark and without Java.
-The stages run as the command `delayline run`, or under spark-submit.
+It is loaded when it is first used: the nodes of a cluster import other parts of the package, and have no delta-rs. The
+stages run as the command `delayline run`, or under spark-submit.
 """
 
-from pipeline.client.create import create_all
-from pipeline.client.deliveries import Deliveries, Delivery
-from pipeline.client.inbox import Message, send
-from pipeline.client.pending import Backlog, Pending, pending
-from pipeline.client.registry import Subscription, subscribe, subscriptions
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.client.everything import (
+        Backlog,
+        Deliveries,
+        Delivery,
+        Message,
+        Pending,
+        Subscription,
+        create_all,
+        pending,
+        send,
+        subscribe,
+        subscriptions,
+    )
 
 __all__ = [
     "Backlog",
@@ -23,3 +35,22 @@ __all__ = [
     "subscribe",
     "subscriptions",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load the client.
+
+    Raises:
+        AttributeError: it has no such name.
+    """
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from pipeline.client import everything  # noqa: PLC0415 - on the nodes of a cluster it cannot be loaded
+
+    return getattr(everything, name)
+
+
+def __dir__() -> list[str]:
+    """The names that can be asked for."""
+    return __all__
