@@ -13,6 +13,10 @@ class Watch(Protocol):
         """A stage read rows of its source by itself, which Spark has not counted."""
         ...
 
+    def routed(self, stage: str, way: str) -> None:
+        """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.storage.parquet`)."""
+        ...
+
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible.
 
@@ -30,6 +34,9 @@ class NoWatch:
     """The watch that looks away."""
 
     def took(self, stage: str, rows: int) -> None:
+        """Forget it."""
+
+    def routed(self, stage: str, way: str) -> None:
         """Forget it."""
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:

@@ -4,7 +4,7 @@ from pipeline.delta.commits import between, rows_of
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import NotInDriver, is_plain
+from pipeline.storage.parquet import PLACE, SETTING, SIZE, NotInDriver, is_plain
 from schemas import Table
 
 
@@ -19,9 +19,11 @@ def files_between(
     path = warehouse.path(table)
     folder = files.readable(path)
     if folder is None or most == 0:
-        raise NotInDriver
+        raise NotInDriver(SETTING if most == 0 else PLACE)
     added = between(files, path, (begin.version, begin.index), (end.version, end.index))
     count = rows_of(added)
-    if added is None or count is None or count > most or not all(map(is_plain, added)):
+    if added is None or count is None or not all(map(is_plain, added)):
         raise NotInDriver
+    if count > most:
+        raise NotInDriver(SIZE)
     return [(each["version"], f"{folder}/{each['path']}") for each in added]

@@ -10,6 +10,8 @@ from pipeline.delta.messagelog import Bounds, MessageLog
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.parquet import (
     MOST_ROWS,
+    PLACE,
+    SIZE,
     Footer,
     NotInDriver,
     RowGroup,
@@ -59,7 +61,7 @@ def _within(log: MessageLog, bounds: Bounds) -> Iterator[Footer]:
     """
     paths = log.local_paths([bounds])
     if paths is None:
-        raise NotInDriver
+        raise NotInDriver(PLACE)
     return read_footers(paths)
 
 
@@ -92,7 +94,7 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
             held.append(rows)
             size += rows.nbytes
             if size > most:
-                raise NotInDriver
+                raise NotInDriver(SIZE)
     return pa.concat_tables(held).combine_chunks()
 
 

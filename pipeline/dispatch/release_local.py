@@ -24,7 +24,7 @@ from pipeline.dispatch.release import Window
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, ordered, ranks, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
-from pipeline.storage.parquet import NotInDriver, RowGroup, whole
+from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 
@@ -83,8 +83,10 @@ class LocalRelease:
         firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
         lengths = lasts - firsts + 1
         sound = lengths.min() > 0 and firsts.min() >= 0
-        if not sound or window.positions > settings.driver_rows or int(lasts.max()) >> _ENTRY_BITS:
+        if not sound or int(lasts.max()) >> _ENTRY_BITS:
             raise NotInDriver
+        if window.positions > settings.driver_rows:
+            raise NotInDriver(SIZE)
         run = np.repeat(np.arange(runs.num_rows), lengths)
         entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
@@ -97,7 +99,7 @@ class LocalRelease:
         )
         found, message = found[same], message[same]
         if int(sizes(runs)[run].sum()) > settings.driver_bytes:
-            raise NotInDriver
+            raise NotInDriver(SIZE)
         order = _order(runs, held, run[found], wanted[found], message)
         return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
 

@@ -25,7 +25,7 @@ from pipeline.dispatch.release import Release
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
+from pipeline.storage.parquet import DRIVER, NotInDriver
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
@@ -113,8 +113,10 @@ class Dispatch:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             runs = local_runs(self._files, self._warehouse, *ends, self._settings)
             release = LocalRelease.of(runs, lives, self._log, self._settings)
-        except NotInDriver:
+        except NotInDriver as error:
+            self.watch.routed(DISPATCH, error.reason)
             return SparkRelease.of(redelivery, lives, self._log)
+        self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
         return release
 

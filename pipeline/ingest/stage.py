@@ -49,7 +49,7 @@ from pipeline.ingest.segments import (
 )
 from pipeline.storage.gather import Gathered
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
+from pipeline.storage.parquet import DRIVER, FORM, NotInDriver
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
@@ -151,7 +151,7 @@ class Ingest:
             yield LocalBatch.of(NO_ROWS, *how)
             return
         new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
-        inbox = None if new else self._inbox_here(start, end, changes)
+        inbox = self._inbox_here(start, end, changes, told=bool(new))
         if inbox is not None:
             self.watch.took(INGEST, inbox.rows.num_rows)
             yield LocalBatch.of(inbox, *how)
@@ -162,16 +162,18 @@ class Ingest:
             with SparkBatch.of(ordered, *how) as batch:
                 yield batch
 
-    def _inbox_here(self, start: Position, end: Position, changes: Sequence[Change]) -> Gathered | None:
-        """The rows of a batch, when they can be taken in this process."""
-        if not self._plain:
-            # Its files may have rows that do not count, or columns of other names.
-            return None
-        try:
-            without = {each.version for each in changes}
-            return local_inbox(self._files, self._warehouse, start, end, self._settings, without)
-        except NotInDriver:
-            return None
+    def _inbox_here(self, start: Position, end: Position, changes: Sequence[Change], *, told: bool) -> Gathered | None:
+        """The rows of a batch, when they can be taken in this process; those that are `told` of a change cannot."""
+        without = {each.version for each in changes}
+        # Files of a table with other features may have rows that do not count, or columns of other names.
+        rows, way = None, FORM
+        if self._plain and not told:
+            try:
+                rows, way = local_inbox(self._files, self._warehouse, start, end, self._settings, without), DRIVER
+            except NotInDriver as error:
+                way = error.reason
+        self.watch.routed(INGEST, way)
+        return rows
 
     def _is_large(self, start: Position, end: Position) -> bool:
         """By the log. When that does not say, it is an old one, or somebody else's."""

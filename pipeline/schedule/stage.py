@@ -19,10 +19,12 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pipeline.config.options import Observer
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
+from pipeline.config.watching import NoWatch, Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
 from pipeline.schedule.keys import addressed
+from pipeline.storage.parquet import DRIVER, SETTING, SIZE
 from pipeline.worker.release import KEY, RELEASE, release
 from pipeline.worker.unpack import RUN, SAME, Unpacker
 from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
@@ -66,6 +68,7 @@ class Schedule:
     ) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
+        self.watch: Watch = NoWatch()
         tables = (REDELIVERY, REJECTED_SCHEDULE)
         self.sinks = {t.name: Sink(spark, warehouse, t, SCHEDULE, checkpoint.wrote) for t in tables}
 
@@ -83,6 +86,7 @@ class Schedule:
                 self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, note)
             if size:
                 few = size <= self._settings.driver_rows * _RUN_BYTES
+                self.watch.routed(SCHEDULE, DRIVER if few else SIZE if self._settings.driver_rows else SETTING)
                 rows = local_run_rows(released, batch_id) if few else run_rows(released, batch_id)
                 self._append("redelivery", rows, owner, batch_id, note)
         finally:

@@ -105,8 +105,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         publisher = body.publisher if isinstance(body, Dispatch) else None
         for check in (check_owner, check_batches):
             check(stage, body.sinks.values(), publisher, checkpoint)
-        if isinstance(body, Ingest | Dispatch):
-            body.watch = options.watch
+        body.watch = options.watch
         if publisher is not None:
             publisher.watch = options.watch
             publisher.start()

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.storage.arrays import IntArray, arrow_schema, sizes
-from pipeline.storage.parquet import NotInDriver, RowGroup, parquet_file
+from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, parquet_file
 from schemas import Table
 
 TEXTS = ("message_key", "properties", "payload")
@@ -121,7 +121,7 @@ class _Gathering:
             self._small_bytes += small.nbytes
             self._bytes += texts.nbytes
             if self._small_bytes > self._most:
-                raise NotInDriver
+                raise NotInDriver(SIZE)
             if self._bytes <= self._most:
                 self._held.append(texts)
             elif self._held:

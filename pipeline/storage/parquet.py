@@ -41,8 +41,20 @@ _TOGETHER = 16
 _POOL = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="parquet")
 
 
+DRIVER = "driver"
+"""Who works on a batch that is small enough."""
+SETTING, PLACE, SIZE, FORM = "setting", "place", "size", "form"
+"""Why Spark has to work on a batch: `driver_rows` is 0; it alone reaches the tables; there is too much; the files are
+not what the table says, or nobody can tell how large their rows are."""
+
+
 class NotInDriver(Exception):
-    """The tables cannot be read in the driver, or the batch is too large for it."""
+    """The tables cannot be read in the driver, or the batch is too large for it: Spark does the same with it."""
+
+    def __init__(self, reason: str = FORM) -> None:
+        """Say why: `SETTING`, `PLACE`, `SIZE` or `FORM`."""
+        super().__init__(reason)
+        self.reason = reason
 
 
 def is_plain(file: Mapping[str, Any]) -> bool:
@@ -262,12 +274,12 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
         files = list(read_footers(paths))
         groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
         if sum(group.total_byte_size for group in groups) > most:
-            raise NotInDriver
+            raise NotInDriver(SIZE)
         for rows in (rows for group in chosen_groups(table, files) for rows in group.all()):
             held.append(rows)
             size += rows.nbytes
             if size > most:
-                raise NotInDriver
+                raise NotInDriver(SIZE)
     except pa.ArrowException as error:
         raise NotInDriver from error
     return pa.concat_tables(held).combine_chunks()

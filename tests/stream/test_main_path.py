@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 from pyspark.sql import SparkSession
 
+from pipeline.config.stages import STAGES
+from pipeline.config.watching import NoWatch
 from schemas import PUBLICATIONS, REDELIVERY, REJECTED_INGEST
 from tests.support.stream import (
+    Step,
     World,
     advance,
     append,
@@ -134,3 +139,36 @@ def test_refused_rows_are_kept_with_the_reason_and_nothing_stops(spark: SparkSes
     assert reasons == [*expected, "negative_delay", "payload_too_large"]
     assert sum(row["count"] for row in world.rows(PUBLICATIONS)) == 3
     assert at(T0) == max(row["rejected_at"].astimezone(at(0).tzinfo) for row in world.rows(REJECTED_INGEST))
+
+
+@dataclass(frozen=True)
+class Ways(NoWatch):
+    """Who worked on batches, and why."""
+
+    seen: list[tuple[str, str]] = field(default_factory=list)
+
+    def routed(self, stage: str, way: str) -> None:
+        """Remember it."""
+        self.seen.append((stage, way))
+
+
+def test_batches_with_rows_say_who_worked_on_them_and_why(spark: SparkSession, folder: str) -> None:
+    """The choice is by size and settings; whoever watches sees when Spark has to do it, and what to change."""
+    ways = Ways()
+
+    def watch(world: World) -> None:
+        world.options = replace(world.options, watch=ways)
+
+    def only(way: str) -> Step:
+        def step(_: World) -> None:
+            assert set(ways.seen) == {(stage, way) for stage in STAGES}
+            ways.seen.clear()
+
+        return check(step)
+
+    script = [subscribe("t", "s"), check(watch), restart(), append(message("a")), advance(T0), only("driver")]
+    script += [restart(driver_rows=0), append(message("b")), advance(T0 + 1_000), only("setting")]
+    script += [restart(driver_rows=1), append(message("c"), message("d")), advance(T0 + 2_000)]
+    play(spark, folder, [*script, delivered("a", "b", "c", "d")])
+    assert ("ingest", "size") in ways.seen
+    assert ("dispatch", "size") in ways.seen

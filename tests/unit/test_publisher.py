@@ -142,6 +142,9 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
         def took(self, stage: str, rows: int) -> None:
             raise AssertionError((stage, rows))
 
+        def routed(self, stage: str, way: str) -> None:
+            raise AssertionError((stage, way))
+
         def published(self, *told: int) -> None:
             self.calls.append((*told, len(disk.deliveries.shown)))
 

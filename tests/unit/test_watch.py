@@ -156,6 +156,16 @@ def test_rows_that_a_stage_read_by_itself_count_with_its_next_batch(caplog: pyte
     assert served(watcher.metrics)['delayline_rows_in_total{stage="ingest"}'] == 2 * known.rows + 77
 
 
+def test_who_works_on_batches_is_counted_with_the_reason() -> None:
+    """A job that goes to Spark for each batch is ten times slower, and looks the same in every other figure."""
+    watcher = Watcher()
+    for way in ("driver", "driver", "size"):
+        watcher.routed("ingest", way)
+    told = served(watcher.metrics)
+    assert told['delayline_batches_by_total{stage="ingest",way="driver"}'] == 2
+    assert told['delayline_batches_by_total{stage="ingest",way="size"}'] == 1
+
+
 def test_a_stage_is_up_from_its_start_to_its_end() -> None:
     """Whoever is called knows the end of a query by its run alone."""
     watcher = Watcher()
@@ -208,6 +218,7 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher.started("schedule")
     watcher.progressed(batch(stage="schedule", watermark_ms=1, state_rows=1, state_bytes=1))
     watcher.published(1, START, START, START)
+    watcher.routed("schedule", "driver")
     known = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
         for family in watcher.metrics.registry.collect()

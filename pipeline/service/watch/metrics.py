@@ -49,6 +49,9 @@ class Metrics:
         self._up = self._gauge("up", "1 while the stage runs, else 0")
         self._batches = self._counter("batches", "Batches that ended")
         self._batch_seconds = self._counter("batch_seconds", "Time of batches, by Spark's phases", "phase")
+        self._ways = self._counter(
+            "batches_by", "Batches with rows, by who worked on them: driver, or why Spark", "way"
+        )
         self._rows = self._counter("rows_in", "Rows taken from the stage's source table")
         self._instant = self._gauge("instant_seconds", "The instant that the last batch stands for, Unix time")
         self._behind = self._gauge("behind_seconds", "The end of the last batch less its instant, 0 when ahead")
@@ -93,6 +96,10 @@ class Metrics:
         ):
             if value is not None:
                 gauge.labels(stage).set(value)
+
+    def routed(self, stage: str, way: str) -> None:
+        """A batch with rows was worked on in a way."""
+        self._ways.labels(stage, way).inc()
 
     def published(self, part: Publication) -> None:
         """A commit made deliveries visible."""

@@ -55,6 +55,10 @@ class Watcher:
         with self._lock:
             self._taken[stage] += rows
 
+    def routed(self, stage: str, way: str) -> None:
+        """A batch with rows was worked on in a way."""
+        self.metrics.routed(stage, way)
+
     def taken(self, stage: str) -> int:
         """How many a stage read by itself since the last call."""
         with self._lock:
