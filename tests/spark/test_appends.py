@@ -169,7 +169,7 @@ def test_a_version_has_its_sums_before_somebody_adds_the_next(
         is_added.wait(0.3)
         note(*told)
 
-    monkeypatch.setattr(first, "_note_sums", late)
+    monkeypatch.setattr(first, "_note_checksum", late)
     with ThreadPoolExecutor(1) as beside:
         adding = beside.submit(first.commit, of_first, "")
         assert is_noting.wait(10)
