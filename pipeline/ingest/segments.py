@@ -65,7 +65,8 @@ class Membership:
         """
         present = frozenset(alive(known))
         left = present - frozenset(registered) | present & gone
-        stayed = {name: each for name, each in registered.items() if name in present - left}
+        still = present - left
+        stayed = {name: each for name, each in registered.items() if name in still}
         new = {name: each for name, each in registered.items() if name not in stayed and each.fits}
         joined = {name: Joined(0 if each.earliest else first_ledger, each.tick_ms) for name, each in new.items()}
         lives = next_lives(known, joined, left)
