@@ -82,6 +82,34 @@ class Membership:
         return bool(self.joined or self.left or self.refused)
 
 
+class Roll:
+    """The membership of each batch, compared anew only when the registry or what ingest knows of it has moved.
+
+    With a million subscriptions a comparison takes half a minute, and nearly no batch has anything to compare.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is compared yet."""
+        self._last: tuple[Mapping[Name, Subscription], Mapping[Name, Incarnation], frozenset[Name]] | None = None
+        self._members = Membership({}, {}, {}, frozenset())
+
+    def call(
+        self,
+        registered: Mapping[Name, Subscription],
+        known: Mapping[Name, Incarnation],
+        first_ledger: int,
+        gone: frozenset[Name],
+    ) -> Membership:
+        """As `Membership.of`. The mappings are not changed by those who give them, so the same ones say the same."""
+        last = self._last
+        same = last is not None and last[0] is registered and last[1] is known and last[2] == gone
+        # Whoever joins gets the ledgers of one batch and no other.
+        if not same or self._members.joined:
+            self._members = Membership.of(registered, known, first_ledger, gone)
+            self._last = registered, known, gone
+        return self._members
+
+
 def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]) -> DataFrame:
     """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
     where = {kind: bounds(kind, span) for kind in sorted(kinds)}

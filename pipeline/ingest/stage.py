@@ -41,6 +41,7 @@ from pipeline.ingest.segments import (
     LOAD,
     NEAR,
     Membership,
+    Roll,
     Span,
     bounds,
     local_segment_rows,
@@ -121,6 +122,7 @@ class Ingest:
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = session_files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)
+        self._roll = Roll()
         self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self._memory: IngestMemory | None = None
@@ -190,7 +192,7 @@ class Ingest:
         if self.sinks["segments"].found(owner, batch_id) is not None:
             return
         gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
-        members = Membership.of(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
+        members = self._roll.call(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
         lines = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
         if counts.rejected or lines or passed.num_rows:
             # Refused messages, refused lines of the registry, and what is no append, in one commit.

@@ -61,13 +61,10 @@ class Registry:
 
         A version that was cleaned away tells nothing.
         """
-        names = frozenset(known)
-        if not names:
-            return names
         if self._between[0] != (before, after):
             self._between = ((before, after), self._present(range(before + 1, after)))
         present = self._between[1]
-        return frozenset() if present is None else names - present
+        return frozenset() if present is None else frozenset(known) - present
 
     def not_held_at(self, version: int, lines: Iterable[Subscription]) -> tuple[Subscription, ...]:
         """Those of some lines that the registry did not hold, just so, at a version (-1: it held none)."""

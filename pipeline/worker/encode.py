@@ -21,6 +21,9 @@ from state import encode_chunk
 IntArray = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """Kind of row, topic."""
+Rows = tuple[IntArray, IntArray, IntArray]
+"""The columns of `_POSITION` of some rows."""
+_POSITION = ("ledger_id", "entry_id", "due_ms")
 Row = dict[str, Any]
 """A row of `segments` by its columns."""
 
@@ -65,7 +68,7 @@ class Encoder:
         for key, rows in _by_key(table):
             audience = self.audiences.get(key)
             if audience is not None:
-                yield from self._chunks(key, audience, *(_longs(rows, c) for c in ("ledger_id", "entry_id", "due_ms")))
+                yield from self._chunks(key, audience, *rows)
 
     def _chunks(
         self, key: Key, audience: Audience, ledgers: IntArray, entries: IntArray, dues: IntArray
@@ -97,23 +100,19 @@ def _together(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(some, schema=ARROW)
 
 
-def _longs(table: pa.Table, column: str) -> IntArray:
-    array: IntArray = table.column(column).to_numpy()
-    return array
-
-
-def _by_key(table: pa.Table) -> Iterator[tuple[Key, pa.Table]]:
-    """The rows of each (kind, topic); the table itself when there is one, which is the rule for small batches."""
+def _by_key(table: pa.Table) -> Iterator[tuple[Key, Rows]]:
+    """The rows of each (kind, topic)."""
     # Encoded first: an array of texts has no more than 2 GiB.
     encoded = (table.column(name).dictionary_encode().unify_dictionaries() for name in ("kind", "topic"))
     codes = [column.combine_chunks() for column in encoded]
     kinds, topics = (code.dictionary.to_pylist() for code in codes)
+    ledgers, entries, dues = (table.column(name).to_numpy() for name in _POSITION)
     if len(kinds) == len(topics) == 1:
-        yield (kinds[0], topics[0]), table
+        yield (kinds[0], topics[0]), (ledgers, entries, dues)
         return
-    kind, topic = (code.indices.to_numpy().astype(np.int64) for code in codes)
+    kind, topic = (code.indices.to_numpy() for code in codes)
     for rows in _groups(kind, topic):
-        yield (kinds[kind[rows[0]]], topics[topic[rows[0]]]), table.take(rows)
+        yield (kinds[kind[rows[0]]], topics[topic[rows[0]]]), (ledgers[rows], entries[rows], dues[rows])
 
 
 def _groups(major: IntArray, minor: IntArray) -> list[npt.NDArray[np.intp]]:
