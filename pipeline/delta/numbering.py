@@ -3,21 +3,50 @@
 Spark's own `repartitionByRange` draws its bounds anew for each plan, and its tasks do not know how many rows the tasks
 before them hold. Here the bounds are drawn once, from a sample by hash, and rows are counted between them: a number is
 a row's place in the order, whatever the number of tasks.
+
+An order is a sequence of `SortKey`: Spark sorts by their columns (`in_order`), the driver by their arrays (`order_of`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.storage.arrays import IntArray, ordered
+
+T = TypeVar("T")
 NUMBER = "row_number"
 """The column with the number."""
 _SAMPLE = 1_000
 """Rows looked at for each task: the largest part then has a few per cent more than its share."""
 _ROW_BITS = 33
 """`monotonically_increasing_id` keeps the task above so many bits, and the row in the task below."""
+
+
+@dataclass(frozen=True)
+class SortKey(Generic[T]):
+    """A part of an order, ascending.
+
+    Attributes:
+        columns: by which Spark sorts; none is NULL.
+        array: from rows in the driver, a whole number for each, which sorts them alike.
+    """
+
+    columns: tuple[str, ...]
+    array: Callable[[T], IntArray]
+
+
+def columns_of(order: Sequence[SortKey[T]]) -> list[str]:
+    """All columns of an order."""
+    return [column for key in order for column in key.columns]
+
+
+def order_of(rows: T, order: Sequence[SortKey[T]]) -> IntArray:
+    """The numbers of rows in the driver, in order."""
+    return ordered([key.array(rows) for key in order])
 
 
 def in_order(

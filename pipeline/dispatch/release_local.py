@@ -17,11 +17,12 @@ from pipeline.delta.appender import Appender
 from pipeline.delta.batches import files_between
 from pipeline.delta.messagelog import Bounds, MessageLog
 from pipeline.delta.messages import message_groups
+from pipeline.delta.numbering import order_of
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import Part
-from pipeline.dispatch.release import Window
-from pipeline.storage.arrays import IntArray, arrow_schema, longs, ordered, ranks, sizes
+from pipeline.dispatch.release import ORDER, Matched, Window
+from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
 from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, whole
@@ -37,7 +38,7 @@ def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Positio
     """The rows of a batch of `redelivery`.
 
     Raises:
-        NotInDriver: they are not on this machine, or too many.
+        NotInDriver: only Spark reaches them, or they are too many.
     """
     found = files_between(files, warehouse, REDELIVERY, begin, end, settings.driver_rows)
     return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
@@ -100,7 +101,7 @@ class LocalRelease:
         found, message = found[same], message[same]
         if int(sizes(runs)[run].sum()) > settings.driver_bytes:
             raise NotInDriver(SIZE)
-        order = _order(runs, held, run[found], wanted[found], message)
+        order = order_of(Matched(runs, run[found], wanted[found], held, message), ORDER)
         return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
@@ -177,7 +178,7 @@ def _messages(
     """The messages of wanted keys, and their keys.
 
     Raises:
-        NotInDriver: they are not on this machine, or more bytes than `most` without their texts.
+        NotInDriver: only Spark reaches them, or they are more bytes than `most` without their texts.
     """
     keys = [np.empty(0, np.int64)]
 
@@ -206,13 +207,6 @@ def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:
     at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
     found = np.flatnonzero(keys[at] == wanted)
     return found, at[found]
-
-
-def _order(runs: pa.Table, held: pa.Table, run: IntArray, key: IntArray, message: IntArray) -> IntArray:
-    """The numbers of positions in the order of `release.ORDER`; a key tells ledger, entry and topic."""
-    exact: IntArray = pc.coalesce(held.column("deliver_at"), held.column("due_time")).cast(pa.int64()).to_numpy()
-    due, count = longs(runs, "due_time")[run], longs(runs, "redelivery_count")[run]
-    return ordered([due, exact[message], key, ranks(runs, "subscription")[run], count])
 
 
 def _taken(table: pa.Table, column: str, rows: IntArray) -> pa.ChunkedArray:

@@ -13,9 +13,9 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import Settings
 from pipeline.delta.appender import Appender
 from pipeline.delta.messagelog import MessageLog
-from pipeline.delta.numbering import NUMBER, in_order
+from pipeline.delta.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch.prepared import Part
-from pipeline.dispatch.release import ORDER, Window
+from pipeline.dispatch.release import EXACT, ORDER, Window
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, REJECTED_DISPATCH
 
@@ -104,7 +104,7 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
     held = messages.where(window.bounds.inside).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
     small = window.positions <= _BROADCAST
     joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
-    exact = joined.withColumn("exact_due", F.coalesce("deliver_at", "message_time"))
+    exact = joined.withColumn(EXACT, F.coalesce("deliver_at", "message_time"))
     return exact.drop("run_topic", "run_ledger", "first_entry", "last_entry")
 
 
@@ -119,7 +119,7 @@ def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int, *cut
 
     `cut` is a column that grows with the order, and stays; rows come sorted by it, for files of their own.
     """
-    ordered = in_order(joined, (*cut, *ORDER), count, tasks)
+    ordered = in_order(joined, [*cut, *columns_of(ORDER)], count, tasks)
     numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
     return ordered.withColumns(numbers).select(*DELIVERIES.schema.names, *cut)
 

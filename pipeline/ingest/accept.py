@@ -1,19 +1,8 @@
 """Ingest, row by row: what is accepted, when it is due, and which position it gets.
 
 There are two ways to take a batch, with the same rows: by whole arrays in the driver (`pipeline.ingest.accept_local`),
-when it is small and lies on the driver's own machine, and by Spark (`pipeline.ingest.accept_spark`), however large it
-is.
-
-A message is due at the later of delivery and publication, rounded up to a millisecond (a timestamp has microseconds),
-and not before 1970: what was due in 1900 is simply due. The rules of refusal, the first that is broken counts:
-
-- `topic_not_utf8`, `missing_topic`: no text, or nothing but spaces;
-- `deliver_at_and_deliver_after`: both are given;
-- `negative_delay`;
-- `time_out_of_range`: publication or delivery is not within the years 1 to 9999;
-- `max_delay_exceeded`, `published_in_future`: longer than `Limits.max_delay_ms` from publication to delivery, or from
-  the batch's instant to publication;
-- `payload_too_large`.
+when it is small, and by Spark (`pipeline.ingest.accept_spark`), however large it is. `pipeline.ingest.rules` has the
+rules of both.
 """
 
 from collections.abc import Iterable
@@ -59,6 +48,14 @@ class Target:
     now: int
     load_until: int
     batch_id: int
+
+
+@dataclass(frozen=True)
+class Ledgers:
+    """The ledgers that the accepted rows of a batch fill, one after the other: the first one, and entries of each."""
+
+    first: int
+    entries: int
 
 
 class Batch(Protocol):

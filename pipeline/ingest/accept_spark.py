@@ -1,4 +1,4 @@
-"""A batch of ingest by Spark; see `pipeline.ingest.accept` for the rules."""
+"""A batch of ingest by Spark; `rules` has the rules."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, Settings
-from pipeline.delta.arrival import ARRIVAL
-from pipeline.delta.numbering import NUMBER, in_order
-from pipeline.ingest.accept import Counts, Limits, Target
+from pipeline.config.settings import Settings
+from pipeline.delta.numbering import columns_of, in_order
+from pipeline.ingest.accept import Counts, Ledgers, Limits, Target
+from pipeline.ingest.rules import MESSAGE, ORDER, POSITION, TIMES, expressions, reason_column
 from pipeline.storage.gather import TEXTS
+from schemas import MESSAGES
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,8 @@ class SparkBatch:
     def messages(self, target: Target, settings: Settings) -> DataFrame:
         """Rows of `messages`."""
         accepted, small = (each.where("reason IS NULL") for each in (self.classified, self.small))
-        count = self.counts.accepted
-        entries, tasks = settings.entries_per_ledger, settings.tasks(count)
-        return message_rows(number(accepted, count, target.first_ledger, entries, tasks, small), target)
+        count, ledgers = self.counts.accepted, Ledgers(target.first_ledger, settings.entries_per_ledger)
+        return message_rows(number(accepted, count, ledgers, settings.tasks(count), small), target)
 
     def rejected(self, now: int, batch_id: int, more: pa.Table) -> DataFrame:
         """Rows of `rejected_ingest`."""
@@ -56,39 +56,10 @@ class SparkBatch:
 
 
 def classify(rows: DataFrame, limits: Limits) -> DataFrame:
-    """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows.
-
-    Times are compared as whole numbers, because timestamp arithmetic overflows at the far ends of the calendar and
-    would stop the query.
-    """
-    now, after = F.lit(limits.now), F.col("deliver_after_ms")
-    published = F.coalesce(_ceil_ms("publish_time"), now)
-    # The clock may be a step behind the producer's: a delay never ends before it would by the producer's clock.
-    delayed = F.when(after.between(0, LAST_INSTANT_MS), F.greatest(now, published) + after)
-    deliver = F.coalesce(_ceil_ms("deliver_at"), delayed)
-    timed = rows.select("*", published.alias("published_ms"), deliver.alias("deliver_ms"))
-    due = F.greatest("deliver_ms", "published_ms", F.lit(0))
-    return timed.select("*", due.alias("due_ms"), _reason(limits).alias("reason"))
-
-
-def _ceil_ms(column: str) -> Column:
-    return F.unix_millis(column) + F.when(F.pmod(F.unix_micros(column), F.lit(1_000)) > 0, 1).otherwise(0)
-
-
-def _reason(limits: Limits) -> Column:
-    after, published, deliver = F.col("deliver_after_ms"), F.col("published_ms"), F.col("deliver_ms")
-    late = F.greatest(published, deliver)
-    rules = (
-        ("topic_not_utf8", ~F.is_valid_utf8("topic")),
-        ("missing_topic", F.col("topic").isNull() | (F.trim("topic") == "")),
-        ("deliver_at_and_deliver_after", F.col("deliver_at").isNotNull() & after.isNotNull()),
-        ("negative_delay", after < 0),
-        ("time_out_of_range", (F.least(published, deliver) < FIRST_INSTANT_MS) | (late > LAST_INSTANT_MS)),
-        ("max_delay_exceeded", F.coalesce(after, late - published) > limits.max_delay_ms),
-        ("published_in_future", published - F.lit(limits.now) > limits.max_delay_ms),
-        ("payload_too_large", F.octet_length("payload") > limits.max_payload_bytes),
-    )
-    return F.coalesce(*(F.when(broken, F.lit(name)) for name, broken in rules))
+    """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows."""
+    for rule in TIMES:
+        rows = rows.withColumn(rule.name, rule.spark(limits))
+    return rows.withColumn("reason", reason_column(limits))
 
 
 def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
@@ -99,41 +70,23 @@ def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
     return Counts(row[0], row[1], frozenset(row[2]))
 
 
-def number(
-    accepted: DataFrame, count: int, first_ledger: int, entries: int, tasks: int, small: DataFrame | None = None
-) -> DataFrame:
+def number(accepted: DataFrame, count: int, ledgers: Ledgers, tasks: int, small: DataFrame | None = None) -> DataFrame:
     """Add `ledger_id` and `entry_id`.
 
     Args:
         accepted: `count` classified rows.
         count: how many.
-        first_ledger: the ledger that the first of them gets.
-        entries: entries of a ledger.
+        ledgers: which ledgers they fill.
         tasks: tasks that share the work. Positions do not depend on it.
         small: the same rows without their texts, persisted; None: the rows are cheap to read.
     """
-    row, whole = F.col(NUMBER), F.lit(entries)
-    numbered = in_order(accepted, ("topic", "due_ms", *ARRIVAL), count, tasks, small)
-    ledger = F.lit(first_ledger) + F.floor(row / whole) if count > entries else F.lit(first_ledger)
-    return numbered.withColumns({"ledger_id": ledger, "entry_id": F.pmod(row, whole)})
+    return in_order(accepted, columns_of(ORDER), count, tasks, small).withColumns(expressions(POSITION, ledgers))
 
 
 def message_rows(numbered: DataFrame, target: Target) -> DataFrame:
     """Rows of `messages`."""
-    after = F.when(F.col("deliver_after_ms").isNotNull(), F.timestamp_millis("deliver_ms"))
-    return numbered.select(
-        "topic",
-        "ledger_id",
-        "entry_id",
-        "message_key",
-        "properties",
-        F.coalesce("publish_time", F.timestamp_millis(F.lit(target.now))).alias("publish_time"),
-        F.coalesce("deliver_at", after).alias("deliver_at"),
-        F.timestamp_millis("due_ms").alias("due_time"),
-        (F.col("due_ms") >= target.load_until).alias("parked"),
-        F.lit(target.batch_id).alias("batch_id"),
-        "payload",
-    )
+    made = expressions(MESSAGE, target)
+    return numbered.select(*(made[name].alias(name) if name in made else name for name in MESSAGES.schema.names))
 
 
 def rejected_rows(rejected: DataFrame, now: int, batch_id: int) -> DataFrame:

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
@@ -22,9 +23,10 @@ from pipeline.delta.appender import Appender
 from pipeline.delta.datafiles import DataFile, rows
 from pipeline.delta.messagelog import Bounds
 from pipeline.delta.messages import due_times, message_rows
+from pipeline.delta.numbering import SortKey, columns_of, order_of
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.arrays import arrow_schema, longs, ordered
+from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver, is_plain, row_groups
 from schemas import MESSAGES, Table
@@ -32,6 +34,11 @@ from schemas import MESSAGES, Table
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 256 << 20
 """What a file that is written may come to before it is compressed."""
+
+_ORDER: tuple[SortKey[pa.Table], ...] = tuple(
+    SortKey((name,), partial(longs, column=name)) for name in ("due_time", "ledger_id", "entry_id")
+)
+"""The order of rows of `messages`."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +117,13 @@ class Rewriting:
         return fresh
 
     def write_by_spark(self, paths: Sequence[str], count: int) -> list[DataFile]:
-        """What `write` gives, of rows that are not on this machine, or do not fit into it."""
+        """What `write` gives, of rows that only Spark reaches, or that do not fit into it."""
         rows = self.spark.read.schema(self.table.schema).parquet(*(f"{self.path}/{unquote(path)}" for path in paths))
         with compiled(self.spark):
             if self.table is not MESSAGES:
                 return self.appender.write(rows.coalesce(count))
             ahead = rows.repartitionByRange(count, "due_time")
-            return self.appender.write(ahead.sortWithinPartitions("due_time", "ledger_id", "entry_id"))
+            return self.appender.write(ahead.sortWithinPartitions(*columns_of(_ORDER)))
 
     def put_in_place(
         self,
@@ -178,7 +185,6 @@ def _in_order(paths: Sequence[str], count: int) -> Iterator[pa.Table]:
     cuts = np.unique(due[[len(due) * number // count for number in range(1, count)]]) if len(due) else due
     for first, end in pairwise([FIRST_INSTANT_MS, *cuts.tolist(), LAST_INSTANT_MS + 1]):
         held = message_rows(paths, Bounds(first_due=first, last_due=end - 1), _MOST_BYTES)
-        order = ordered([longs(held, name) for name in ("due_time", "ledger_id", "entry_id")])
-        held = held.take(pa.array(order))
+        held = held.take(pa.array(order_of(held, _ORDER)))
         yield held
         del held

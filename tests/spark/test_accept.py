@@ -16,7 +16,7 @@ from pipeline.delta.arrival import ARRIVAL
 from pipeline.ingest import accept_local
 from pipeline.ingest.accept import Batch, Counts, Limits, Target, ledgers
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
-from pipeline.ingest.accept_spark import SparkBatch, classify, number
+from pipeline.ingest.accept_spark import SparkBatch, classify
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.audience import Subscription
@@ -151,21 +151,6 @@ def test_a_topic_that_is_no_text_is_refused(spark: SparkSession, look: Look) -> 
         assert [said[-1] for said in look(rows, LIMITS)] == ["topic_not_utf8"]
 
 
-def test_both_ways_say_the_same(spark: SparkSession) -> None:
-    """Whatever is combined with whatever."""
-    edges = (None, 0, 1, -1, -(2**63) + 1, 2**63 - 1, FIRST_INSTANT_MS * US, LAST_INSTANT_MS * US, T0 * US + 1)
-    delays = (None, -(2**63), -1, 0, 9_999, 10_001, LAST_INSTANT_MS, LAST_INSTANT_MS + 1, 2**63 - 1)
-    rows: list[dict[str, Any]] = [
-        {"publish_time": published, "deliver_at": deliver, "deliver_after_ms": after, "topic": topic}
-        for published in edges
-        for deliver in edges
-        for after in delays
-        for topic in ("t", " ", "\u3000", "\t")
-    ]
-    frame = arrived(spark, *rows)
-    assert in_the_driver(frame, LIMITS) == by_spark(frame, LIMITS)
-
-
 def batches(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits = LIMITS) -> Iterator[Batch]:
     """The same rows, looked at by Spark and in the driver; all that is due from `T0` + 5 on is parked."""
     frame = arrived(spark, *rows)
@@ -207,61 +192,6 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
         assert batch.counts == Counts(3, 0, frozenset({(T0 + 5) // SEGMENT_MS}))
         found = written(batch.messages(Target(5, T0, T0 + 5, 8), Settings()), MESSAGES)
         assert found == wanted.toArrow().cast(arrow_schema(MESSAGES.schema)).to_pylist()
-
-
-@pytest.mark.parametrize("entries", [3, 50_000])
-def test_the_driver_makes_the_rows_that_spark_makes(spark: SparkSession, entries: int) -> None:
-    """Order and numbers, times that are given, reckoned or missing, and everything else that a message may have."""
-    given: list[dict[str, Any]] = [
-        {"topic": topic, "arrival_file": file, "message_key": key, "properties": properties, "payload": payload, **time}
-        for topic, file, key, properties, payload in (
-            ("é", "b", None, None, b"1"), ("z", "a", "k", [("a", None)], None), ("\U0001f600", "b", "", [], b""),
-        )
-        for time in (
-            {}, {"deliver_after_ms": 5}, {"deliver_at": (T0 + 5) * US}, {"deliver_at": T0 * US - 1},
-            {"publish_time": (T0 - 7) * US + 3, "deliver_after_ms": 0}, {"deliver_at": YEAR_1900 * US},
-        )
-    ]  # fmt: skip
-    settings = Settings(entries_per_ledger=entries, rows_per_task=5)
-    by_spark, in_driver = (
-        written(batch.messages(Target(5, T0, T0 + 5, 8), settings), MESSAGES) for batch in batches(spark, given)
-    )
-    assert len(by_spark) == len(given)
-    assert in_driver == sorted(by_spark, key=lambda row: (row["ledger_id"], row["entry_id"]))
-
-
-def positions(
-    spark: SparkSession, rows: list[dict[str, Any]], first_ledger: int, entries: int, tasks: int
-) -> list[tuple[int, int, int]]:
-    """(arrival row, ledger, entry) of numbered rows, by position."""
-    spread = classify(arrived(spark, *rows), LIMITS).repartition(3)
-    numbered = number(spread, len(rows), first_ledger, entries, tasks)
-    found = numbered.select("arrival_row", "ledger_id", "entry_id").collect()
-    return sorted(((row[0], row[1], row[2]) for row in found), key=lambda each: each[1:])
-
-
-@pytest.mark.parametrize("tasks", [1, 2, 5])
-def test_positions_follow_topic_then_due_time_then_arrival(spark: SparkSession, tasks: int) -> None:
-    """What is due together is then a run of entries; ties keep the order in which they arrived."""
-    rows: list[dict[str, Any]] = [
-        {"topic": "z"},
-        {"deliver_after_ms": 9},
-        {"arrival_commit": 1, "arrival_row": 0},
-        {"arrival_file": "a", "arrival_row": 9},
-        {"arrival_row": 4},
-        {"arrival_row": 2, "arrival_block": 7},
-        {"arrival_row": 3},
-    ]
-    found = positions(spark, rows, 0, 50_000, tasks)
-    assert [row for row, _, _ in found] == [9, 3, 4, 2, 0, 1, 0]
-    assert [place for _, *place in found] == [[0, entry] for entry in range(7)]
-
-
-@pytest.mark.parametrize("tasks", [1, 3, 20])
-def test_a_ledger_is_rolled_when_it_is_full(spark: SparkSession, tasks: int) -> None:
-    """Positions are the same for any number of tasks: two replays may be cut in different ways."""
-    rows: list[dict[str, Any]] = [{"deliver_after_ms": i} for i in range(11)]
-    assert positions(spark, rows, 7, 4, tasks) == [(i, 7 + i // 4, i % 4) for i in range(11)]
 
 
 @pytest.mark.parametrize(("count", "taken"), [(0, 0), (1, 1), (4, 1), (5, 2), (99, 25)])

@@ -9,7 +9,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.numbering import NUMBER, in_order
+from pipeline.delta.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.release import ORDER, Window
 from pipeline.dispatch.release_spark import delivery_rows, join, listening, look, missing, positions
@@ -134,7 +134,11 @@ def ordered_batch(spark: SparkSession) -> DataFrame:
 @pytest.mark.parametrize("tasks", [1, 2, 3, 100])
 def test_rows_are_numbered_without_a_gap_and_in_order_whatever_the_tasks(spark: SparkSession, tasks: int) -> None:
     """One task or several, or more than there are rows, give every row the same number."""
-    rows = in_order(ordered_batch(spark), ORDER, 80, tasks).select(NUMBER, "place", F.spark_partition_id()).collect()
+    rows = (
+        in_order(ordered_batch(spark), columns_of(ORDER), 80, tasks)
+        .select(NUMBER, "place", F.spark_partition_id())
+        .collect()
+    )
     assert sorted((number, place) for number, place, _ in rows) == [(place, place) for place in range(80)]
     assert len({task for _, _, task in rows}) >= min(tasks, 60), "the work was not shared"
 

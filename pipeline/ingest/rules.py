@@ -1,0 +1,261 @@
+"""What ingest decides about a row, in tables of rules. Each rule stands here twice: for whole arrays, and for Spark.
+
+`pipeline.ingest.accept_local` applies the one in the driver, `pipeline.ingest.accept_spark` the other on a cluster; the
+rows are the same (`tests/spark/test_rules.py` compares the two). A rule may read the columns of the rules before it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.delta.arrival import ARRIVAL
+from pipeline.delta.numbering import NUMBER, SortKey
+from pipeline.ingest.accept import Ledgers, Limits, Target
+from pipeline.storage.arrays import longs, ranks
+from pipeline.storage.gather import PAYLOAD_BYTES
+
+T = TypeVar("T")
+ROW = "row"
+"""The column with the number of a row in the order of arrival, where rows are arrays."""
+_LONG = pa.int64()
+_NO_TIME = pa.scalar(None, _LONG)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[T]):
+    """A column that follows from others; `T` is what it needs to know beside them.
+
+    Attributes:
+        name: of the column; of a rule of refusal, the reason.
+        array: the column, for whole rows.
+        spark: the same as an expression.
+    """
+
+    name: str
+    array: Callable[[pa.Table, T], pa.ChunkedArray]
+    spark: Callable[[T], Column]
+
+
+def arrays(rules: Sequence[Rule[T]], rows: pa.Table, told: T) -> dict[str, pa.ChunkedArray]:
+    """The columns of rules that do not read each other's."""
+    return {rule.name: rule.array(rows, told) for rule in rules}
+
+
+def expressions(rules: Sequence[Rule[T]], told: T) -> dict[str, Column]:
+    """The same for Spark."""
+    return {rule.name: rule.spark(told) for rule in rules}
+
+
+def _ceil_array(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """A column of times in ms, rounded up: a timestamp has microseconds."""
+    times = rows.column(column).cast(_LONG)
+    micros = times.fill_null(0).to_numpy()
+    return pc.if_else(pc.is_valid(times), pa.array(micros // 1_000 + (micros % 1_000 > 0), _LONG), _NO_TIME)
+
+
+def _ceil_column(column: str) -> Column:
+    return F.unix_millis(column) + F.when(F.pmod(F.unix_micros(column), F.lit(1_000)) > 0, 1).otherwise(0)
+
+
+def _deliver_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
+    """The time asked for. The clock may be a step behind the producer's: a delay never ends before it would by that."""
+    after = rows.column("deliver_after_ms")
+    allowed = pc.and_(pc.greater_equal(after, 0), pc.less_equal(after, LAST_INSTANT_MS))
+    begin = pc.max_element_wise(rows.column("published_ms"), pa.scalar(limits.now, _LONG))
+    return pc.coalesce(_ceil_array(rows, "deliver_at"), pc.if_else(allowed, pc.add(begin, after), _NO_TIME))
+
+
+def _deliver_column(limits: Limits) -> Column:
+    after = F.col("deliver_after_ms")
+    begin = F.greatest("published_ms", F.lit(limits.now))
+    return F.coalesce(_ceil_column("deliver_at"), F.when(after.between(0, LAST_INSTANT_MS), begin + after))
+
+
+TIMES: tuple[Rule[Limits], ...] = (
+    Rule(
+        "published_ms",
+        lambda rows, limits: pc.coalesce(_ceil_array(rows, "publish_time"), pa.scalar(limits.now, _LONG)),
+        lambda limits: F.coalesce(_ceil_column("publish_time"), F.lit(limits.now)),
+    ),
+    Rule("deliver_ms", _deliver_array, _deliver_column),
+    Rule(
+        "due_ms",
+        lambda rows, _: pc.max_element_wise(rows.column("deliver_ms"), rows.column("published_ms"), _long(0)),
+        lambda _: F.greatest("deliver_ms", "published_ms", F.lit(0)),
+    ),
+)
+"""Publication, delivery (NULL: at once) and due time, as whole numbers of ms: arithmetic of timestamps overflows at the
+far ends of the calendar. A message is due at the later of the two, and not before 1970: what was due in 1900 is simply
+due."""
+
+
+def _long(value: int) -> pa.Scalar:
+    return pa.scalar(value, _LONG)
+
+
+def _by_topic(rows: pa.Table, broken: Callable[[bytes], bool]) -> pa.Array:
+    """A rule about topics, asked once for each of them; NULL where there is none."""
+    coded = rows.column("topic").cast(pa.binary()).combine_chunks().dictionary_encode()
+    return pa.array(map(broken, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
+
+
+def _is_blank(topic: bytes) -> bool:
+    return not topic.strip(b" ")
+
+
+def _is_no_text(topic: bytes) -> bool:
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _ends_array(rows: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The earlier and the later of publication and delivery."""
+    both = rows.column("published_ms"), rows.column("deliver_ms")
+    return pc.min_element_wise(*both), pc.max_element_wise(*both)
+
+
+def _out_of_range(rows: pa.Table, _limits: Limits) -> pa.ChunkedArray:
+    early, late = _ends_array(rows)
+    return pc.or_(pc.less(early, FIRST_INSTANT_MS), pc.greater(late, LAST_INSTANT_MS))
+
+
+def _out_of_range_column(_limits: Limits) -> Column:
+    early, late = (ends("published_ms", "deliver_ms") for ends in (F.least, F.greatest))
+    return (early < FIRST_INSTANT_MS) | (late > LAST_INSTANT_MS)
+
+
+def _delay_array(rows: pa.Table) -> pa.ChunkedArray:
+    """From publication to delivery."""
+    _, late = _ends_array(rows)
+    return pc.coalesce(rows.column("deliver_after_ms"), pc.subtract(late, rows.column("published_ms")))
+
+
+def _delay_column() -> Column:
+    return F.coalesce("deliver_after_ms", F.greatest("published_ms", "deliver_ms") - F.col("published_ms"))
+
+
+REFUSALS: tuple[Rule[Limits], ...] = (
+    Rule(
+        "topic_not_utf8",
+        lambda rows, _: _by_topic(rows, _is_no_text),
+        lambda _: ~F.is_valid_utf8("topic"),
+    ),
+    Rule(
+        "missing_topic",
+        lambda rows, _: _by_topic(rows, _is_blank).fill_null(True),  # noqa: FBT003 - Arrow has no name
+        lambda _: F.col("topic").isNull() | (F.trim("topic") == ""),
+    ),
+    Rule(
+        "deliver_at_and_deliver_after",
+        lambda rows, _: pc.and_(*(pc.is_valid(rows.column(name)) for name in ("deliver_at", "deliver_after_ms"))),
+        lambda _: F.col("deliver_at").isNotNull() & F.col("deliver_after_ms").isNotNull(),
+    ),
+    Rule(
+        "negative_delay",
+        lambda rows, _: pc.less(rows.column("deliver_after_ms"), 0),
+        lambda _: F.col("deliver_after_ms") < 0,
+    ),
+    Rule("time_out_of_range", _out_of_range, _out_of_range_column),
+    Rule(
+        "max_delay_exceeded",
+        lambda rows, limits: pc.greater(_delay_array(rows), limits.max_delay_ms),
+        lambda limits: _delay_column() > limits.max_delay_ms,
+    ),
+    Rule(
+        "published_in_future",
+        lambda rows, limits: pc.greater(pc.subtract(rows.column("published_ms"), limits.now), limits.max_delay_ms),
+        lambda limits: F.col("published_ms") - F.lit(limits.now) > limits.max_delay_ms,
+    ),
+    Rule(
+        "payload_too_large",
+        lambda rows, limits: pc.greater(rows.column(PAYLOAD_BYTES), limits.max_payload_bytes),
+        lambda limits: F.octet_length("payload") > limits.max_payload_bytes,
+    ),
+)
+"""Why a row is refused; the first rule that is broken counts, and NULL breaks none. A topic is missing when nothing is
+in it but spaces; times are within the years 1 to 9999; the delay is measured from publication, and the future from the
+batch's instant."""
+
+
+def reason_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
+    """The reason why a row is refused; NULL: it is accepted."""
+    broken = arrays(REFUSALS, rows, limits)
+    each = pc.make_struct(*(column.fill_null(False) for column in broken.values()))  # noqa: FBT003 - Arrow has no name
+    return pc.case_when(each, *broken, pa.scalar(None, pa.string()))
+
+
+def reason_column(limits: Limits) -> Column:
+    """The same for Spark."""
+    return F.coalesce(*(F.when(broken, F.lit(name)) for name, broken in expressions(REFUSALS, limits).items()))
+
+
+ORDER: tuple[SortKey[pa.Table], ...] = (
+    SortKey(("topic",), partial(ranks, column="topic")),
+    SortKey(("due_ms",), partial(longs, column="due_ms")),
+    SortKey(ARRIVAL, partial(longs, column=ROW)),
+)
+"""The order in which accepted rows are numbered: what is due together is then a run of positions."""
+
+POSITION: tuple[Rule[Ledgers], ...] = (
+    Rule(
+        "ledger_id",
+        lambda rows, ledgers: pa.array(ledgers.first + longs(rows, NUMBER) // ledgers.entries),
+        lambda ledgers: F.lit(ledgers.first) + F.call_function("div", F.col(NUMBER), F.lit(ledgers.entries)),
+    ),
+    Rule(
+        "entry_id",
+        lambda rows, ledgers: pa.array(longs(rows, NUMBER) % ledgers.entries),
+        lambda ledgers: F.pmod(NUMBER, F.lit(ledgers.entries)),
+    ),
+)
+"""The position of an accepted row, from its number in that order."""
+
+
+def _moment(ms: pa.Scalar | pa.ChunkedArray) -> pa.Scalar | pa.ChunkedArray:
+    return pc.multiply(ms.cast(_LONG), 1_000).cast(pa.timestamp("us", "UTC"))
+
+
+def _deliver_at_array(rows: pa.Table, _target: Target) -> pa.ChunkedArray:
+    asked = pc.if_else(pc.is_valid(rows.column("deliver_after_ms")), rows.column("deliver_ms"), _NO_TIME)
+    return pc.coalesce(rows.column("deliver_at"), _moment(asked))
+
+
+def _deliver_at_column(_target: Target) -> Column:
+    asked = F.when(F.col("deliver_after_ms").isNotNull(), F.timestamp_millis("deliver_ms"))
+    return F.coalesce("deliver_at", asked)
+
+
+MESSAGE: tuple[Rule[Target], ...] = (
+    Rule(
+        "publish_time",
+        lambda rows, target: pc.coalesce(rows.column("publish_time"), _moment(_long(target.now))),
+        lambda target: F.coalesce("publish_time", F.timestamp_millis(F.lit(target.now))),
+    ),
+    Rule("deliver_at", _deliver_at_array, _deliver_at_column),
+    Rule(
+        "due_time",
+        lambda rows, _: _moment(rows.column("due_ms")),
+        lambda _: F.timestamp_millis("due_ms"),
+    ),
+    Rule(
+        "parked",
+        lambda rows, target: pc.greater_equal(rows.column("due_ms"), target.load_until),
+        lambda target: F.col("due_ms") >= target.load_until,
+    ),
+    Rule(
+        "batch_id",
+        lambda rows, target: pa.repeat(target.batch_id, rows.num_rows),
+        lambda target: F.lit(target.batch_id),
+    ),
+)
+"""The other columns of `messages` that differ from those of the inbox."""

@@ -1,0 +1,221 @@
+"""Rules that stand twice, as arrays and for Spark, say the same of any row: drawn ones, hostile ones among them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
+from pipeline.delta.arrival import ARRIVAL
+from pipeline.delta.numbering import NUMBER, columns_of, in_order, order_of
+from pipeline.dispatch import release
+from pipeline.ingest import accept_local, accept_spark, rules
+from pipeline.ingest.accept import Ledgers, Limits, Target
+from pipeline.maintenance import rewrite
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.gather import Gathered
+from schemas import INBOX, MESSAGES
+from tests.support.rows import T0
+from tests.support.spark import session
+
+US = 1_000
+T = TypeVar("T")
+# What is drawn often is drawn in several places: most rows break one rule at most.
+small = st.integers(-3, 3)
+times = st.one_of(
+    *[st.none()] * 3,
+    st.builds(lambda ms, off: ms * US + off, st.sampled_from((0, T0, FIRST_INSTANT_MS, LAST_INSTANT_MS + 1)), small),
+    st.builds(lambda ms, off: (T0 + ms) * US + off, st.sampled_from((-10_000, 5, 10_000)), st.integers(-1_001, 1_001)),
+    st.sampled_from((-(2**63), -(2**63) + 1, 2**63 - 1)),
+)
+delays = st.one_of(
+    st.none(),
+    st.builds(int.__add__, st.sampled_from((0, 10_000, LAST_INSTANT_MS)), small),
+    st.sampled_from((-(2**63), 2**63 - 1)),
+)
+known_topics = st.sampled_from(("t", "u", "z", "é", "\U0001f600", "\uffff")).map(str.encode)
+topics = st.one_of(
+    *[known_topics] * 5,
+    st.none(),
+    st.sampled_from((b"", b" ", b" t ", b"\t", b"\0", "\u3000".encode())),
+    st.sampled_from((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"t\xe2\x82")),
+    st.binary(max_size=4),
+)
+payloads = st.one_of(st.none(), st.integers(0, 6).map(bytes))
+inbox_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"topic": topics, "payload": payloads, "publish_time": times, "deliver_at": times, "deliver_after_ms": delays}
+)
+
+
+def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
+    """So many examples. A job of Spark's takes a tenth of a second, whatever is in it: it is given all of them."""
+    found: list[T] = []
+
+    @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(strategy)
+    def collect(value: T) -> None:
+        found.append(value)
+
+    collect()
+    return found
+
+
+_SENT = {"topic": pa.binary(), "payload": pa.binary(), "deliver_after_ms": pa.int64()}
+_TIME = pa.timestamp("us", "UTC")
+
+
+def inbox(rows: list[dict[str, Any]]) -> pa.Table:
+    """Drawn rows of the inbox, with topics that may be no text; Arrow looks at the bytes of a text only when asked."""
+    columns = {
+        name: pa.array([row[name] for row in rows], _SENT.get(name, pa.int64())).cast(_SENT.get(name, _TIME))
+        for name in rows[0]
+    }
+    columns["topic"] = columns["topic"].view(pa.string())
+    schema = arrow_schema(INBOX.schema)
+    return pa.table({each.name: columns.get(each.name, pa.nulls(len(rows), each.type)) for each in schema})
+
+
+def on_spark(rows: pa.Table) -> DataFrame:
+    """The same rows as a frame. Spark takes bytes for a text when it is told to."""
+    plain = rows.set_column(0, "topic", rows.column("topic").combine_chunks().view(pa.binary()))
+    assert plain.schema.names[0] == "topic"
+    return session().createDataFrame(plain).withColumn("topic", F.col("topic").cast("string"))
+
+
+def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
+    """Rows for comparison: topics as bytes and times as numbers, since Python knows not all of them."""
+    for place, each in enumerate(table.schema):
+        column = table.column(place).combine_chunks()
+        if pa.types.is_string(each.type):
+            table = table.set_column(place, each.name, column.view(pa.binary()))
+        if pa.types.is_timestamp(each.type):
+            table = table.set_column(place, each.name, column.cast(pa.int64()))
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(
+    "limit", [Limits(T0, 10_000, 4), Limits(1, LAST_INSTANT_MS, 0), Limits(LAST_INSTANT_MS, 0, 5)], ids=str
+)
+def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times(limit: Limits) -> None:
+    """Hostile times and delays, topics that are no text, and limits at their edges; each rule is met."""
+    rows = drawn(inbox_rows, 1_000)
+    sent = inbox(rows)
+    names = [*(rule.name for rule in rules.TIMES), "reason"]
+    in_driver = accept_local.classify(Gathered.of(INBOX, sent).rows, limit).select(names).to_pylist()
+    numbered = on_spark(sent).withColumn("place", F.monotonically_increasing_id())
+    by_spark = accept_spark.classify(numbered, limit).orderBy("place").select(*names).toArrow().to_pylist()
+    both = zip(rows, in_driver, by_spark, strict=True)
+    assert [(row, array, spark) for row, array, spark in both if array != spark] == []
+    if limit.now == T0:
+        assert {row["reason"] for row in by_spark} == {None, *(rule.name for rule in rules.REFUSALS)}
+
+
+classified_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "topic": known_topics,
+        "payload": payloads,
+        "publish_time": st.none() | st.integers(T0 * US - 2, T0 * US + 2),
+        "deliver_at": st.none() | st.integers(T0 * US - 2_000, T0 * US + 2_000),
+        "deliver_after_ms": st.none() | st.integers(0, 9),
+        "arrival": st.tuples(st.integers(0, 2), st.sampled_from(("a", "b")), st.integers(0, 1)),
+    }
+)
+
+
+@pytest.mark.parametrize(("tasks", "entries", "first"), [(1, 50_000, 7), (2, 1, 0), (5, 17, 2**40)])
+def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first: int) -> None:
+    """The whole row, its position first of all: by topic, due time and arrival, whatever the number of tasks."""
+    # Rows lie in the order of arrival, as the driver reads them.
+    rows = sorted(drawn(classified_rows, 400), key=lambda row: row["arrival"])
+    sent = inbox([{name: value for name, value in row.items() if name != "arrival"} for row in rows])
+    limit, target, ledgers = Limits(T0, 10_000, 10), Target(first, T0, T0 + 5, 8), Ledgers(first, entries)
+
+    small_rows = accept_local.classify(Gathered.of(INBOX, sent).rows, limit)
+    whole = small_rows.append_column(rules.ROW, pa.array(np.arange(len(rows))))
+    for name in ("message_key", "properties", "payload"):
+        whole = whole.append_column(name, sent.column(name))
+    whole = whole.take(pa.array(order_of(whole, rules.ORDER))).append_column(NUMBER, pa.array(np.arange(len(rows))))
+    in_driver = accept_local.message_rows(whole, target, ledgers).cast(arrow_schema(MESSAGES.schema))
+
+    arrival = [[*row["arrival"], place] for place, row in enumerate(rows)]
+    placed = sent
+    for name, column in zip(ARRIVAL, zip(*arrival, strict=True), strict=True):
+        placed = placed.append_column(name, pa.array(column))
+    spread = accept_spark.classify(on_spark(placed), limit).repartition(3)
+    numbered = accept_spark.number(spread, len(rows), ledgers, tasks)
+    by_spark = accept_spark.message_rows(numbered, target).orderBy("ledger_id", "entry_id").toArrow()
+    assert in_bytes(in_driver) == in_bytes(by_spark.cast(arrow_schema(MESSAGES.schema)))
+
+
+positions: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "bucket": st.integers(0, 2),
+        "asked": st.none() | st.integers(0, 3),
+        "due": st.integers(0, 3),
+        "message": st.integers(0, 99),
+        "subscription": st.sampled_from(("s", "é", "\uffff", "\U0001f600")),
+        "count": st.integers(0, 2),
+    }
+)
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_deliveries_are_ordered_alike(tasks: int) -> None:
+    """Bucket, exact time, position, subscription, count. Positions of several subscriptions share a message."""
+    found = drawn(positions, 400)
+
+    def column(name: str, kind: pa.DataType | None = None) -> pa.Array:
+        values = pa.array([each[name] for each in found])
+        return values if kind is None else values.cast(pa.int64()).cast(kind)
+
+    message = column("message").to_numpy()
+    ledger, entry = message // 40, message % 40
+    held = pa.table(
+        {
+            "deliver_at": column("asked", _TIME),
+            "due_time": column("due", _TIME),
+        }
+    )
+    runs = pa.table(
+        {
+            "due_time": column("bucket", _TIME),
+            "subscription": column("subscription"),
+            "redelivery_count": column("count"),
+        }
+    )
+    # A message has one topic, whoever gets it.
+    topic = pa.array(np.where(message % 2, "\uffff", "\U0001f600"))
+    matched = release.Matched(runs, np.arange(len(found)), (ledger << 31) | entry, held, np.arange(len(found)))
+    in_driver = order_of(matched, release.ORDER)
+
+    whole = runs
+    for name, values in (
+        ("deliver_at", held["deliver_at"]), ("message_time", held["due_time"]), ("topic", topic),
+        ("ledger_id", pa.array(ledger)), ("entry_id", pa.array(entry)),
+    ):  # fmt: skip
+        whole = whole.append_column(name, values)
+    names = columns_of(release.ORDER)
+    joined = session().createDataFrame(whole).withColumn(release.EXACT, F.coalesce("deliver_at", "message_time"))
+    by_spark = in_order(joined.repartition(3), names, len(found), tasks).orderBy(NUMBER).select(*names).toArrow()
+    exact = pc.coalesce(whole["deliver_at"], whole["message_time"])
+    ordered = whole.append_column(release.EXACT, exact).take(pa.array(in_driver))
+    assert ordered.select(names).to_pylist() == by_spark.to_pylist()
+
+
+def test_merged_messages_are_ordered_alike() -> None:
+    """Files that maintenance writes anew: by due time, ledger and entry."""
+    names = columns_of(rewrite._ORDER)
+    places = drawn(st.tuples(*[st.integers(-3, 3)] * 3), 300)
+    columns = [pa.array(each, pa.int64()) for each in zip(*places, strict=True)]
+    rows = pa.Table.from_arrays([columns[0].cast(_TIME), *columns[1:]], names=names)
+    by_spark = session().createDataFrame(rows).coalesce(1).sortWithinPartitions(*names).toArrow()
+    assert rows.take(pa.array(order_of(rows, rewrite._ORDER))).to_pylist() == by_spark.to_pylist()
