@@ -9,39 +9,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-import urllib.request
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from deltalake import write_deltalake
 
 from benchmarks.machine import describe
 from benchmarks.processes import started, usage
 from benchmarks.report import tell
+from benchmarks.s3 import named
 from benchmarks.sizes import merged
 from benchmarks.usual import LOCAL
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.stages import STAGES
-from pipeline.delta.deltars import append, arrow_schema, open_table, query
+from pipeline.delta.deltars import arrow_schema, open_table, query
 from pipeline.service.watch.lateness import Publication, percentile
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, PUBLICATIONS
 
 ROOT = Path(__file__).resolve().parents[1]
-_BUCKET, _APPEND_S, _PATIENCE_S, _SETTLE_S = "bench", 0.5, 180, 10
+_BUCKET, _APPEND_S, _PATIENCE_S, _SETTLE_S, _LOOK_S = "bench", 0.5, 180, 10, 2
 
 
 @dataclass(frozen=True)
@@ -83,41 +82,12 @@ PLACES: dict[str, tuple[bool, dict[str, Any]]] = {
 """Where the warehouse lies and what the profile says: in the store or not, and settings."""
 
 
-@contextmanager
-def store() -> Iterator[Mapping[str, str]]:
-    """A server that speaks S3, with a bucket; gives the variables by which a user names it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    keys = {"AWS_ACCESS_KEY_ID": "delayline", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-    told = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", **keys}
-    words = [sys.executable, "-m", "tests.support.s3", str(port)]
-    server = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)  # noqa: S603 - our own
-    os.environ.update(told)
-    try:
-        address = f"{told['AWS_ENDPOINT_URL']}/{_BUCKET}"
-        _until(lambda: _made(address), server)
-        yield told
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _made(address: str) -> bool:
-    signed = {"Authorization": "AWS4-HMAC-SHA256 Credential=delayline/20260101/us-east-1/s3/aws4_request"}
-    try:
-        urllib.request.urlopen(urllib.request.Request(address, method="PUT", headers=signed), timeout=5)  # noqa: S310
-    except OSError:
-        return False
-    return True
-
-
 def _until(there: Any, process: subprocess.Popen[bytes]) -> None:  # noqa: ANN401 - a function without arguments
     end = time.monotonic() + _PATIENCE_S
     while not there():
         if process.poll() is not None or time.monotonic() > end:
             raise SystemExit(f"process {process.pid} ended or does not answer")
-        time.sleep(0.2)
+        time.sleep(_LOOK_S)
 
 
 class Run:
@@ -171,16 +141,18 @@ class Run:
         return Files().exists(f"{self._root}/_checkpoints/{stage}/offsets/0")
 
     def _send(self, begin: float) -> int:
-        """Append the messages at their times; how many they were."""
+        """Append the messages at their times, as a producer does that stays; how many they were."""
         load, random, sent = self._workload, np.random.default_rng(7), 0
+        # A table that is opened for each append reads its log each time, and most of the store's work would be that.
+        inbox = open_table(self._root, INBOX)
         if load.bulk:
-            append(self._root, INBOX, _rows(np.full(load.bulk, int((begin + 30) * 1e6)), random))
+            write_deltalake(inbox, _rows(np.full(load.bulk, int((begin + 30) * 1e6)), random), mode="append")
             return load.bulk
         for number in range(int(load.seconds / _APPEND_S)):
             time.sleep(max(0.0, begin + number * _APPEND_S - time.time()))
             count = int(load.rate * _APPEND_S)
             due = time.time() * 1e6 + random.uniform(load.low_ms, load.high_ms, count) * 1e3
-            append(self._root, INBOX, _rows(due.astype(np.int64), random))
+            write_deltalake(inbox, _rows(due.astype(np.int64), random), mode="append")
             sent += count
         return sent
 
@@ -234,7 +206,7 @@ def show(row: dict[str, Any]) -> Iterator[str]:
 def measured(workload: Workload, place: str) -> dict[str, Any]:
     """The figures of one run, with what was run."""
     with (
-        store() if PLACES[place][0] else nullcontext(),
+        named(_BUCKET) if PLACES[place][0] else nullcontext(),
         tempfile.TemporaryDirectory(prefix="delayline-stores-") as folder,
     ):
         figures = Run(workload, place, Path(folder)).measure()

@@ -21,7 +21,6 @@ from jobs.commands.spark import session
 from pipeline.client import registry
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.config import s3
 from pipeline.config.session import Machine
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.tablelog import TableLog
@@ -32,7 +31,7 @@ from pipeline.storage.hadoop import HadoopFiles, session_files
 from pipeline.storage.objectstore import NoConditionalPuts, StoreRefused, check_store
 from schemas import INBOX
 from tests.support.racing import Race
-from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, serving
+from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, named
 
 BUCKET = "s3a://bucket"
 PROFILE = """
@@ -50,10 +49,7 @@ lookahead_ms = 1_000
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """A session as `delayline run` starts it for a warehouse in a bucket."""
-    with serving("bucket", FORGETFUL, CROWDED, UNSEEN) as variables, pytest.MonkeyPatch.context() as patch:
-        for name, value in variables.items():
-            patch.setenv(name, value)
-        s3.files.cache_clear()
+    with named("bucket", FORGETFUL, CROWDED, UNSEEN):
         options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
         with session("delayline-s3", Machine(cores=2, java_options=options), f"{BUCKET}/any") as made:
             yield made

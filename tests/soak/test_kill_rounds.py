@@ -7,26 +7,30 @@ import random
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
+from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support import killed
 from tests.support.killing import Victim
 from tests.support.maintained import shorten_logs, sizes
+from tests.support.s3 import named
 
-KILLS, SEED = 30, 20_131_105
-MOST_STEPS, MOST_SECONDS = 8, 1.5
-"""A kill comes so many noted steps after the start, or fewer, and so many seconds later, or less."""
+SEED = 20_131_105
+DISK, STORE, BUCKET = "disk", "store", "bucket"
+MOST_STEPS, MOST_SECONDS = {DISK: 8, STORE: 40}, 1.5
+"""A kill comes so many noted steps after the start, or fewer, and so many seconds later, or less. In a store each step
+takes longer: there are fewer kills, further from each other."""
 CHOICES = {
     "horizon_ms": (0, HOUR_MS, DAY_MS, 5 * DAY_MS),
     # Accept and refuse the same: a delay of the input is up to 20 days, or 400.
@@ -41,6 +45,20 @@ LAST = killed.T0 + killed.STEP_MS * (killed.INSTANTS - 1)
 Row = tuple[Any, ...]
 
 
+def root_in(place: str, folder: Path) -> str:
+    """The warehouse of a test's folder: in it, or in the store by its name."""
+    return str(folder / "warehouse") if place == DISK else f"s3a://{BUCKET}/{folder.name}"
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where warehouses lie; for those in a store there is one."""
+    if request.param == STORE:
+        pytest.importorskip("moto", reason="the store needs requirements/all.lock")
+    with named(BUCKET) if request.param == STORE else ExitStack():
+        yield str(request.param)
+
+
 @pytest.fixture(autouse=True)
 def _nobody_stays() -> Iterator[None]:
     """Whatever a failed test has left running is killed."""
@@ -51,11 +69,11 @@ def _nobody_stays() -> Iterator[None]:
 class Round:
     """One warehouse, and the processes that run on it one after the other."""
 
-    def __init__(self, folder: Path, *more: str) -> None:
-        """Make the warehouse and its input; `more` is said to the processes."""
+    def __init__(self, folder: Path, place: str = DISK, *more: str) -> None:
+        """Make the warehouse in a place, and its input; `more` is said to the processes."""
         folder.mkdir()
-        self._more = more
-        self.root, self._folder, self._source = str(folder / "warehouse"), folder, folder / "input.parquet"
+        self._more, self._most = more, MOST_STEPS[place]
+        self.root, self._folder, self._source = root_in(place, folder), folder, folder / "input.parquet"
         self._steps, self.starts = folder / "steps", 0
         killed.prepare(self.root, self._source)
         if more:
@@ -80,7 +98,7 @@ class Round:
 
     def run_and_kill(self, draw: random.Random, changes: dict[str, int]) -> str | None:
         """Start, kill -9; the last step that was noted before, None when it came to its end first."""
-        told = len(self.steps) + draw.randint(1, MOST_STEPS)
+        told = len(self.steps) + draw.randint(1, self._most)
         victim, seconds = self.start(changes), draw.uniform(0, MOST_SECONDS)
         if victim.wait_for(lambda: len(self.steps) >= told):
             try:
@@ -94,7 +112,7 @@ class Round:
 
 def table(root: str, which: Table, *columns: str) -> list[dict[str, Any]]:
     """The rows of a table."""
-    found: list[dict[str, Any]] = DeltaTable(f"{root}/{which.name}").to_pyarrow_table(columns=list(columns)).to_pylist()
+    found: list[dict[str, Any]] = open_table(root, which).to_pyarrow_table(columns=list(columns)).to_pylist()
     return found
 
 
@@ -157,16 +175,19 @@ def _due(number: int) -> int:
     return max(published, asked)
 
 
-def test_killed_ten_times_with_maintenance_at_every_instant_the_deliveries_are_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "kills"), [(DISK, 10), (STORE, 4)], indirect=["place"])
+def test_killed_with_maintenance_at_every_instant_the_deliveries_are_the_same(
+    tmp_path: Path, place: str, kills: int
+) -> None:
     """Kills fall between its steps too. What is settled is deleted, so the deliveries alone can be compared."""
     draw, fell = random.Random(SEED + 1), Counter[str]()  # noqa: S311 - seeded on purpose
     plain = Round(tmp_path / "undisturbed").undisturbed()
-    world, changes = Round(tmp_path / "maintained", "maintain"), START
-    while fell.total() < 10 and (step := world.run_and_kill(draw, changes)) is not None:
+    world, changes = Round(tmp_path / "maintained", place, "maintain"), START
+    while fell.total() < kills and (step := world.run_and_kill(draw, changes)) is not None:
         fell[step] += 1
         print(f"kill {fell.total():2} after {world.steps[-1]:28} settings {changes}")
         changes = {name: draw.choice(values) for name, values in CHOICES.items()}
-    assert fell.total() < 10 or world.start(changes).end() == 0
+    assert fell.total() < kills or world.start(changes).end() == 0
     assert handed_over(world.root) == handed_over(plain.root)
     assert faults(world.root) == faults(plain.root) == {"lost": 0, "twice": 0, "early": 0, "foreign": 0}
     assert table(world.root, REJECTED_DISPATCH, "reason") == []
@@ -175,33 +196,42 @@ def test_killed_ten_times_with_maintenance_at_every_instant_the_deliveries_are_t
     assert len(table(world.root, MESSAGES, "batch_id")) < len(table(plain.root, MESSAGES, "batch_id"))
 
 
-def test_killed_thirty_times_the_tables_are_those_of_a_run_that_nobody_disturbed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "kills"), [(DISK, 30), (STORE, 8)], indirect=["place"])
+def test_killed_again_and_again_the_tables_are_those_of_a_run_that_nobody_disturbed(
+    tmp_path: Path, place: str, kills: int
+) -> None:
     """Row for row, in order: nothing lost, nothing twice, nothing early, whatever the settings at a restart."""
     draw, fell, number = random.Random(SEED), Counter[str](), 0  # noqa: S311 - seeded on purpose
     plain = Round(tmp_path / "undisturbed").undisturbed()
     assert faults(plain.root) == {"lost": 0, "twice": 0, "early": 0, "foreign": 0}
-    while fell.total() < KILLS:
+    while fell.total() < kills:
         number += 1
-        world, changes = Round(tmp_path / f"round{number}"), START
-        while fell.total() < KILLS and (step := world.run_and_kill(draw, changes)) is not None:
+        world, changes = Round(tmp_path / f"round{number}", place), START
+        while fell.total() < kills and (step := world.run_and_kill(draw, changes)) is not None:
             fell[step] += 1
             print(f"kill {fell.total():2} after {world.steps[-1]:24} settings {changes}")
             changes = {name: draw.choice(values) for name, values in CHOICES.items()}
-        if fell.total() == KILLS:
+        if fell.total() == kills:
             assert world.start(changes).end() == 0
         same(world, plain)
         assert faults(world.root) == faults(plain.root)
         print(f"replay {number}: {world.starts} processes, {len(handed_over(world.root))} deliveries as undisturbed")
     print("kills after each step:", dict(fell.most_common()))
-    print("30 kills:", faults(plain.root))
+    print(f"{kills} kills, {place}:", faults(plain.root))
 
 
-def commits(root: str) -> Iterator[tuple[int, list[str]]]:
-    """When each commit of `deliveries` was made, ms, and the files that it added."""
-    for log in sorted(Path(root, DELIVERIES.name, "_delta_log").glob("*.json")):
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-        (made,) = (line["commitInfo"]["timestamp"] for line in lines if "commitInfo" in line)
-        yield made, [f"{root}/{DELIVERIES.name}/{line['add']['path']}" for line in lines if "add" in line]
+def commits(root: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """When each commit of `deliveries` was made, ms, and the rows that it added."""
+    files = files_of(root, DELIVERIES)
+    for version in (file.version for file in log_files_of(files) if file.is_entry):
+        actions = log_of(files, version, root) or []
+        (made,) = (each["commitInfo"]["timestamp"] for each in actions if "commitInfo" in each)
+        paths = [each["add"]["path"] for each in actions if "add" in each]
+        columns = ["due_time", "publish_time", "payload"]
+        yield (
+            made,
+            [row for path in paths for row in pq.read_table(path, columns=columns, filesystem=files).to_pylist()],
+        )
 
 
 def lateness(root: str, after: dict[bytes, int]) -> tuple[list[float], list[float]]:
@@ -210,11 +240,10 @@ def lateness(root: str, after: dict[bytes, int]) -> tuple[list[float], list[floa
     The second list counts from what the sender asked for, by the sender's clock.
     """
     due, asked = list[float](), list[float]()
-    for made, files in commits(root):
-        for file in files:
-            for row in pq.read_table(file, columns=["due_time", "publish_time", "payload"]).to_pylist():
-                due.append(made - row["due_time"].timestamp() * 1_000)
-                asked.append(made - row["publish_time"].timestamp() * 1_000 - after[row["payload"]])
+    for made, rows in commits(root):
+        for row in rows:
+            due.append(made - row["due_time"].timestamp() * 1_000)
+            asked.append(made - row["publish_time"].timestamp() * 1_000 - after[row["payload"]])
     return sorted(due), sorted(asked)
 
 
@@ -227,10 +256,10 @@ def profile(path: Path, lookahead_ms: int, horizon_ms: int, partitions: int) -> 
     return path
 
 
-@pytest.mark.parametrize("lookahead_ms", [0, 2_000])
-def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path, lookahead_ms: int) -> None:
+@pytest.mark.parametrize(("place", "lookahead_ms"), [(DISK, 0), (DISK, 2_000), (STORE, 2_000)], indirect=["place"])
+def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path, place: str, lookahead_ms: int) -> None:
     """By the wall clock: the commit that shows a delivery is not made before the delivery is due."""
-    draw, root = random.Random(SEED + lookahead_ms), str(tmp_path / "warehouse")  # noqa: S311 - seeded on purpose
+    draw, root = random.Random(SEED + lookahead_ms), root_in(place, tmp_path)  # noqa: S311 - seeded on purpose
     create_all(root, segment_ms=10_000)
     subscribe(root, Subscription("t", "s", tick_ms=1, start="latest"))
     after: dict[bytes, int] = {}
@@ -248,7 +277,7 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path,
         if kill < 4:
             victim.kill()
             ahead = draw.choice((lookahead_ms, lookahead_ms // 2))
-    assert victim.wait_for(lambda: DeltaTable(f"{root}/{DELIVERIES.name}").count() >= len(after))
+    assert victim.wait_for(lambda: open_table(root, DELIVERIES).count() >= len(after))
     victim.process.terminate()
     assert victim.end() == 0
     assert sorted(row["payload"] for row in table(root, DELIVERIES, "payload")) == sorted(after)

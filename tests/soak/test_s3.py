@@ -1,8 +1,11 @@
-"""Processes on a store that speaks S3: a minute of producers, stages and maintenance on one inbox, and a replay."""
+"""Processes on a store that speaks S3: a minute of producers, stages and maintenance on one inbox; what users type."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,23 +17,20 @@ from pipeline.client import registry
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
-from pipeline.config import s3
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
+from schemas import DELIVERIES
 from tests.support import jobs
-from tests.support.racing import Race
-from tests.support.s3 import serving
+from tests.support.racing import Race, payloads
+from tests.support.s3 import named
 
 SECONDS = 60
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def store() -> Iterator[None]:
     """A store with a bucket, named as a user names it."""
-    with serving("bucket") as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        s3.files.cache_clear()
+    with named("bucket"):
         yield
 
 
@@ -53,10 +53,59 @@ def test_a_minute_of_everybody_at_once_loses_nothing(tmp_path: Path) -> None:
     print(f"{len(race.acknowledged)} messages, none lost, none twice")
 
 
+@dataclass(frozen=True)
+class Typing:
+    """Commands on a warehouse in the store, as somebody types them.
+
+    Attributes:
+        folder: where they are typed.
+        root: the warehouse.
+    """
+
+    folder: Path
+    root: str
+
+    def __call__(self, *words: str, module: str = "cli") -> str:
+        """A command, run to its end; what it prints."""
+        command = [*jobs.module(module, *words), "--warehouse", self.root]
+        told = {**os.environ, "PYTHONPATH": str(jobs.ROOT)}
+        said = subprocess.run(command, cwd=self.folder, env=told, check=False, capture_output=True, text=True)  # noqa: S603
+        assert said.returncode == 0, said.stderr
+        return said.stdout
+
+    def run(self, name: str, count: int) -> None:
+        """The stages, from their start until so many are delivered, then stopped."""
+        folder = self.folder / name
+        command = jobs.module("cli", "run", "--warehouse", self.root)
+        with jobs.started(command, folder, PYTHONPATH=str(jobs.ROOT)) as job:
+            jobs.until(lambda: len(payloads(self.root, DELIVERIES)) >= count, job, folder)
+            self("stop")
+            assert job.wait(jobs.PATIENCE_S) == 0, jobs.said(folder)
+
+
+@pytest.mark.usefixtures("store")
+def test_a_warehouse_in_a_bucket_is_maintained_and_rebuilt(tmp_path: Path) -> None:
+    """What was pending when its checkpoints were left behind is delivered once, by those that the rebuild made."""
+    call = Typing(tmp_path, "s3://bucket/typed")
+    call("init")
+    call("subscribe", "--topic", "t", "--subscription", "s")
+    for words in (["soon"], ["later", "--deliver-after", "2m"], ["parked", "--deliver-after", "30d"]):
+        call("send", "--topic", "t", *words)
+    call.run("first", 1)
+    call("--retain", "7d", module="maintain")
+    assert call("rebuild", "--stage", "all").count("goes on from version") == 3
+    call("send", "--topic", "t", "after")
+    call.run("second", 3)
+    assert sorted(payloads(call.root, DELIVERIES)) == [b"after", b"later", b"soon"]
+    assert call("pending").startswith("t/s  1 pending")
+    assert call("doctor").splitlines()[-1] == "Nothing is wrong."
+    assert call("receive", "--no-follow").count("\n") == 3
+
+
 @pytest.mark.usefixtures("store")
 def test_a_replay_reads_and_writes_a_bucket(tmp_path: Path) -> None:
     """Input, tables, checkpoints and the virtual clock lie in the store; nothing is left in a folder `s3a:`."""
-    source, root = "s3a://bucket/source", "s3a://bucket/replayed"
+    source, root = "s3://bucket/source", "s3://bucket/replayed"
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     for each in (source, root):
         create_all(each)

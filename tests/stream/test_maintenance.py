@@ -5,24 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.pending import pending
 from pipeline.config.stages import STAGES
+from pipeline.delta.deltars import files_of
 from pipeline.maintenance.rounds import Done
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
 from tests.support.examined import sound
-from tests.support.maintained import GROWING, data_files, sharply, shorten_logs, sizes
+from tests.support.maintained import GROWING, data_files, live_files, sharply, shorten_logs, sizes
 from tests.support.stream import (
     Step,
     World,
@@ -195,11 +193,10 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
 def vacuum_all(world: World) -> None:
     """A user's VACUUM that keeps no hours, on the tables that stages follow: all goes that is not part of them."""
     for table in (INBOX, SEGMENTS, REDELIVERY):
-        folder = Path(world.warehouse.path(table))
-        live = {unquote(path) for path in pa.table(DeltaTable(folder).get_add_actions())["path"].to_pylist()}
-        for file in data_files(folder):
-            if str(file.relative_to(folder)) not in live:
-                file.unlink()
+        files, live = files_of(world.warehouse.root, table), live_files(world.warehouse.root, table)
+        for file in data_files(files):
+            if file.path not in live:
+                files.delete_file(file.path)
 
 
 @pytest.mark.soak

@@ -97,7 +97,7 @@ def main(root: str, source: str, changes: str, path: str, *more: str) -> None:
     """Go over the course, from where an earlier process was killed."""
     steps, warehouse = Steps(path), Warehouse(root)
     steps("started", 0)
-    spark = local_session("delayline-killed", Machine(memory="1g"))
+    spark = local_session("delayline-killed", Machine(memory="1g"), root)
     spark.sparkContext.setLogLevel("OFF")
     course = replay.ReplayClock(T0, T0 + STEP_MS * (INSTANTS - 1), STEP_MS)
     producer = replay.Producer(spark, warehouse, replay.entering(spark.read.parquet(source), course), course)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from unittest.mock import patch
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.fs
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.deltars import path_of
+from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table, path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rounds import Done, maintain
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, Table
@@ -53,24 +52,32 @@ def vacuum_at_once(spark: SparkSession, warehouse: Warehouse, table: Table, slac
 
     Files go that are neither live nor named as removed by an entry behind the first one of the log.
     """
-    folder = Path(warehouse.path(table))
-    first, *later = sorted(folder.glob("_delta_log/*.json"))
-    actions = [json.loads(line) for entry in later for line in entry.read_text().splitlines()]
-    kept = {unquote(each["remove"]["path"]) for each in actions if "remove" in each}
-    kept |= {unquote(path) for path in pa.table(DeltaTable(folder).get_add_actions())["path"].to_pylist()}
-    for file in data_files(folder):
-        if str(file.relative_to(folder)) not in kept and file.stat().st_mtime <= first.stat().st_mtime:
-            file.unlink()
+    files, folder = files_of(warehouse.root, table), warehouse.path(table)
+    first, *later = [file.version for file in log_files_of(files) if file.is_entry]
+    actions = [action for version in later for action in log_of(files, version, folder) or []]
+    kept = {unquote(each["remove"]["path"]) for each in actions if "remove" in each} | live_files(warehouse.root, table)
+    began = files.get_file_info(f"_delta_log/{first:020d}.json").mtime_ns
+    for file in data_files(files):
+        # A store knows whole seconds: what is as old as the entry may be prepared for a version to come.
+        if file.path not in kept and file.mtime_ns < began:
+            files.delete_file(file.path)
 
 
-def data_files(folder: Path) -> list[Path]:
+def live_files(root: str, table: Table) -> set[str]:
+    """The paths of the files of which a table consists, relative to its folder."""
+    return {unquote(path) for path in pa.table(open_table(root, table).get_add_actions())["path"].to_pylist()}
+
+
+def data_files(files: pa.fs.FileSystem) -> list[pa.fs.FileInfo]:
     """The data files in a table's folder, whether they belong to it or not."""
-    return [file for file in folder.rglob("*.parquet") if "_delta_log" not in file.parts]
+    found = files.get_file_info(pa.fs.FileSelector("", recursive=True))
+    return [each for each in found if each.extension == "parquet" and not each.path.startswith("_delta_log/")]
 
 
 def sizes(root: str) -> dict[str, tuple[int, int]]:
-    """How many data files and how many log entries lie on the disk, by table."""
-    folders = {table.name: Path(path_of(root, table)) for table in GROWING}
+    """How many data files and how many log entries lie in the folder of each table, by its name."""
+    folders = {table.name: files_of(root, table) for table in GROWING}
     return {
-        name: (len(data_files(folder)), len(list(folder.glob("_delta_log/*.json")))) for name, folder in folders.items()
+        name: (len(data_files(files)), sum(file.is_entry for file in log_files_of(files)))
+        for name, files in folders.items()
     }
