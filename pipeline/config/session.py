@@ -83,6 +83,11 @@ COST = {
     "spark.sql.debug.maxToStringFields": "200",
 }
 
+IN_STORES = {
+    # A second file beside each file of the state, written and renamed like it. A store checks what it keeps by itself,
+    # and rows have sums of their own.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
 
 COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
@@ -130,7 +135,7 @@ def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
 def builder(app: str, *paths: str) -> SparkSession.Builder:
     """A session builder with all settings of the pipeline, and of the store when one of the paths lies in S3."""
     plain = SparkSession.builder.appName(app)
-    store = Store.of(os.environ).hadoop() if any(map(is_s3, paths)) else {}
+    store = Store.of(os.environ).hadoop() | IN_STORES if any(map(is_s3, paths)) else {}
     for key, value in (CORRECTNESS | COST | store).items():
         plain = plain.config(key, value)
     return plain

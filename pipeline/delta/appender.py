@@ -77,7 +77,7 @@ class Appender:
         """
         self._files, self._path, self._table, self._guard = session_files(spark), path, table, guard
         self._folder = self._files.local(path)
-        self._ours = ""
+        self._ours, self._sums = "", (-1, dict[str, Any]())
         self._log = TableLog(spark, path)
         head = self._log.head()
         self._version = self._checkpointed = head.version
@@ -159,8 +159,9 @@ class Appender:
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
         counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": size_of(files)}
         lines = self._lines(info | {"userMetadata": metadata}, counts, [file.action for file in files])
-        while not self._add(self.newest(), lines, len(files), size_of(files)):
-            pass
+        # Each look at the log of a store is a request: somebody else's version shows when ours is in its way.
+        while not self._add(self._version, lines, len(files), size_of(files)):
+            self.newest()
         return self._version
 
     def replace(
@@ -207,7 +208,7 @@ class Appender:
                 if any(each["remove"]["path"] in old for each in told if "remove" in each):
                     return False
             seen = newest
-            if not all(self._files.exists(f"{self._path}/{file.path}") for file in files):
+            if not all(self._files.has(f"{self._path}/{file.path}") for file in files):
                 return False
             if self._add(newest, lines, len(files) - len(old), size_of(files) - sum(old.values())):
                 return True
@@ -284,7 +285,7 @@ class Appender:
         self._every = _interval(head)
 
     def _is_ours(self, version: int) -> bool:
-        if not self._files.exists(f"{self._path}/_delta_log/{version:020d}.json"):
+        if not self._files.has(f"{self._path}/_delta_log/{version:020d}.json"):
             return False
         told = commits.actions(self._files, self._path, version)
         return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
@@ -292,18 +293,20 @@ class Appender:
     def _note_checksum(self, files: int, size: int) -> None:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
         with _optional(f"the sums of {self._table.name}"):
-            sums = self._checksum(self._version - 1)
+            version, known = self._sums
+            sums = known if version == self._version - 1 else self._checksum(self._version - 1)
             if sums is None:
                 return
             kept = {name: sums[name] for name in _CARRIED if name in sums}
             grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
             file = f"{self._path}/_delta_log/{self._version:020d}.crc"
             self._files.write(file, json.dumps(kept | grown), lasting=False)
+            self._sums = self._version, kept | grown
 
     def _checksum(self, version: int) -> dict[str, Any] | None:
         """The sums of a version; those of an empty table when delta-rs made it, which writes none."""
         file = f"{self._path}/_delta_log/{version:020d}.crc"
-        if self._files.exists(file):
+        if self._files.has(file):
             told: dict[str, Any] = json.loads(self._files.text(file))
             return told
         if version:

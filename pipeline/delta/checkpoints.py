@@ -40,15 +40,16 @@ class Checkpoint:
         self._files, self.path = files, path
         self._owner: str | None = None
         self._written: dict[str, int] | None = None
-        file = f"{path}/{ORIGIN}"
-        self.origin = Origin.loads(files.text(file)) if files.exists(file) else Origin()
+        told = files.text_if_there(f"{path}/{ORIGIN}")
+        self.origin = Origin() if told is None else Origin.loads(told)
+        self._logged: dict[int, Position] = {}
 
     @property
     def owner(self) -> str | None:
         """The identity of the query, kept across restarts; None before its first start."""
-        path = f"{self.path}/metadata"
-        if self._owner is None and self._files.exists(path):
-            self._owner = str(json.loads(self._files.text(path))["id"])
+        if self._owner is None:
+            told = self._files.text_if_there(f"{self.path}/metadata")
+            self._owner = None if told is None else str(json.loads(told)["id"])
         return self._owner
 
     def position(self, batch_id: int) -> Position:
@@ -57,9 +58,16 @@ class Checkpoint:
         Never before where the checkpoint begins: a stream of Delta begins with a version, and counts those of its
         files that others have taken (`Warehouse.follow`) as if it took them.
         """
-        logged, origin = parse(self._files.text(f"{self.path}/offsets/{batch_id}")), self.origin
+        logged, origin = self._entry(batch_id), self.origin
         version, index = max((logged.version, logged.index), (origin.version, origin.index))
         return Position(logged.instant, version, index)
+
+    def _entry(self, batch_id: int) -> Position:
+        """The entry of a batch, which never changes. The last two are kept: a batch begins where the last one ends."""
+        if batch_id not in self._logged:
+            last = {key: value for key, value in self._logged.items() if key == batch_id - 1}
+            self._logged = last | {batch_id: parse(self._files.text(f"{self.path}/offsets/{batch_id}"))}
+        return self._logged[batch_id]
 
     def start(self, batch_id: int) -> Position:
         """The logged start of a batch: the end of the one before, or where the checkpoint begins."""
@@ -89,8 +97,8 @@ class Checkpoint:
     def written(self) -> dict[str, int]:
         """The last batch of the query in each table, as far as it is remembered."""
         if self._written is None:
-            file = f"{self.path}/{WRITTEN}"
-            self._written = _numbers(self._files.text(file)) if self._files.exists(file) else {}
+            told = self._files.text_if_there(f"{self.path}/{WRITTEN}")
+            self._written = {} if told is None else _numbers(told)
         return self._written
 
 

@@ -18,8 +18,8 @@ def newest(files: Files, path: str, known: int = -1) -> int:
     A log grows for as long as it is kept: who asks again and again must not list it each time. Who has not asked for
     long may know a version from before the beginning of the log, and what lies behind that one may be nobody's.
     """
-    if known >= 0 and files.exists(_log(path, known)):
-        while files.exists(_log(path, known + 1)):
+    if known >= 0 and files.has(_log(path, known)):
+        while files.has(_log(path, known + 1)):
             known += 1
         return known
     return max(file.version for file in log_files(files.names(f"{path}/_delta_log")) if file.is_entry)
@@ -27,19 +27,19 @@ def newest(files: Files, path: str, known: int = -1) -> int:
 
 def exists(files: Files, path: str, version: int) -> bool:
     """Whether the log has a version."""
-    return files.exists(_log(path, version))
+    return files.has(_log(path, version))
 
 
 def reaches_back(files: Files, path: str, known: int) -> bool:
     """Whether the log still has all that came after a version."""
-    if files.exists(_log(path, known)):
+    if files.has(_log(path, known)):
         return True
     return first_version(log_files(files.names(f"{path}/_delta_log"))) <= known + 1
 
 
 def is_whole(files: Files, path: str) -> bool:
     """Whether a log has all its entries: it is cut from its beginning on."""
-    return files.exists(_log(path, 0))
+    return files.has(_log(path, 0))
 
 
 def added(files: Files, path: str, version: int) -> list[str]:
@@ -57,9 +57,9 @@ def spelled(path: str) -> str:
 
 def _added(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
     """As the log has them; None without an entry."""
-    if version < 0 or not files.exists(_log(path, version)):
+    found = None if version < 0 else _actions_if_there(files, path, version)
+    if found is None:
         return None
-    found = actions(files, path, version)
     if any(each["remove"].get("dataChange") for each in found if "remove" in each):
         return []
     return [each["add"] for each in found if "add" in each and each["add"]["dataChange"]]
@@ -94,9 +94,10 @@ def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:
     """The actions of each commit of a table, from a version back, as far as its log reaches. No job runs."""
     for each in range(version, -1, -1):
-        if not files.exists(_log(path, each)):
+        found = _actions_if_there(files, path, each)
+        if found is None:
             return
-        yield actions(files, path, each)
+        yield found
 
 
 def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
@@ -120,3 +121,9 @@ def actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
         BrokenVersion: its entry is empty, or it was cut short.
     """
     return actions_of(files.text(_log(path, version)), path, version)
+
+
+def _actions_if_there(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
+    """The same; None without an entry."""
+    text = files.text_if_there(_log(path, version))
+    return None if text is None else actions_of(text, path, version)

@@ -73,17 +73,26 @@ class TableLog:
         return int(snapshot.version()), [row.asDict() for row in told]
 
     def add(self, version: int, lines: Sequence[str]) -> bool:
-        """Add a version with these actions, whole or not at all; False when somebody else has added it."""
+        """Add a version with these actions, whole or not at all; False when somebody else has added it.
+
+        Also False when the log was cut up to behind it since the caller looked. Nobody reads what lies there.
+        """
+        if not self._added(version, "".join(f"{line}\n" for line in lines)):
+            return False
+        if version and not self._files.has(f"{self._path}/{_entry(version - 1)}"):
+            self._files.delete(f"{self._path}/{_entry(version)}")
+            return False
+        return True
+
+    def _added(self, version: int, text: str) -> bool:
         if is_s3(self._path):
-            return HadoopFiles(self._spark).create(
-                f"{self._path}/{_entry(version)}", "".join(f"{line}\n" for line in lines)
-            )
+            return HadoopFiles(self._spark).create(f"{self._path}/{_entry(version)}", text)
         try:
-            return self._stored(version, lines) if self._folder is None else self._linked(self._folder, version, lines)
+            return self._stored(version, text) if self._folder is None else self._linked(self._folder, version, text)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            return self._stored(version, lines)
+            return self._stored(version, text)
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version: by delta-rs, or by a job where only Spark reads the table."""
@@ -110,9 +119,8 @@ class TableLog:
         logs = self._class("org.apache.spark.sql.delta.DeltaLog")
         return logs.forTable(self._spark._jsparkSession, self._path)  # noqa: SLF001
 
-    def _linked(self, folder: Path, version: int, lines: Sequence[str]) -> bool:
+    def _linked(self, folder: Path, version: int, text: str) -> bool:
         fresh, entry = folder / f".{version:020d}.json.{uuid4()}.tmp", folder / f"{version:020d}.json"
-        text = "".join(f"{line}\n" for line in lines)
         fresh.write_text(text, encoding="utf-8")
         self._files.sync(str(fresh))
         # Delta's transactions hold it while they look for a version and rename theirs into its place.
@@ -126,16 +134,12 @@ class TableLog:
             lock.unlock()
             fresh.unlink()
         self._files.sync(str(folder))
-        if version and not (folder / f"{version - 1:020d}.json").exists():
-            # The log was cut up to behind it since we looked for the newest version. Nobody reads what lies there.
-            entry.unlink()
-            return False
         return not self._shared or _stays(entry, text)
 
-    def _stored(self, version: int, lines: Sequence[str]) -> bool:
+    def _stored(self, version: int, text: str) -> bool:
         path = self._class("org.apache.hadoop.fs.Path")(f"{self._path}/{_entry(version)}")
         actions = self._class("java.util.ArrayList")()
-        for line in lines:
+        for line in text.removesuffix("\n").split("\n"):
             actions.add(line)
         each = self._class("scala.jdk.javaapi.CollectionConverters").asScala(actions.iterator())
         try:

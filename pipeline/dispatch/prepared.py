@@ -153,7 +153,7 @@ class PreparedStore:
     def lacks(self, part: Part) -> str | None:
         """A file of a part that is not there; None when all are."""
         table = self._folder.removesuffix(f"/{_FOLDER}")
-        return next((file.path for file in part.files if not self._files.exists(f"{table}/{file.path}")), None)
+        return next((file.path for file in part.files if not self._files.has(f"{table}/{file.path}")), None)
 
     def check(self, prepared: Prepared, part: Part) -> None:
         """Look for the files of a part that is to become visible.
@@ -175,7 +175,7 @@ class PreparedStore:
         try:
             return Prepared.loads(self._files.text(path))
         except Exception:
-            if self._files.exists(path):
+            if self._files.has(path):
                 raise
             return None
 

@@ -51,6 +51,14 @@ class StoreFiles:
         """Whether something is there."""
         return bool(self._told(path).type != FileType.NotFound)
 
+    def has(self, path: str) -> bool:
+        """Whether a file is there."""
+        try:
+            self._system.open_input_file(path).close()
+        except FileNotFoundError:
+            return False
+        return True
+
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
         return [each.base_name for each in self._in(folder)]

@@ -24,6 +24,10 @@ class Backend(Protocol):
         """Whether a file or a folder is there."""
         ...
 
+    def has(self, path: str) -> bool:
+        """Whether a file is there."""
+        ...
+
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
         ...
@@ -90,9 +94,14 @@ class Files:
         return self._others is not None or self.readable(path) is not None
 
     def exists(self, path: str) -> bool:
-        """Whether something is there."""
+        """Whether a file or a folder is there."""
         backend, where = self._at(path)
         return backend.exists(where)
+
+    def has(self, path: str) -> bool:
+        """Whether a file is there. A store needs one request less for that than for `exists`."""
+        backend, where = self._at(path)
+        return backend.has(where)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none when the folder is missing."""

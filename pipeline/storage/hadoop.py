@@ -14,7 +14,8 @@ from pipeline.config.jvm import java_class
 from pipeline.storage.files import Files
 
 _HADOOP, _IO = "org.apache.hadoop.fs", "org.apache.commons.io.IOUtils"
-_IF_NONE = "fs.option.create.conditional.overwrite"
+_IF_NONE, _UNASKED = "fs.option.create.conditional.overwrite", "fs.s3a.create.performance"
+"""Put only where no object is; and do not ask before the put what is there, or whether the folder is one."""
 _IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
 """What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
 
@@ -43,6 +44,10 @@ class HadoopFiles:
     def exists(self, path: str) -> bool:
         """Whether something is there."""
         return bool(self._system(path).exists(self._path(path)))
+
+    def has(self, path: str) -> bool:
+        """Whether a file is there."""
+        return self.exists(path)
 
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
@@ -97,7 +102,7 @@ class HadoopFiles:
         """
         system, where = self._system(path), self._path(path)
         while True:
-            stream = system.createFile(where).must(_IF_NONE, True).build()  # noqa: FBT003 - a value of Hadoop's
+            stream = system.createFile(where).must(_IF_NONE, True).opt(_UNASKED, True).build()  # noqa: FBT003 - values of Hadoop's
             try:
                 stream.write(bytearray(content.encode()))
                 stream.close()

@@ -15,6 +15,10 @@ class LocalFiles:
         """Whether something is there."""
         return Path(path).exists()
 
+    def has(self, path: str) -> bool:
+        """Whether a file is there."""
+        return Path(path).is_file()
+
     def names(self, folder: str) -> list[str]:
         """The names in a folder; none when it is missing."""
         here = Path(folder)

@@ -13,5 +13,5 @@ def mark_path(warehouse: Warehouse) -> str:
 
 def read_mark(files: Files, warehouse: Warehouse) -> SettledMark:
     """The mark of a warehouse; below the first one is nothing."""
-    path = mark_path(warehouse)
-    return SettledMark.loads(files.text(path)) if files.exists(path) else SettledMark()
+    told = files.text_if_there(mark_path(warehouse))
+    return SettledMark() if told is None else SettledMark.loads(told)

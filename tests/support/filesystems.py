@@ -12,6 +12,7 @@ def live_through(files: Files, folder: str) -> None:
     files.write(f"{folder}/sub/three", "")
     assert files.names(folder) == ["one", "sub", "two"]
     assert files.folders(folder) == ["sub"]
+    assert [files.has(f"{folder}/{name}") for name in ("one", "three", "sub/three")] == [True, False, True]
     assert {name: size for name, (size, _) in files.sizes(folder).items()} == {"one": 11, "two": 256}
     assert files.text(f"{folder}/one") == "text\r\nü\u2028"
     assert files.tail(f"{folder}/two", 256, 3) == bytes([253, 254, 255])

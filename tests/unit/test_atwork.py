@@ -17,19 +17,8 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.atwork import AtWork, memory_ended
 from pipeline.service.process import StopFile, serve
 from pipeline.service.run import Stage
+from pipeline.storage.files import Files
 from schemas import INBOX
-
-
-class Files:
-    """Files of this machine, without a session."""
-
-    def exists(self, path: str) -> bool:
-        """As `Files.exists`."""
-        return Path(path).exists()
-
-    def text(self, path: str) -> str:
-        """As `Files.text`."""
-        return Path(path).read_text()
 
 
 class Log:

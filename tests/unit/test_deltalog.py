@@ -11,28 +11,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from pipeline.delta.commits import actions, between, newest, reaches_back
-
-
-class LocalFiles:
-    """The look-ups of `pipeline.storage.files.Files`, on this machine and without a JVM."""
-
-    def exists(self, path: str) -> bool:
-        """Whether something is there."""
-        return Path(path).exists()
-
-    def names(self, folder: str) -> list[str]:
-        """The names in a folder."""
-        return sorted(each.name for each in Path(folder).iterdir())
-
-    def text(self, path: str) -> str:
-        """The whole of a file."""
-        return Path(path).read_text(encoding="utf-8")
+from pipeline.storage.files import Files
 
 
 @pytest.fixture
-def files() -> Any:  # noqa: ANN401 - stands for the files of a session
-    """Local ones."""
-    return LocalFiles()
+def files() -> Files:
+    """Those of this machine, without a JVM."""
+    return Files()
 
 
 @pytest.fixture
@@ -46,14 +31,14 @@ def table(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("known", [-1, 0, 3, 4, 5, 7, 8])
-def test_the_newest_version_is_found_from_whatever_was_known(files: Any, table: str, known: int) -> None:  # noqa: ANN401
+def test_the_newest_version_is_found_from_whatever_was_known(files: Files, table: str, known: int) -> None:
     """Who looked before the log was cut, and took its old version for the newest, would miss messages for ever."""
     assert newest(files, table, known) == 8
 
 
 @pytest.mark.parametrize(("known", "reached"), [(3, False), (4, True), (5, True), (8, True)])
 def test_a_log_that_begins_later_than_what_was_known_is_noticed(
-    files: Any,  # noqa: ANN401
+    files: Files,
     table: str,
     known: int,
     reached: bool,  # noqa: FBT001 - the answer
@@ -64,7 +49,7 @@ def test_a_log_that_begins_later_than_what_was_known_is_noticed(
 
 @pytest.mark.parametrize(("known", "late"), [(1, 2), (1, 3), (2, 3), (3, 4)])
 def test_a_commit_that_came_too_late_is_nobody_s(
-    files: Any,  # noqa: ANN401
+    files: Files,
     table: str,
     known: int,
     late: int,
@@ -78,7 +63,7 @@ def test_a_commit_that_came_too_late_is_nobody_s(
     assert reaches_back(files, table, 4) is True
 
 
-def test_a_text_in_the_statistics_does_not_end_a_line(files: Any, table: str) -> None:  # noqa: ANN401
+def test_a_text_in_the_statistics_does_not_end_a_line(files: Files, table: str) -> None:
     """Other writers leave these characters as they are, and Python takes them for ends of lines."""
     told = [{"add": {"path": "p", "stats": "a\u2028b\u2029c\x85d"}}, {"commitInfo": {}}]
     text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in told)
@@ -101,7 +86,7 @@ def test_a_text_in_the_statistics_does_not_end_a_line(files: Any, table: str) ->
     ],
 )
 def test_a_batch_takes_the_files_between_its_ends(
-    files: Any,  # noqa: ANN401
+    files: Files,
     table: str,
     begin: tuple[int, int],
     end: tuple[int, int],

@@ -18,6 +18,7 @@ from pipeline.delta.messages import messages
 from pipeline.delta.offsets import Position
 from pipeline.ingest.accept_local import INBOX_ROWS
 from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.files import Files
 from pipeline.storage.parquet import NotInDriver, whole
 from schemas import INBOX, MESSAGES
 
@@ -171,29 +172,15 @@ def test_a_file_has_the_name_that_spark_gives_it(path: str, name: str) -> None:
     assert spelled(path) == name
 
 
-class Folder:
-    """A checkpoint in memory."""
-
-    def __init__(self, texts: dict[str, str]) -> None:
-        """What each file holds."""
-        self._texts = texts
-
-    def exists(self, path: str) -> bool:
-        """As `Files.exists`."""
-        return path in self._texts
-
-    def text(self, path: str) -> str:
-        """As `Files.text`."""
-        return self._texts[path]
-
-
-def test_a_checkpoint_never_begins_before_its_origin() -> None:
+def test_a_checkpoint_never_begins_before_its_origin(tmp_path: Path) -> None:
     """Delta's stream begins with a version, and may end its first batch within what others have taken of it."""
     logged = [(1, 0), (2, -1), (3, -1)]
     offset = 'v1\n{{}}\n{{"reservoirVersion":{},"index":{}}}\n{{"instant":{}}}'
-    texts = {f"c/offsets/{n}": offset.format(*end, 7 + n) for n, end in enumerate(logged)}
-    texts["c/origin.json"] = '{"version": 2, "index": -1, "instant": 5, "rebuilt": null, "after": []}'
-    checkpoint = Checkpoint(Folder(texts), "c")  # type: ignore[arg-type] # no session is needed for it
+    files, path = Files(), str(tmp_path)
+    for number, end in enumerate(logged):
+        files.write(f"{path}/offsets/{number}", offset.format(*end, 7 + number))
+    files.write(f"{path}/origin.json", '{"version": 2, "index": -1, "instant": 5, "rebuilt": null, "after": []}')
+    checkpoint = Checkpoint(files, path)
     ends = [checkpoint.position(number) for number in range(3)]
     assert ends == [Position(7, 2, -1), Position(8, 2, -1), Position(9, 3, -1)]
     assert [checkpoint.start(number) for number in range(3)] == [Position(5, 2, -1), *ends[:2]]
