@@ -79,6 +79,21 @@ class TableBehind(PipelineError):
         self.stage, self.table, self.held, self.written = stage, table, held, written
 
 
+class SourceBehind(PipelineError):
+    """A table ends before the place up to which a stage has read it: the table was set back or restored.
+
+    What it lacks would count as read when it comes again. Restore all tables and checkpoints from one copy.
+    """
+
+    def __init__(self, stage: str, table: str, newest: int, read: int) -> None:
+        """Name stage and table, the newest version of the table, and the version that the stage has read."""
+        super().__init__(
+            f"stage {stage}: {table} ends with version {newest}, the checkpoint has read version {read}; "
+            "restore all tables and checkpoints from one copy (docs/operations.md)"
+        )
+        self.stage, self.table, self.newest, self.read = stage, table, newest, read
+
+
 class ClockAhead(PipelineError):
     """The last run of a stage was at a time that is still to come: its clock was wrong, or it replayed the future.
 

@@ -37,6 +37,8 @@ class Settings:
             own file system and it has no more than 256 bytes for each of them. A million small messages take about a
             gigabyte there. Positions are encoded there however many they are. With 0 Spark works on all rows.
         publish_ms: deliveries that are prepared ahead of their time become visible in steps of so many ms.
+        express_ms: what is due within so many ms of when ingest takes it goes straight to dispatch, past the schedule.
+            None: half the lookahead of a live clock, and nothing in a replay, where each instant is one release.
         sync: data files, notes and versions are synced to the disk (fsync) before others may see them, where the tables
             lie on a disk of this machine. Without that a power cut may leave a version or a file empty.
     """
@@ -51,6 +53,7 @@ class Settings:
     max_bytes: int = 32 << 20
     driver_rows: int = 1_000_000
     publish_ms: int = 250
+    express_ms: int | None = None
     sync: bool = True
 
     def __post_init__(self) -> None:
@@ -65,6 +68,8 @@ class Settings:
         check("max_bytes", self.max_bytes, 1, 1 << 40)
         check("driver_rows", self.driver_rows, 0, 10_000_000)
         check("publish_ms", self.publish_ms, 10, MINUTE_MS)
+        if self.express_ms is not None:
+            check("express_ms", self.express_ms, 0, DAY_MS)
         if not isinstance(self.sync, bool):
             raise BadSetting("sync", self.sync, "true or false")
 

@@ -6,6 +6,7 @@ kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at seve
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -25,10 +26,12 @@ Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
 """Rows of Spark, or of this process: pieces that shall be files, made as they are written."""
 
 
-def last_commit(spark: SparkSession, path: str, stage: str) -> Commit | None:
-    """The last commit of a stage to a table; None when there is none. Maintenance in between is passed over."""
+def last_commit(spark: SparkSession, path: str, stage: str, after: int = -1) -> Commit | None:
+    """The last commit of a stage to a table, after a version; None when there is none. Others' are passed over."""
     files = session_files(spark)
-    noted = (Commit.loads(metadata(actions)) for actions in commits(files, path, newest(files, path)))
+    last = newest(files, path)
+    entries = islice(commits(files, path, last), max(0, last - after))
+    noted = (Commit.loads(metadata(actions)) for actions in entries)
     return next((commit for commit in noted if commit is not None and commit.stage == stage), None)
 
 
@@ -36,7 +39,13 @@ class Sink:
     """One table of one stage. Knows the last batch that the table holds."""
 
     def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, table: Table, stage: str, wrote: Observer = nobody
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        table: Table,
+        stage: str,
+        wrote: Observer = nobody,
+        after: int = -1,
     ) -> None:
         """Look up what the table holds. The only look-up of the sink's life.
 
@@ -46,11 +55,12 @@ class Sink:
             table: the table.
             stage: who writes.
             wrote: told of each batch that was appended, with the name of the table.
+            after: commits of the stage up to this version are not looked for.
         """
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, session_files(spark)
         self._wrote = wrote
         self.appender = Appender(spark, self._path, table, self._alone)
-        self.last = last_commit(spark, self._path, stage)
+        self.last = last_commit(spark, self._path, stage, after)
 
     @property
     def name(self) -> str:
@@ -111,10 +121,15 @@ class Sink:
     def _alone(self, told: str | None) -> None:
         """Stop before a commit when another process has committed for this stage since the start.
 
+        Maintenance may repeat the last note, so that the log before it can go.
+
         Raises:
             ForeignOwner: it has. On a file system without locks nothing else would stop the two.
         """
         commit = Commit.loads(told)
-        if commit is not None and commit.stage == self._stage:
+        if commit is not None and commit.stage == self._stage and not self._knows(commit):
             ours = None if self.last is None else self.last.owner
             raise ForeignOwner(self._stage, self._table.name, commit.owner, ours)
+
+    def _knows(self, commit: Commit) -> bool:
+        return self.last is not None and (commit.owner, commit.batch) == (self.last.owner, self.last.batch)

@@ -26,11 +26,27 @@ class Limits:
 
 @dataclass(frozen=True)
 class Counts:
-    """What a batch holds; `parked` are the segments (by number) of what is parked."""
+    """What a batch holds; `parked` are the segments (by number) of what is parked, `express` is how many go express."""
 
     accepted: int = 0
     rejected: int = 0
     parked: frozenset[int] = frozenset()
+    express: int = 0
+
+
+@dataclass(frozen=True)
+class Ways:
+    """Which way accepted rows take, by their due times; all in ms.
+
+    Attributes:
+        express: what is due before goes past the schedule.
+        load_until: what is due from here on is parked.
+        segment_ms: the span of a segment.
+    """
+
+    express: int
+    load_until: int
+    segment_ms: int
 
 
 @dataclass(frozen=True)

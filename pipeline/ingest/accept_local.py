@@ -15,7 +15,7 @@ from pipeline.delta.commits import spelled
 from pipeline.delta.numbering import NUMBER, order_of
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
-from pipeline.ingest.accept import Counts, Ledgers, Limits, Target
+from pipeline.ingest.accept import Counts, Ledgers, Limits, Target, Ways
 from pipeline.ingest.rules import MESSAGE, ORDER, POSITION, ROW, TIMES, arrays, reason_array
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
@@ -59,15 +59,16 @@ class LocalBatch:
     counts: Counts
 
     @classmethod
-    def of(cls, inbox: Gathered, limits: Limits, load_until: int, segment_ms: int) -> "LocalBatch":
+    def of(cls, inbox: Gathered, limits: Limits, ways: Ways) -> "LocalBatch":
         """Look at rows of the inbox, in the order in which they arrived."""
         classified = classify(inbox.rows, limits)
         classified = classified.append_column(ROW, pa.array(np.arange(classified.num_rows)))
         good = pc.is_null(classified.column("reason"))
         accepted, refused = classified.filter(good), classified.filter(pc.invert(good))
         due = longs(accepted, "due_ms")
-        segments = np.unique(due[due >= load_until] // segment_ms).tolist()
-        return cls(accepted, refused, inbox.texts, Counts(accepted.num_rows, refused.num_rows, frozenset(segments)))
+        segments = frozenset(np.unique(due[due >= ways.load_until] // ways.segment_ms).tolist())
+        counts = Counts(accepted.num_rows, refused.num_rows, segments, int((due < ways.express).sum()))
+        return cls(accepted, refused, inbox.texts, counts)
 
     def messages(self, target: Target, settings: Settings) -> Iterator[pa.Table]:
         """Rows of `messages`, in pieces that shall be files."""

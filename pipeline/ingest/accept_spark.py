@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Settings
 from pipeline.delta.numbering import columns_of, in_order
-from pipeline.ingest.accept import Counts, Ledgers, Limits, Target
+from pipeline.ingest.accept import Counts, Ledgers, Limits, Target, Ways
 from pipeline.ingest.rules import MESSAGE, ORDER, POSITION, TIMES, expressions, reason_column
 from pipeline.storage.gather import TEXTS
 from schemas import MESSAGES
@@ -33,12 +33,12 @@ class SparkBatch:
 
     @classmethod
     @contextmanager
-    def of(cls, inbox: DataFrame, limits: Limits, load_until: int, segment_ms: int) -> Iterator["SparkBatch"]:
+    def of(cls, inbox: DataFrame, limits: Limits, ways: Ways) -> Iterator["SparkBatch"]:
         """Look at inbox rows with their place of arrival; they are held until the end of the block."""
         classified = classify(inbox, limits)
         small = classified.drop(*TEXTS).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            yield cls(classified, small, _count(small, load_until, segment_ms))
+            yield cls(classified, small, _count(small, ways))
         finally:
             small.unpersist()
 
@@ -62,12 +62,13 @@ def classify(rows: DataFrame, limits: Limits) -> DataFrame:
     return rows.withColumn("reason", reason_column(limits))
 
 
-def _count(classified: DataFrame, load_until: int, segment_ms: int) -> Counts:
+def _count(classified: DataFrame, ways: Ways) -> Counts:
     """One job that materialises the batch and tells what is in it."""
-    accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= load_until
-    segments = F.collect_set(F.when(accepted & parked, F.floor(F.col("due_ms") / F.lit(segment_ms))))
-    row = classified.agg(F.count_if(accepted), F.count_if(~accepted), segments).collect()[0]
-    return Counts(row[0], row[1], frozenset(row[2]))
+    accepted, parked = F.col("reason").isNull(), F.col("due_ms") >= ways.load_until
+    segments = F.collect_set(F.when(accepted & parked, F.floor(F.col("due_ms") / F.lit(ways.segment_ms))))
+    express = F.count_if(accepted & (F.col("due_ms") < ways.express))
+    row = classified.agg(F.count_if(accepted), F.count_if(~accepted), segments, express).collect()[0]
+    return Counts(row[0], row[1], frozenset(row[2]), row[3])
 
 
 def number(accepted: DataFrame, count: int, ledgers: Ledgers, tasks: int, small: DataFrame | None = None) -> DataFrame:

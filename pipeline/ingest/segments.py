@@ -16,7 +16,7 @@ from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ARROW, ROW, Key, encoder
 
-NEAR, LOAD, BACKFILL = "near", "load", "backfill"
+NEAR, LOAD, BACKFILL, EXPRESS = "near", "load", "backfill", "express"
 _PLACE = ("topic", "ledger_id", "entry_id")
 
 
@@ -30,6 +30,7 @@ class Span:
         load_until: what is due from here on stays parked.
         first_ledger: the first ledger of the batch.
         next_ledger: the first ledger after the batch.
+        express: what the batch accepted and is due before goes past the schedule.
     """
 
     now: int
@@ -37,6 +38,7 @@ class Span:
     load_until: int
     first_ledger: int
     next_ledger: int
+    express: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,8 @@ def _positions(log: MessageLog, span: Span, kinds: frozenset[str]) -> Iterator[p
             yield pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"])
 
 
-def pieces(rows: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table]:
-    """Rows of `segments` in pieces of about so many bytes, which shall be files: the schedule takes whole ones."""
+def pieces(rows: Iterable[pa.RecordBatch], most_bytes: int, schema: pa.Schema = ARROW) -> Iterator[pa.Table]:
+    """Rows in pieces of about so many bytes, which shall be files: the schedule takes whole ones of `segments`."""
     held, size = list[pa.RecordBatch](), 0
     for row in rows:
         held.append(row)
@@ -149,7 +151,7 @@ def pieces(rows: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.Table
         if size >= most_bytes:
             yield pa.Table.from_batches(held)
             held, size = [], 0
-    yield pa.Table.from_batches(held, schema=ARROW)
+    yield pa.Table.from_batches(held, schema=schema)
 
 
 def _heard(members: Membership, kinds: frozenset[str]) -> dict[Key, Audience]:
@@ -161,12 +163,14 @@ def _heard(members: Membership, kinds: frozenset[str]) -> dict[Key, Audience]:
 def bounds(kind: str, span: Span) -> Bounds:
     """Where in the log the positions of a kind are. No position is of two kinds.
 
-    Near is what this batch accepted and did not park. Of the older ledgers, what is due before `loaded` was addressed
-    already, to everybody but those who come late and want it all; what is due between `loaded` and `load_until` is
-    loaded now.
+    Near is what this batch accepted and did not park; of that, express is what is due too soon to wait in the state. Of
+    the older ledgers, what is due before `loaded` was addressed already, to everybody but those who come late and want
+    it all; what is due between `loaded` and `load_until` is loaded now.
     """
+    if kind == EXPRESS:
+        return Bounds(span.first_ledger, span.next_ledger - 1, last_due=span.express - 1)
     if kind == NEAR:
-        return Bounds(span.first_ledger, span.next_ledger - 1, last_due=span.load_until - 1)
+        return Bounds(span.first_ledger, span.next_ledger - 1, span.express, span.load_until - 1)
     if kind == BACKFILL:
         return Bounds(last_ledger=span.first_ledger - 1, last_due=span.loaded - 1)
     return Bounds(last_ledger=span.first_ledger - 1, first_due=span.loaded, last_due=span.load_until - 1)

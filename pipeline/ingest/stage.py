@@ -17,27 +17,28 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Observer
 from pipeline.config.session import compiled
-from pipeline.config.settings import Settings
+from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST
 from pipeline.config.timeline import Timeline
 from pipeline.config.watching import NoWatch, Watch
 from pipeline.delta.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.delta.change import Change
 from pipeline.delta.checkpoints import Log
-from pipeline.delta.commits import between, rows_of, spelled
+from pipeline.delta.commits import between, newest, rows_of, spelled
 from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.offsets import Position
 from pipeline.delta.sink import Rows, Sink
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
-from pipeline.ingest.accept import Batch, Counts, Limits, Target, ledgers
+from pipeline.ingest.accept import Batch, Counts, Limits, Target, Ways, ledgers
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
 from pipeline.ingest.inboxcolumns import check_columns
 from pipeline.ingest.segments import (
     BACKFILL,
+    EXPRESS,
     LOAD,
     NEAR,
     Membership,
@@ -53,7 +54,9 @@ from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import DRIVER, FORM, NotInDriver
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
-from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS
+from pipeline.worker.express import Express
+from pipeline.worker.unpack import RUN
+from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
 
 _FILE_BYTES = 32 << 20
 """Of encoded positions, about ten million of them."""
@@ -75,6 +78,9 @@ class Plan:
         begin: where the batch begins in the inbox: version, index.
         source: where it ends there.
         told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
+        express: what the batch accepts and is due before goes past the schedule; 0: nothing does.
+        redelivery: the version of `redelivery` after which the batch may have written there.
+        near: whether the batch may have accepted what goes to the schedule.
     """
 
     now: int
@@ -88,11 +94,14 @@ class Plan:
     begin: tuple[int, int]
     source: tuple[int, int]
     told: tuple[int, ...] = ()
+    express: int = 0
+    redelivery: int = -1
+    near: bool = True
 
     @property
     def span(self) -> Span:
         """Which positions the batch addresses."""
-        return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger)
+        return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger, self.express)
 
     @classmethod
     def of_note(cls, note: Mapping[str, object]) -> "Plan":
@@ -126,6 +135,7 @@ class Ingest:
         self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
         self._memory: IngestMemory | None = None
+        self._express = Sink(spark, warehouse, REDELIVERY, INGEST, after=self._unmarked())
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
         # What another checkpoint called now is in where this one begins.
         own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
@@ -137,17 +147,18 @@ class Ingest:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         # Most batches are of ticks alone.
         changes = self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else []
-        plan = self._noted(owner, batch_id) or self._plan(start, end, changes)
+        noted = self._noted(owner, batch_id)
+        plan = noted or self._plan(start, end, changes)
         with self._batch(rows, plan, start, end, changes) as batch:
             passed = refused((each for each in changes if each.version < end.version), plan.told)
-            self._take(batch, passed, plan, owner, batch_id)
+            self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
 
     @contextmanager
     def _batch(
         self, rows: DataFrame, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
     ) -> Iterator[Batch]:
         """The rows of a batch, looked at: in this process when that can be, else by Spark."""
-        how = Limits(plan.now, *plan.limits), plan.load_until, self._segment_ms
+        how = Limits(plan.now, *plan.limits), Ways(plan.express, plan.load_until, self._segment_ms)
         if (start.version, start.index) == (end.version, end.index):
             # A tick alone: there may be something to load.
             yield LocalBatch.of(NO_ROWS, *how)
@@ -183,7 +194,7 @@ class Ingest:
         count = rows_of(between(self._files, self._warehouse.path(INBOX), *ends))
         return count is None or count > self._settings.rows_per_task
 
-    def _take(self, batch: Batch, passed: pa.Table, plan: Plan, owner: str, batch_id: int) -> None:
+    def _take(self, batch: Batch, passed: pa.Table, plan: Plan, owner: str, batch_id: int, *, again: bool) -> None:
         counts = batch.counts
         if counts.accepted or counts.rejected:
             self._observe("ingest.counted", batch_id)
@@ -199,32 +210,77 @@ class Ingest:
             rows = batch.rejected(plan.now, batch_id, pa.concat_tables([refusals(lines), passed]))
             self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
             self._observe("ingest.rejected", batch_id)
-        self._write_segments(counts, replace(members, refused=lines), plan, owner, batch_id)
+        if counts.express:
+            self._write_express(members, plan, owner, batch_id)
+        self._write_segments(counts, replace(members, refused=lines), plan, owner, batch_id, again=again)
 
     def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""
         sink, accepted = self.sinks["messages"], batch.counts.accepted
         if sink.found(owner, batch_id) is not None or not accepted:
             return plan
-        plan = replace(plan, next_ledger=plan.first_ledger + ledgers(accepted, self._settings.entries_per_ledger))
+        end = plan.first_ledger + ledgers(accepted, self._settings.entries_per_ledger)
+        plan = replace(plan, next_ledger=end, near=accepted > batch.counts.express)
         target = Target(plan.first_ledger, plan.now, plan.load_until, batch_id)
         sink.append(batch.messages(target, self._settings), owner, batch_id, asdict(plan))
         self._observe("ingest.messages", batch_id)
         return plan
 
-    def _write_segments(self, counts: Counts, members: Membership, plan: Plan, owner: str, batch_id: int) -> None:
-        """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither."""
+    def _write_express(self, members: Membership, plan: Plan, owner: str, batch_id: int) -> None:
+        """Release what is due too soon to wait, before `segments` says that the batch was addressed."""
+        if self._express.found(owner, batch_id) is None:
+            released = self._released(members, plan, batch_id)
+            if released is not None:
+                self._express.append(released, owner, batch_id, asdict(plan))
+        self._observe("ingest.express", batch_id)
+
+    def _released(self, members: Membership, plan: Plan, batch_id: int) -> "Rows | None":
+        """Rows of `redelivery`; None when nobody listens."""
+        where = (members, plan.span, self._segment_ms, frozenset({EXPRESS}))
+        express = Express(plan.express, batch_id)
+        if self._settings.driver_rows:
+            with suppress(NotInDriver):
+                files = list(pieces(express(local_segment_rows(self._log, *where)), _FILE_BYTES, RUN))
+                return files if files[0].num_rows else None
+        log = self._log.read([bounds(EXPRESS, plan.span)])
+        return segment_rows(log, *where).mapInArrow(express.__call__, REDELIVERY.schema)
+
+    def _write_segments(
+        self, counts: Counts, members: Membership, plan: Plan, owner: str, batch_id: int, *, again: bool
+    ) -> None:
+        """Address positions to subscriptions, and note how far the parked ones are loaded; both or neither.
+
+        A batch of which all was released needs no marker for itself. One a minute says that its ledgers are addressed,
+        and so does a batch that is repeated: whoever takes over shall find no end that is loose.
+        """
         memory = self._recall(plan)
         load = memory.waits_before(plan.load_until, self._segment_ms)
-        wanted = {NEAR: counts.accepted > 0, LOAD: load, BACKFILL: bool(members.backfill)}
+        wanted = {NEAR: counts.accepted > counts.express, LOAD: load, BACKFILL: bool(members.backfill)}
         kinds = frozenset(kind for kind, needed in wanted.items() if needed)
-        if not (kinds or members.changed):
+        if not (kinds or members.changed or again or self._is_mark_old(plan)):
+            self._memory = replace(memory, next_ledger=plan.next_ledger)
             return
         marker = Marker(memory.marker + 1, plan.load_until, plan.next_ledger, members.joined, members.left)
         rows = self._segment_rows(members, plan, kinds, marker_rows(marker), counts.accepted, batch_id)
         self.sinks["segments"].append(rows, owner, batch_id, asdict(plan))
         self._observe("ingest.segments", batch_id)
         self._memory = memory.after(marker, counts.parked, self._segment_ms)
+
+    def _unmarked(self) -> int:
+        """The version of `redelivery` after which the last batch may have written there: further back none is needed.
+
+        It is the schedule's table, too, and the last commit of ingest may be far back in its log.
+        """
+        last = self.sinks["messages"].last
+        noted = -1 if last is None else last.note.get("redelivery", -1)
+        return noted if noted >= 0 else newest(self._files, self._warehouse.path(REDELIVERY))
+
+    def _is_mark_old(self, plan: Plan) -> bool:
+        """Whether ledgers have been without a marker for a minute, or may have been."""
+        last = self.sinks["segments"].last
+        known = 0 if last is None else int(last.note["next_ledger"])
+        since = 0 if last is None else int(last.note["now"])
+        return known < plan.next_ledger and plan.now - since >= MINUTE_MS
 
     def _segment_rows(
         self, members: Membership, plan: Plan, kinds: frozenset[str], markers: pa.Table, count: int, batch_id: int
@@ -269,7 +325,12 @@ class Ingest:
         seen = -1 if last is None else int(last.note["registry"])
         self._last_instant = now
         told = tuple(each.version for each in changes if each.version < end.version and self._changes.can_be_told(each))
-        return Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source, told)
+        plan = Plan(now, limits, memory.loaded, until, ledger, ledger, seen, registry, begin, source, told)
+        if begin == source or seen != registry or not self._settings.express_ms:
+            # Who has just come is known to dispatch by a marker of this batch: it has to come first.
+            return plan
+        soon = min(now + self._settings.express_ms, until)
+        return replace(plan, express=soon, redelivery=self._express.appender.newest())
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
         """What earlier batches left; read from the tables once, before the first plan or after a noted one."""

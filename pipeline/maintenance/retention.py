@@ -26,6 +26,7 @@ from pipeline.delta.filestats import last_ms
 from pipeline.delta.sink import last_commit
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import session_files
@@ -55,23 +56,29 @@ class Expired:
     condition: str
 
 
-def released(spark: SparkSession, warehouse: Warehouse) -> int:
-    """The instant of the last release that became visible, ms UTC; 0 before the first one."""
+def visible(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int]:
+    """The instant of the last release that became visible, ms UTC, and the version of `redelivery` that it ends in.
+
+    0 and 0 before the first one.
+    """
     last = last_commit(spark, warehouse.path(DELIVERIES), DISPATCH)
-    return 0 if last is None else max((released_at for *_, released_at in last.note["shown"]), default=0)
+    if last is None:
+        return 0, 0
+    instant = max((released_at for *_, released_at in last.note["shown"]), default=0)
+    return instant, Visible.of(last.note).source[0]
 
 
 def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> SettledMark:
     """Raise the mark to `retain_ms` before what was delivered last, if all below it is settled; give the mark.
 
-    What the last version of `deliveries` made visible was released at an instant; dispatch takes releases in order, so
-    what was released before it is prepared or visible, for good. Time is that instant, so a stage that stands still
-    holds the mark. Every position below the new mark is looked for among those releases; one that is not found,
-    whatever the reason, holds the mark where it is.
+    What the last version of `deliveries` made visible was released at an instant, and comes from a place in
+    `redelivery`: dispatch takes releases in the order of their commits, so what was committed before is prepared or
+    visible, for good. Time is that instant, so a stage that stands still holds the mark. Every position below the new
+    mark is looked for among those releases; one that is not found, whatever the reason, holds the mark where it is.
     """
     files = session_files(spark)
     mark = read_mark(files, warehouse)
-    instant = released(spark, warehouse)
+    instant, version = visible(spark, warehouse)
     if not instant:
         return mark
     memory = IngestMemory.addressed(Markers(spark, warehouse))
@@ -81,7 +88,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     wanted = SettledMark((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
-    held = _unsettled(spark, warehouse, lives, mark, wanted, instant)
+    held = _unsettled(spark, warehouse, lives, mark, wanted, version)
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
         return mark
@@ -203,22 +210,22 @@ def _unsettled(
     lives: dict[Name, Incarnation],
     mark: SettledMark,
     wanted: SettledMark,
-    instant: int,
+    upto: int,
 ) -> int:
     """In how many ledgers, counted for each subscription, released and addressed positions differ between two marks.
 
-    Compared are number and sum of the entries, which runs give without being taken apart.
+    Released is what was committed before a version of `redelivery`. Compared are number and sum of the entries, which
+    runs give without being taken apart.
     """
     names = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
     columns = "topic string, subscription string, life bigint, since bigint"
     listeners = F.broadcast(spark.createDataFrame(names, columns))
 
-    def between(table: Table, due: str) -> DataFrame:
-        return warehouse.read(spark, table).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
+    def between(table: Table, due: str, version: int | None = None) -> DataFrame:
+        return warehouse.read(spark, table, version).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
 
     addressed = between(MESSAGES, "due_time").join(listeners, "topic").where("ledger_id >= since").groupBy(*_KEYS)
-    before = (F.col("released_at") < F.timestamp_millis(F.lit(instant))) & (F.col("redelivery_count") == 0)
-    runs = between(REDELIVERY, "message_due").where(before)
+    runs = between(REDELIVERY, "message_due", max(0, upto - 1)).where("redelivery_count = 0")
     released = runs.join(listeners, ["topic", "subscription", "life"], "left_semi").groupBy(*_KEYS)
     length = F.col("last_entry") - F.col("first_entry") + 1
     twice = (F.col("first_entry") + F.col("last_entry")) * length

@@ -21,7 +21,7 @@ from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import Upkeep
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
-from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, going, raise_mark, released
+from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, going, raise_mark, visible
 from pipeline.maintenance.trim import VACUUM, cut_log, vacuum
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark
@@ -216,7 +216,7 @@ def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: U
         merged, into = compact(spark, warehouse, table)
     if table is MESSAGES:
         # What is released until the next round is not worth the while.
-        after = released(spark, warehouse) + upkeep.every_ms
+        after = visible(spark, warehouse)[0] + upkeep.every_ms
         again, anew = cluster(spark, warehouse, after, upkeep.cluster_bytes)
         merged, into = merged + again, into + anew
     return merged, into

@@ -10,13 +10,16 @@ an entry finds its files: a stage, a take-over, a stream of a user, `delayline r
 """
 
 import math
+import sys
+from contextlib import suppress
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
-from pipeline.config.stages import DISPATCH
+from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.wallclock import wall_ms
+from pipeline.delta.appender import Appender
 from pipeline.delta.commits import commits, metadata
 from pipeline.delta.logfiles import CHECKPOINT, LogFile, first_version, log_files
 from pipeline.delta.notes import Commit
@@ -26,7 +29,7 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.readers import unread_from
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from schemas import DELIVERIES, INBOX, PUBLICATIONS, Table
+from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
@@ -69,6 +72,10 @@ def cut_log(
     limit = _noted_from(files, path, table, newest)
     if table is DELIVERIES:
         limit = min(limit, _accounted(spark, warehouse))
+    if table is REDELIVERY:
+        if limit < max(old):
+            _note_again(spark, path, table)
+        limit = min(limit, _unmarked(spark, warehouse))
     first = max((v for v in old if v <= limit), default=0)
     going = [file for file in found if file.version < first and file.is_understood]
     for file in going:
@@ -127,6 +134,37 @@ def _noted_from(files: Files, path: str, table: Table, newest: int) -> int:
             if table is not INBOX:
                 break
     return min(last.values(), default=newest)
+
+
+class _Overtaken(Exception):
+    """The stage has committed itself."""
+
+
+def _note_again(spark: SparkSession, path: str, table: Table) -> None:
+    """Repeat the last note of the stage that writes a table, as the newest version; nothing if it commits meanwhile.
+
+    `redelivery` has two writers: ingest may write there for long while the schedule has nothing to say. Its last note
+    must stay, and would hold all that came after it.
+    """
+
+    def guard(told: str | None) -> None:
+        commit = Commit.loads(told)
+        if commit is not None and commit.stage == table.writer:
+            raise _Overtaken
+
+    appender = Appender(spark, path, table, guard)
+    last = last_commit(spark, path, table.writer)
+    if last is not None:
+        with suppress(_Overtaken):
+            appender.commit([], last.dumps())
+
+
+def _unmarked(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of `redelivery` after which ingest may have released what `segments` does not know of yet."""
+    taken, marked = (last_commit(spark, warehouse.path(table), INGEST) for table in (MESSAGES, SEGMENTS))
+    if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
+        return sys.maxsize
+    return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
 
 
 def _accounted(spark: SparkSession, warehouse: Warehouse) -> int:

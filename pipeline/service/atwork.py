@@ -12,7 +12,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files
 from schemas import INBOX, REDELIVERY, SEGMENTS
 
-_SOURCES = {"ingest": INBOX, "schedule": SEGMENTS, "dispatch": REDELIVERY}
+SOURCES = {"ingest": INBOX, "schedule": SEGMENTS, "dispatch": REDELIVERY}
 _MOST_NAMES = 3
 """So many files are named, the largest ones."""
 _SIGNS = ("OutOfMemoryError", "Python worker exited unexpectedly", "SparkOutOfMemoryError", "MemoryError")
@@ -30,7 +30,7 @@ class AtWork:
     ) -> None:
         """Nothing is being done yet."""
         self._body, self._log, self._files = body, log, session_files(spark)
-        self._table = _SOURCES[stage]
+        self._table = SOURCES[stage]
         self._path = warehouse.path(self._table)
         self._memory = str(spark.conf.get("spark.driver.memory", "1g"))
         self._batch: int | None = None

@@ -16,6 +16,7 @@ from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.config.timeline import timeline
 from pipeline.delta import arrival
 from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.commits import newest
 from pipeline.delta.offsets import Origin
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.publisher import Publisher
@@ -25,9 +26,9 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
-from pipeline.service.atwork import AtWork, memory_ended
+from pipeline.service.atwork import SOURCES, AtWork, memory_ended
 from pipeline.service.clock import ticks
-from pipeline.service.startup import check_batches, check_clock, check_owner
+from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import INBOX, REDELIVERY, SEGMENTS
@@ -91,6 +92,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         StageRunning: another process runs it.
         ForeignOwner: its tables were last written from another checkpoint.
         CheckpointBehind, BatchDiffers, TableBehind: tables and checkpoint do not fit.
+        SourceBehind: the table that it follows ends before the place where it goes on.
         ClockAhead: the last run was at a time that is still to come.
     """
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
@@ -99,6 +101,8 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     try:
         checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint)
+        source = SOURCES[stage]
+        check_source(stage, source.name, newest(session_files(spark), warehouse.path(source)), checkpoint)
         if stage == DISPATCH:
             restore(spark, warehouse, options.settings, timeline(options.clock))
         rows, body = _parts(spark, warehouse, stage, options, checkpoint)
@@ -168,7 +172,10 @@ def taking_in(options: Options) -> Options:
     if not isinstance(clock, LiveClock):
         return options
     horizon = options.settings.horizon_ms + clock.lookahead_ms + clock.resolution_ms
-    settings = replace(options.settings, horizon_ms=min(horizon, LONGEST_HORIZON_MS))
+    express = options.settings.express_ms
+    # The clock of the schedule is past it already.
+    express = clock.lookahead_ms // _STEPS if express is None else express
+    settings = replace(options.settings, horizon_ms=min(horizon, LONGEST_HORIZON_MS), express_ms=express)
     return replace(options, clock=replace(clock, lookahead_ms=0), settings=settings)
 
 

@@ -8,7 +8,7 @@ runs, or restores one, may have another batch under the same number; then the st
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, ForeignOwner, TableBehind
+from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, ForeignOwner, SourceBehind, TableBehind
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import Checkpoint
@@ -55,6 +55,20 @@ def check_batches(stage: str, sinks: Collection[Sink], publisher: Publisher | No
             _compare(stage, table, batch, span, _logged(checkpoint, batch, batches))
     if publisher is not None and publisher.top < written.get(PREPARED, 0):
         raise TableBehind(stage, PREPARED, publisher.top, written[PREPARED])
+
+
+def check_source(stage: str, table: str, newest: int, checkpoint: Checkpoint) -> None:
+    """Refuse a source that ends, with its newest version, before the place where the stage goes on.
+
+    Raises:
+        SourceBehind: it does.
+    """
+    batches = checkpoint.batches()
+    place = checkpoint.position(batches[-1]) if batches else checkpoint.origin.position
+    # The version that comes next, or one of which some files are taken.
+    read = place.version if place.index >= 0 else place.version - 1
+    if newest < read:
+        raise SourceBehind(stage, table, newest, read)
 
 
 def check_clock(stage: str, clock: Clock, checkpoint: Checkpoint) -> None:

@@ -19,9 +19,15 @@ _ROW_BYTES, _MOST_BYTES = 100, 128 << 20
 
 @dataclass(frozen=True)
 class Unpacker:
-    """Answers to rows of `redelivery`, one for each run, by whole arrays. `batch` is which batch of the schedule."""
+    """Answers to rows of `redelivery`, one for each run, by whole arrays.
+
+    Attributes:
+        batch: which batch of the stage that releases.
+        cause: why the positions are released.
+    """
 
     batch: int
+    cause: str = "due"
 
     def __call__(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of `SAME` and `runs`, for `mapInArrow`."""
@@ -52,7 +58,7 @@ class Unpacker:
             "message_due": due,
             "released_at": pc.multiply(same["instant"], 1_000),
             "redelivery_count": pa.repeat(0, count),
-            "cause": pa.repeat("due", count),
+            "cause": pa.repeat(self.cause, count),
             "batch_id": pa.repeat(self.batch, count),
         }
         return pa.RecordBatch.from_arrays([told[field.name].cast(field.type) for field in RUN], schema=RUN)

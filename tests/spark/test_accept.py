@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.delta.arrival import ARRIVAL
 from pipeline.ingest import accept_local
-from pipeline.ingest.accept import Batch, Counts, Limits, Target, ledgers
+from pipeline.ingest.accept import Batch, Counts, Limits, Target, Ways, ledgers
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.ingest.accept_spark import SparkBatch, classify
 from pipeline.storage.arrays import arrow_schema
@@ -154,9 +154,9 @@ def test_a_topic_that_is_no_text_is_refused(spark: SparkSession, look: Look) -> 
 def batches(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits = LIMITS) -> Iterator[Batch]:
     """The same rows, looked at by Spark and in the driver; all that is due from `T0` + 5 on is parked."""
     frame = arrived(spark, *rows)
-    with SparkBatch.of(frame, limits, T0 + 5, SEGMENT_MS) as batch:
+    with SparkBatch.of(frame, limits, Ways(T0 + 2, T0 + 5, SEGMENT_MS)) as batch:
         yield batch
-    yield LocalBatch.of(in_order(frame), limits, T0 + 5, SEGMENT_MS)
+    yield LocalBatch.of(in_order(frame), limits, Ways(T0 + 2, T0 + 5, SEGMENT_MS))
 
 
 def written(rows: DataFrame | Iterable[pa.Table], table: Table) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.config.settings import Settings
-from pipeline.ingest.accept import Limits, Target
+from pipeline.ingest.accept import Limits, Target, Ways
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import NotInDriver, row_groups
@@ -50,7 +50,7 @@ def test_far_more_than_may_be_held_is_taken_in_a_piece_at_a_time(
     pool = pa.default_memory_pool()
     pool.release_unused()
     before, most, keys = pool.bytes_allocated(), 0, list[str]()
-    batch = LocalBatch.of(gathered([path], 32 * MB), LIMITS, NOW + 1_000_000, 60_000)
+    batch = LocalBatch.of(gathered([path], 32 * MB), LIMITS, Ways(0, NOW + 1_000_000, 60_000))
     for piece in batch.messages(Target(0, NOW, NOW + 1_000_000, 7), Settings()):
         most = max(most, pool.bytes_allocated() - before)
         keys += piece.column("message_key").to_pylist()
@@ -71,7 +71,7 @@ def test_rows_are_the_same_whether_their_texts_are_held_or_read_again(
 
     def written(most: int, piece: int) -> pa.Table:
         monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", piece)
-        batch = LocalBatch.of(gathered(paths, most), LIMITS, NOW + 500, 60_000)
+        batch = LocalBatch.of(gathered(paths, most), LIMITS, Ways(0, NOW + 500, 60_000))
         assert (batch.texts.held is None) is (most < 3 * rows * 800)
         return pa.concat_tables(batch.messages(Target(5, NOW, NOW + 500, 7), Settings(entries_per_ledger=77)))
 

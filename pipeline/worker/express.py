@@ -1,0 +1,65 @@
+"""Encoded positions that need not wait in the state: rows of `redelivery` at once, for each subscription.
+
+What the schedule would answer when such a chunk comes, because its clock is past it already.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.config.settings import LAST_INSTANT_MS
+from pipeline.worker.release import pack
+from pipeline.worker.unpack import SAME, Unpacker
+from state import TimeBucketIndex
+
+CAUSE = "express"
+"""What `redelivery` and `deliveries` say of such a position."""
+_ANSWER = pa.schema(
+    [
+        *((name, pa.string() if name in ("topic", "subscription") else pa.int64()) for name in SAME),
+        ("runs", pa.binary()),
+    ]
+)
+_BATCH_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class Express:
+    """Rows of `segments` to rows of `redelivery`.
+
+    Attributes:
+        until: what these positions are due before, ms; they are released at this instant, or at their bucket's if that
+            is later.
+        batch: which batch of ingest it is.
+    """
+
+    until: int
+    batch: int
+
+    def __call__(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of `pipeline.worker.encode.ROW` in, for `mapInArrow`."""
+        return Unpacker(self.batch, CAUSE)(self._answers(segments))
+
+    def _answers(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        answers = (answer for rows in segments for row in rows.to_pylist() for answer in self._released(row))
+        while some := list(islice(answers, _BATCH_ROWS)):
+            yield pa.RecordBatch.from_pylist(some, schema=_ANSWER)
+
+    def _released(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """An answer for each listener: those of one tick get the same positions at the same buckets."""
+        listeners = sorted(row["subscriptions"], key=_tick)
+        for tick_ms, alike in groupby(listeners, key=_tick):
+            index = TimeBucketIndex(tick_ms)
+            index.append_chunk(row["chunk"])
+            runs = index.pop_due_runs(LAST_INSTANT_MS)
+            told = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
+            for each in alike:
+                yield {"topic": row["topic"], "subscription": each["name"], "life": each["life"], **told}
+
+
+def _tick(listener: dict[str, Any]) -> int:
+    tick: int = listener["tick_ms"]
+    return tick
