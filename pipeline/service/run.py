@@ -101,14 +101,14 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     try:
         checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint)
-        source = SOURCES[stage]
-        check_source(stage, source.name, newest(session_files(spark), warehouse.path(source)), checkpoint)
         if stage == DISPATCH:
             restore(spark, warehouse, options.settings, timeline(options.clock))
         rows, body = _parts(spark, warehouse, stage, options, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         for check in (check_owner, check_batches):
             check(stage, body.sinks.values(), publisher, checkpoint)
+        source = SOURCES[stage]
+        check_source(stage, source.name, newest(session_files(spark), warehouse.path(source)), checkpoint)
         body.watch = options.watch
         if publisher is not None:
             publisher.watch = options.watch

@@ -180,7 +180,7 @@ def test_a_rejected_row_keeps_what_was_sent(spark: SparkSession) -> None:
 
 
 def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSession) -> None:
-    """What is due at the end of what is loaded is parked, what is due a millisecond before is near."""
+    """At the end of what is loaded it is parked, a millisecond before it is near; what is due at once goes express."""
     rows: list[dict[str, Any]] = [{"payload": b"a"}, {"deliver_after_ms": 4}, {"deliver_at": (T0 + 5) * US}]
     wanted = messages(
         spark,
@@ -189,7 +189,7 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
         {"ledger_id": 5, "entry_id": 2, "deliver_at": T0 + 5, "due_time": T0 + 5, "parked": True, "batch_id": 8},
     )
     for batch in batches(spark, rows):
-        assert batch.counts == Counts(3, 0, frozenset({(T0 + 5) // SEGMENT_MS}))
+        assert batch.counts == Counts(3, 0, frozenset({(T0 + 5) // SEGMENT_MS}), express=1)
         found = written(batch.messages(Target(5, T0, T0 + 5, 8), Settings()), MESSAGES)
         assert found == wanted.toArrow().cast(arrow_schema(MESSAGES.schema)).to_pylist()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, PipelineError, TableBehind
+from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, PipelineError, SourceBehind, TableBehind
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import STAGES
@@ -18,7 +18,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
-from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
+from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH
 from tests.support.stream import (
     Step,
     World,
@@ -162,6 +162,20 @@ def test_a_table_that_was_set_back_is_refused(spark: SparkSession, folder: str) 
 
     steps = [subscribe("t", "s"), append(message("a")), advance(T0), check(set_back), refused("schedule", TableBehind)]
     play(spark, folder, steps)
+
+
+def test_a_source_that_was_set_back_is_refused(spark: SparkSession, folder: str) -> None:
+    """What it lacks would count as read when it comes again; no note of the stage is in that table."""
+
+    def set_back(world: World) -> None:
+        world.end()
+        last = max(Path(world.warehouse.path(INBOX), "_delta_log").glob("*.json"))
+        last.unlink()
+        last.with_suffix(".crc").unlink(missing_ok=True)
+        with pytest.raises(SourceBehind, match=r"inbox ends with version 0, the checkpoint has read version 1"):
+            start(world.spark, world.warehouse, "ingest", world.options)
+
+    play(spark, folder, [subscribe("t", "s"), append(message("a")), advance(T0), check(set_back)])
 
 
 def lose_prepared_files(world: World) -> None:
