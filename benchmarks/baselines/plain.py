@@ -9,6 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.options import Options
+from pipeline.config.settings import LiveClock
 from pipeline.delta.arrival import ARRIVAL, in_order_of_arrival
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.warehouse import Warehouse
@@ -20,6 +21,8 @@ from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
 
 Body = Callable[[DataFrame, int], None]
+_PAUSE = "500 milliseconds"
+"""Between two batches on the wall clock: an application that looks all the time would take a core for that."""
 
 
 def append(rows: DataFrame, warehouse: Warehouse, table: Table) -> None:
@@ -36,9 +39,9 @@ def launch(
     lock.take()
     writer = rows.writeStream.queryName(f"baseline-{stage}").foreachBatch(body).outputMode(mode)
     writer = writer.option("checkpointLocation", warehouse.checkpoint(stage))
-    query: StreamingQuery = (
-        writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
-    ).start()
+    live = isinstance(options.clock, LiveClock)
+    pause = _PAUSE if options.trigger is None and live else options.trigger
+    query: StreamingQuery = (writer if pause is None else writer.trigger(processingTime=pause)).start()
     return Stage(stage, query, lock)
 
 

@@ -1,6 +1,8 @@
 """The clock of the stages: its stream of instants, and how a replay gives and holds a virtual one."""
 
+import json
 import time
+from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -9,7 +11,7 @@ from pipeline.storage.files import Files
 from pipeline.worker.instants import InstantSource, given
 
 
-def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0) -> DataFrame:
+def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched: Sequence[str] = ()) -> DataFrame:
     """The clock as a stream of one column, `instant` in ms.
 
     Args:
@@ -17,11 +19,13 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0) -> DataF
         clock: live or virtual.
         path: the file of the virtual clock.
         start: a new checkpoint hears of no instant up to this one (ms).
+        watched: folders of this machine; a query that has nothing to do waits until something in them changes.
     """
     spark.dataSource.register(InstantSource)
     reader = spark.readStream.format(InstantSource.name()).option("start", start)
     if isinstance(clock, VirtualClock):
         return reader.option("path", path).load()
+    reader = reader.option("watched", json.dumps(list(watched)))
     for field in ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"):
         reader = reader.option(field, getattr(clock, field))
     return reader.load()

@@ -1,6 +1,6 @@
 """Starting and stopping the stages: one streaming query each, with its own checkpoint."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.errors import StreamingQueryException
@@ -29,6 +29,7 @@ from pipeline.schedule.stage import Schedule
 from pipeline.service.atwork import SOURCES, AtWork, memory_ended
 from pipeline.service.clock import ticks
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
+from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import INBOX, REDELIVERY, SEGMENTS
@@ -36,6 +37,7 @@ from schemas import INBOX, REDELIVERY, SEGMENTS
 _ALL_FILES = 1_000_000
 _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
 """What Delta's errors begin with when a stream has to be started again."""
+_PAUSE, _REMOTE_PAUSE = "100 milliseconds", "500 milliseconds"
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
 
@@ -150,12 +152,13 @@ def _parts(
         options = taking_in(options)
         time = timeline(options.clock)
         take = Ingest(spark, warehouse, checkpoint, options.settings, time, options.observe)
-        return inbox_and_clock(spark, warehouse, options, origin), take
+        return inbox_and_clock(spark, warehouse, options, origin, _watched(warehouse, stage, checkpoint)), take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
-        instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant)
+        watched = _watched(warehouse, stage, checkpoint)
+        instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant, watched)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants, keys.shards(spark))
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
@@ -193,7 +196,11 @@ def in_steps(clock: Clock) -> Clock:
 
 
 def inbox_and_clock(
-    spark: SparkSession, warehouse: Warehouse, options: Options, origin: Origin | None = None
+    spark: SparkSession,
+    warehouse: Warehouse,
+    options: Options,
+    origin: Origin | None = None,
+    watched: Sequence[str] = (),
 ) -> DataFrame:
     """Inbox rows with their place, and the clock's instants, as one stream.
 
@@ -202,11 +209,32 @@ def inbox_and_clock(
     origin, settings = origin or Origin(), options.settings
     inbox = warehouse.follow(spark, INBOX, origin.position, settings.max_files, settings.max_bytes)
     rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
-    instants = ticks(spark, options.clock, warehouse.instants(INGEST), origin.instant)
+    instants = ticks(spark, options.clock, warehouse.instants(INGEST), origin.instant, watched)
     return instants.unionByName(rows, allowMissingColumns=True)
 
 
 def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
     writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
     writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
-    return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
+    pause = _pause(stage, checkpoint, options)
+    return writer if pause is None else writer.trigger(processingTime=pause)
+
+
+def _watched(warehouse: Warehouse, stage: str, checkpoint: Checkpoint) -> list[str]:
+    """The folders that change when a stage has something to do: the log of its source, and that of its own batches.
+
+    A batch may have left something for the next one. None where they are not on this machine.
+    """
+    folders = (f"{warehouse.path(SOURCES[stage])}/_delta_log", f"{checkpoint.path}/offsets")
+    here = [Files().local(folder) for folder in folders]
+    return [str(folder) for folder in here if folder is not None]
+
+
+def _pause(stage: str, checkpoint: Checkpoint, options: Options) -> str | None:
+    """The pause between two looks for something to do, when nobody has stated one; None: the clock waits for it."""
+    if options.trigger is not None or not isinstance(options.clock, LiveClock):
+        return options.trigger
+    if Files().local(checkpoint.path) is None:
+        return _REMOTE_PAUSE
+    # Dispatch has no clock: a look of its own at the log is what it takes to be woken.
+    return _PAUSE if stage == DISPATCH else None

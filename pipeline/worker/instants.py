@@ -5,9 +5,11 @@ replay calls the same instant now; ingest notes with its first commit what it ca
 when the wall clock steps back, and has whole seconds.
 """
 
+import json
 import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -19,6 +21,9 @@ from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.storage.files import Files
 
 Offset = dict[str, int]
+_LOOK_S = 0.005
+_LONGEST_WAIT_MS = 1_000
+"""So long a query that is to stop may wait for its clock, and a change that nobody noticed for its batch."""
 
 
 class Tick(InputPartition):
@@ -62,9 +67,17 @@ class VirtualReader(_InstantReader):
 class LiveReader(_InstantReader):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
-    def __init__(self, clock: LiveClock, start: int = 0) -> None:
-        """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one."""
-        self._clock, self._start = clock, start
+    def __init__(self, clock: LiveClock, start: int = 0, watched: Sequence[str] = ()) -> None:
+        """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one.
+
+        Args:
+            clock: its settings.
+            start: the clock goes on from here, ms.
+            watched: folders of this machine. While nothing in them changes and the clock does not move, whoever asks
+                for the next instant waits: no query goes round for nothing, and a commit wakes the one that follows it.
+        """
+        self._clock, self._start, self._watched = clock, start, watched
+        self._seen: list[int] = []
         self._started = wall_ms() - monotonic_ms()
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -72,16 +85,27 @@ class LiveReader(_InstantReader):
         return {"instant": max(self._start, self._grid(wall_ms()) - self._clock.resolution_ms)}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
-        """The next instant.
+        """The next instant, or the last one again when there may be something else to do.
 
         Raises:
             ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
         """
+        end = monotonic_ms() + _LONGEST_WAIT_MS
+        while True:
+            # The folders first: what changes after this look ends the next wait.
+            seen = [_changed_ns(folder) for folder in self._watched]
+            instant = self._next(start["instant"])
+            if instant > start["instant"] or seen != self._seen or not seen or monotonic_ms() >= end:
+                self._seen = seen
+                return {"instant": instant}
+            time.sleep(_LOOK_S)
+
+    def _next(self, last: int) -> int:
         wall = wall_ms()
         jump = wall - monotonic_ms() - self._started
         if abs(jump) > self._clock.max_jump_ms:
             raise ClockJumped(jump, self._clock.max_jump_ms)
-        return {"instant": next_instant(start["instant"], wall, self._clock)}
+        return next_instant(last, wall, self._clock)
 
     def _grid(self, ms: int) -> int:
         return ms - ms % self._clock.resolution_ms
@@ -105,7 +129,16 @@ class InstantSource(DataSource):
         if "path" in self.options:
             return VirtualReader(self.options["path"], start)
         fields = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms")
-        return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}), start)
+        watched = json.loads(self.options["watched"])
+        return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}), start, watched)
+
+
+def _changed_ns(folder: str) -> int:
+    """When a name came into a folder last, or left it; 0 before it is there."""
+    try:
+        return Path(folder).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def next_instant(last: int, wall: int, clock: LiveClock) -> int:

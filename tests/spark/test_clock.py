@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
@@ -46,6 +48,54 @@ def test_a_running_clock_that_jumps_stops(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(ClockJumped) as raised:
             reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable())
         assert raised.value.jump_ms == jump
+
+
+class Wall:
+    """A wall clock that a wait moves on, and what happens meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It stands at 1 000 000 ms."""
+        self.ms, self.waits, self.meanwhile = 1_000_000, 0, dict[int, Callable[[], object]]()
+        monkeypatch.setattr(instants, "wall_ms", lambda: self.ms)
+        monkeypatch.setattr(instants, "monotonic_ms", lambda: self.ms)
+        monkeypatch.setattr("time.sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        """Time goes on, and somebody may do something."""
+        self.ms, self.waits = self.ms + round(seconds * 1_000), self.waits + 1
+        self.meanwhile.pop(self.waits, lambda: None)()
+
+
+def test_a_query_waits_for_its_clock_until_something_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A commit to its source, a batch of its own, the next instant, or a second: whatever comes first."""
+    wall, folders = Wall(monkeypatch), [tmp_path / "log", tmp_path / "offsets"]
+    reader = LiveReader(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, [str(each) for each in folders])
+    start = {"instant": 1_000_000}
+
+    def waited() -> int:
+        before = wall.waits
+        assert reader.latestOffset(start, ReadAllAvailable()) == start
+        return wall.waits - before
+
+    folders[0].mkdir()
+    assert waited() == 0
+    # A batch began since the last answer: it may have left something.
+    folders[1].mkdir()
+    assert waited() == 0
+    wall.meanwhile[wall.waits + 7] = lambda: os.utime(folders[0], (5, 5))
+    assert waited() == 7
+    assert waited() * 5 == 1_000
+    wall.ms = 1_009_950
+    assert reader.latestOffset(start, ReadAllAvailable()) == {"instant": 1_010_000}
+    assert wall.ms == 1_010_000
+
+
+def test_a_clock_that_watches_nothing_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the tables lie in a store, a look is a request: the trigger paces the query there."""
+    wall = Wall(monkeypatch)
+    reader = LiveReader(LiveClock(lookahead_ms=0, resolution_ms=10_000))
+    assert reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable()) == {"instant": 1_000_000}
+    assert wall.waits == 0
 
 
 def test_a_held_clock_answers_when_it_is_released_and_names_the_hold(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_profile_can_be_read(path: Path) -> None:
 def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
     """Whoever copies it and leaves out a line gets the same; what is in `run`, and how Java compiles, is added."""
     assert run.PROFILE == CONF / "local.toml"
-    options = Options(LiveClock(), trigger="500 milliseconds", upkeep=Upkeep(retain_log_ms=HOUR_MS))
+    options = Options(LiveClock(), upkeep=Upkeep(retain_log_ms=HOUR_MS))
     found = read_profile(run.PROFILE)
     assert replace(found, stated=frozenset()) == Profile(Machine(java_options=found.machine.java_options), options)
     assert "TieredStopAtLevel=1" in found.machine.java_options
