@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from errno import ENOENT
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,12 +18,18 @@ def newest(files: Files, path: str, known: int = -1) -> int:
 
     A log grows for as long as it is kept: who asks again and again must not list it each time. Who has not asked for
     long may know a version from before the beginning of the log, and what lies behind that one may be nobody's.
+
+    Raises:
+        FileNotFoundError: there is no log.
     """
     if known >= 0 and files.has(_log(path, known)):
         while files.has(_log(path, known + 1)):
             known += 1
         return known
-    return max(file.version for file in log_files(files.names(f"{path}/_delta_log")) if file.is_entry)
+    versions = [file.version for file in log_files(files.names(f"{path}/_delta_log")) if file.is_entry]
+    if not versions:
+        raise FileNotFoundError(ENOENT, "there is no log of a Delta table", path)
+    return max(versions)
 
 
 def exists(files: Files, path: str, version: int) -> bool:

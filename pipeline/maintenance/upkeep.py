@@ -60,6 +60,8 @@ def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep,
             chore()
         except StageRunning:
             _LOG.info("another round of maintenance is on its way")
+        except OSError as error:
+            _LOG.warning("maintenance failed; it is tried again later: %s", error)
         except Exception:  # noqa: BLE001 - whatever it is, messages are delivered without it
             _LOG.exception("maintenance failed; it is tried again later")
         due[chore] = time.monotonic() + pauses[chore]
