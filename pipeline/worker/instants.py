@@ -22,7 +22,7 @@ from pipeline.storage.files import Files
 
 Offset = dict[str, int]
 _LOOK_S = 0.005
-_LONGEST_WAIT_MS = 1_000
+_LONGEST_WAIT_MS = 2_000
 """So long a query that is to stop may wait for its clock, and a change that nobody noticed for its batch."""
 
 
