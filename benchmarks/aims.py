@@ -148,6 +148,14 @@ def _steady(row: Row) -> Iterator[Line]:
     yield _never_early(row)
 
 
+def _soon(row: Row) -> Iterator[Line]:
+    parameters, warm = row["parameters"], row["warm"]
+    delays = f"delays {parameters['low_ms'] / 1_000:g} to {parameters['high_ms'] / 1_000:g} s"
+    yield _lateness(row["workload"], f"lateness, {parameters['rate']:,} a second, {delays}", warm["late"], 300, 1_000)
+    yield _lateness(row["workload"], "producer to reader, due at once", warm["at_once"], 500, 1_000)
+    yield _never_early(row)
+
+
 def _bulk(row: Row) -> Iterator[Line]:
     after = (row["last_seen_ms"] - row["last_due_ms"]) / 1_000
     ahead = row["parameters"]["profile"]["clock"]["lookahead_ms"] / 1_000
@@ -194,6 +202,7 @@ _LIVE: dict[str, Callable[[Row], Iterator[Line]]] = {
     "release": _bulk,
     "release-plain": _bulk,
     "many": _many,
+    "soon": _soon,
     "maintained": _steady,
 }
 

@@ -31,7 +31,7 @@ SHORT = {
     "backlog": [],
     "day": [],
     "steady": ["steady", "--beside", "polling"],
-    "live": ["spread", "release", "many"],
+    "live": ["spread", "release", "many", "soon"],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
