@@ -34,7 +34,7 @@ def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]
     quiet["upkeep"] = {"commits": 0, "data_files": 0}
     told = {
         "parameters": vars(workload), "workload": name, "system": system, "early": 0, "twice": 0, "missing": 0,
-        "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(2_000, 4_000)}, "quiet": quiet,
+        "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(400, 900)}, "quiet": quiet,
         "by_minute": [{"minute": number, **late(60, 150 + number)} for number in range(3)],
         "last_seen_ms": 5_900, "last_due_ms": 5_000,
     }  # fmt: skip
