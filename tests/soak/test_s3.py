@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +27,8 @@ from tests.support.racing import Race, payloads
 from tests.support.s3 import named
 
 SECONDS = 60
+REFUSALS = ("was last written by", "Multiple streaming jobs detected", "CONCURRENT_STREAM_LOG_UPDATE")
+"""What is said to the second process: by us at its first commit, or by Spark at its first new batch."""
 
 
 @pytest.fixture
@@ -100,6 +104,30 @@ def test_a_warehouse_in_a_bucket_is_maintained_and_rebuilt(tmp_path: Path) -> No
     assert call("pending").startswith("t/s  1 pending")
     assert call("doctor").splitlines()[-1] == "Nothing is wrong."
     assert call("receive", "--no-follow").count("\n") == 3
+
+
+@pytest.mark.usefixtures("store")
+def test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice(tmp_path: Path) -> None:
+    """A store has no locks: versions are put only where none is, and a version of another process ends a stage."""
+    call, sent = Typing(tmp_path, "s3://bucket/two"), 0
+    call("init")
+    call("subscribe", "--topic", "t", "--subscription", "s", "--from", "earliest")
+    command, names = jobs.module("cli", "run", "--warehouse", call.root), ("one", "two")
+    with ExitStack() as ending:
+        both = []
+        for name in names:
+            both.append(ending.enter_context(jobs.started(command, tmp_path / name, PYTHONPATH=str(jobs.ROOT))))
+            jobs.until(lambda name=name: "Running on" in jobs.said(tmp_path / name), both[-1], tmp_path / name)  # type: ignore[misc]
+        end = time.monotonic() + jobs.PATIENCE_S
+        while all(job.poll() is None for job in both):
+            assert time.monotonic() < end, "both go on"
+            send(call.root, [Message("t", b"%d" % sent, deliver_after_ms=sent % 7 * 1_000)])
+            sent += 1
+        assert any(word in jobs.said(tmp_path / name) for name in names for word in REFUSALS)
+        call("stop")
+        assert max(job.wait(jobs.PATIENCE_S) for job in both) == 1
+    call.run("again", sent)
+    assert sorted(payloads(call.root, DELIVERIES)) == sorted(b"%d" % number for number in range(sent))
 
 
 @pytest.mark.usefixtures("store")
