@@ -19,9 +19,10 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.history import History
 from pipeline.config.errors import VersionGone
-from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table, path_of, text_of
+from pipeline.delta.commits import entry, exists
+from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.filestats import count, known
-from pipeline.delta.logfiles import first_version
+from pipeline.delta.logfiles import appended, first_version, info_of, log_files
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
 
@@ -82,9 +83,9 @@ class Deliveries:
             BrokenVersion: the newest version of the table is empty or cut short.
         """
         newest = open_table(root, DELIVERIES).version()
-        self._folder, self._files = path_of(root, DELIVERIES), files_of(root, DELIVERIES)
+        self._folder, self._files = path_of(root, DELIVERIES), Files()
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        self._virtual = Files().exists(f"{root}/_clock")
+        self._virtual = self._files.exists(f"{root}/_clock")
         self._older = self._history() if earliest else None
         self._next = newest + 1 if not earliest else 0 if self._older is None else self._older.version + 1
 
@@ -114,10 +115,9 @@ class Deliveries:
         Raises:
             VersionGone: the log begins behind it. An entry that is there all the same is somebody's who was too late.
         """
-        before = f"_delta_log/{max(0, self._next - 1):020d}.json"
-        if text_of(self._files, before) is None and self._first() > self._next:
+        if not exists(self._files, self._folder, max(0, self._next - 1)) and self._first() > self._next:
             raise VersionGone(DELIVERIES.name, self._next, "_delta_log")
-        return log_of(self._files, self._next, self._folder)
+        return entry(self._files, self._folder, self._next)
 
     def _history(self) -> History | None:
         """The table as of the version with which its log begins; None when the log says all that ever came.
@@ -133,26 +133,24 @@ class Deliveries:
                 if self._first() == first:
                     raise VersionGone(DELIVERIES.name, first, "its checkpoint") from error
             else:
-                return History(self._files, first, [unquote(path) for path in paths])
+                return History(self._folder, first, [unquote(path) for path in paths])
         return None
 
     def _commit(self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]) -> Iterator[Delivery]:
-        if any(line["remove"]["dataChange"] for line in log if "remove" in line):
-            return  # Retention took rows out; those that it wrote again are not new.
-        adds = [line["add"] for line in log if "add" in line and line["add"]["dataChange"]]
-        visible_ms = next((line["commitInfo"]["timestamp"] for line in log if "commitInfo" in line), 0)
+        visible_ms = info_of(log).get("timestamp", 0)
         # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
         before = 0
-        for add in sorted(adds, key=_first_row):
+        # Where retention took rows out, those that it wrote again are not new.
+        for add in sorted(appended(log), key=_first_row):
             if _may_hold(add, wanted):
-                for place, row in self._rows(version, unquote(add["path"]), wanted):
+                for place, row in self._rows(version, add["path"], wanted):
                     yield self._delivery((version, before + place), row, visible_ms)
             before += count(add.get("stats")) or 0
 
     def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file with these values, each with its place in the file, from 1 on."""
         try:
-            file = pq.ParquetFile(self._files.open_input_file(path))
+            file = pq.ParquetFile(self._files.open(f"{self._folder}/{path}"))
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, version, path) from error
         place = 1
@@ -184,7 +182,7 @@ class Deliveries:
 
     def _first(self) -> int:
         """The version with which the log begins."""
-        return first_version(log_files_of(self._files))
+        return first_version(log_files(self._files.names(f"{self._folder}/_delta_log")))
 
 
 def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:

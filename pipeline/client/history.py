@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs
 import pyarrow.parquet as pq
 
 from pipeline.config.errors import VersionGone
+from pipeline.storage.files import Files
 from schemas import DELIVERIES
 
 _ORDER = ("due_time", "released_at", "batch_id", "sequence")
@@ -42,12 +42,12 @@ class History:
     """The rows of `deliveries` as it was at a version, until which they are all that is left of its log.
 
     Attributes:
-        files: the folder of the table.
+        folder: of the table.
         version: the version.
         paths: the files that it consists of.
     """
 
-    files: pa.fs.PyFileSystem
+    folder: str
     version: int
     paths: Sequence[str]
 
@@ -99,7 +99,7 @@ class History:
 
     def _opened(self, path: str) -> pq.ParquetFile:
         try:
-            return pq.ParquetFile(self.files.open_input_file(path))
+            return pq.ParquetFile(Files().open(f"{self.folder}/{path}"))
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, self.version, path) from error
 

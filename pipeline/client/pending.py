@@ -14,19 +14,26 @@ left out on both sides.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.registry import lives, subscriptions
-from pipeline.client.waiting import in_inbox
-from pipeline.delta.deltars import files_of, open_table, query, text_of
+from pipeline.config.stages import INGEST
+from pipeline.delta.commits import between, commits, metadata
+from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.filestats import count
+from pipeline.delta.notes import Commit
+from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
+from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
-from pipeline.subscriptions.settled import MARK, SettledMark
-from schemas import DELIVERIES, MESSAGES
+from pipeline.subscriptions.settled import SettledMark, read_mark
+from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
 
 MINUTE_MS = 60_000
 _SPELLED_OUT = 1_000
@@ -107,10 +114,44 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
         if topic in (None, each.topic) and subscription in (None, each.name)
     }
     versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
-    mark = text_of(files_of(root, MESSAGES), MARK)
-    settled = SettledMark() if mark is None else SettledMark.loads(mark)
-    backlogs = tuple(_backlogs(deliveries, messages, _since(root, listeners), settled))
+    since = _since(root, listeners)
+    backlogs = tuple(_backlogs(deliveries, messages, since, read_mark(Files(), root)))
     return Pending(backlogs, in_inbox(root), versions)
+
+
+def in_inbox(root: str) -> int:
+    """How many rows of the inbox ingest has neither accepted nor rejected yet, counted from logs alone.
+
+    Retention deletes rows of the inbox, of `messages` and of rejected ones, each at its own time, so their numbers say
+    nothing about each other. But each commit of ingest notes the place up to which it has taken the inbox, and the log
+    of the inbox reaches back to it.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    # The place first: what is taken meanwhile was in the inbox before.
+    files, path = Files(), path_of(root, INBOX)
+    begin = max(_taken(files, root, table) for table in (MESSAGES, REJECTED_INGEST, SEGMENTS))
+    newest = open_table(root, INBOX).version()
+    return sum(_rows(files, path, file) for file in between(files, path, begin, (newest + 1, -1)) or ())
+
+
+def _taken(files: Files, root: str, table: Table) -> Offset:
+    """The place in the last note of ingest on a table; before everything when there is none."""
+    for actions in commits(files, path_of(root, table), open_table(root, table).version()):
+        note = Commit.loads(metadata(actions))
+        if note is not None and note.stage == INGEST:
+            return note.note["source"][0], note.note["source"][1]
+    return 0, EVERYTHING_BEFORE
+
+
+def _rows(files: Files, path: str, added: Mapping[str, Any]) -> int:
+    """The rows of a file by its statistics, or by its footer when its writer left them out; 0 when it is gone."""
+    known = count(added.get("stats"))
+    if known is None:
+        with suppress(FileNotFoundError), files.open(f"{path}/{added['path']}") as file:
+            known = pq.read_metadata(file).num_rows
+    return known or 0
 
 
 def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Incarnation | None]:

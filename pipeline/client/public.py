@@ -7,20 +7,9 @@ stages run as the command `delayline run`, or under spark-submit.
 
 from typing import TYPE_CHECKING
 
+# ruff: noqa: F403, F405 - mypy knows which names these are, and that `__all__` names them
 if TYPE_CHECKING:
-    from pipeline.client.everything import (
-        Backlog,
-        Deliveries,
-        Delivery,
-        Message,
-        Pending,
-        Subscription,
-        create_all,
-        pending,
-        send,
-        subscribe,
-        subscriptions,
-    )
+    from pipeline.client.everything import *
 
 __all__ = [
     "Backlog",

@@ -6,8 +6,8 @@ from deltalake import DeltaTable
 
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import append, open_table, query, rows_of
-from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, change
-from schemas import LEFT, SEGMENTS, SUBSCRIPTIONS
+from pipeline.subscriptions.incarnations import Incarnation, Name, lives_of
+from schemas import SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
 
@@ -117,9 +117,4 @@ def lives(root: str) -> dict[Name, Incarnation]:
 def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name, Incarnation]:
     """The same of `segments` at a version, up to a marker."""
     rows = query(_LIVES.format(last=last_marker), segments=segments)
-    found: dict[Name, Incarnation] = {}
-    for row in rows:
-        name, first = (row["topic"], row["name"]), row["first_ledger"]
-        left = first == LEFT
-        change(found, {} if left else {name: Joined(first, row["tick_ms"])}, [name] if left else ())
-    return found
+    return lives_of(((row["topic"], row["name"]), row["first_ledger"], row["tick_ms"]) for row in rows)

@@ -4,7 +4,6 @@ __all__ = [
     "appender",
     "arrival",
     "asked",
-    "batches",
     "change",
     "checkpoints",
     "commits",

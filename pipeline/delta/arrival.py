@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.commits import added, spelled
+from pipeline.delta.commits import between, spelled
 from pipeline.delta.offsets import Position
 from pipeline.storage.hadoop import session_files
 from schemas import INBOX
@@ -41,9 +41,7 @@ def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
 
 def file_commits(spark: SparkSession, path: str, start: Position, end: Position) -> dict[str, int]:
     """The version that added each file of a table, for the versions that a batch covers. Reads one small file each."""
-    files = session_files(spark)
-    found: dict[str, int] = {}
-    for version in range(start.version, end.version + (end.index >= 0)):
-        if end.version - start.version > 0:
-            found |= dict.fromkeys(map(spelled, added(files, path, version)), version)
-    return found
+    if start.version == end.version:
+        return {}
+    found = between(session_files(spark), path, start.offset, end.offset) or ()
+    return {spelled(each["path"]): each["version"] for each in found}

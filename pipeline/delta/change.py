@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from pipeline.delta.commits import rows_of
+from pipeline.delta.logfiles import info_of, is_plain
 from schemas import INBOX
 
 REASON = "not_an_append"
@@ -43,7 +45,7 @@ class Change:
     @classmethod
     def of(cls, version: int, told: Sequence[Mapping[str, Any]]) -> "Change | None":
         """From the actions of a version; None for an append, and for one that only took rows out."""
-        info: Mapping[str, Any] = next((each["commitInfo"] for each in told if "commitInfo" in each), {})
+        info = info_of(told)
         operation, metrics = info.get("operation", "unknown"), info.get("operationMetrics") or {}
         added, removed = (_data_files(told, kind) for kind in ("add", "remove"))
         # RESTORE brings back files that were taken in before, and may take none out.
@@ -60,14 +62,14 @@ class Change:
     def may_be_told(self) -> bool:
         """Whether it says what is needed to tell its new rows from changed ones."""
         files = (*self.added, *self.removed)
-        return self.operation == "MERGE" and bool(self.inserted and self.keys) and all(map(_is_plain, files))
+        return self.operation == "MERGE" and bool(self.inserted and self.keys) and all(map(is_plain, files))
 
     def left_out(self, *, told: bool) -> int | None:
         """How many of its rows are not taken in; None when nobody knows."""
         if told:
             return self.updated
         if self.inserted is None and self.updated is None:
-            return _rows(self.added)
+            return rows_of(self.added)
         return (self.inserted or 0) + (self.updated or 0)
 
     def refusal(self, *, told: bool) -> dict[str, Any] | None:
@@ -99,13 +101,3 @@ def _keys(predicate: object) -> tuple[str, ...]:
     found = [_EQUAL.match(term.strip()) for term in re.split(r"\s+AND\s+", re.sub(r"[()]", " ", terms))]
     names = [match[1] for match in found if match is not None and match[1] == match[2] and match[1] in _KEYS]
     return tuple(names) if len(names) == len(found) else ()
-
-
-def _rows(files: Sequence[Mapping[str, Any]]) -> int | None:
-    """How many rows files hold, by their statistics; None when one does not say."""
-    counts = [json.loads(file.get("stats") or "{}").get("numRecords") for file in files]
-    return None if None in counts else sum(counts)
-
-
-def _is_plain(file: Mapping[str, Any]) -> bool:
-    return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")

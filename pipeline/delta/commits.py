@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from errno import ENOENT
 from typing import Any
-from urllib.parse import unquote
 
 from pipeline.delta import filestats
-from pipeline.delta.logfiles import actions_of, first_version, log_files
+from pipeline.delta.logfiles import actions_of, appended, first_version, info_of, log_files
+from pipeline.delta.offsets import Offset
 from pipeline.storage.files import Files
 
 _ESCAPED = re.compile(r"[^A-Za-z0-9_\-!.~'()*,;:$&+=@\u0080-\U0010ffff]")
@@ -49,30 +49,12 @@ def is_whole(files: Files, path: str) -> bool:
     return files.has(_log(path, 0))
 
 
-def added(files: Files, path: str, version: int) -> list[str]:
-    """The files that a version added, relative to the table; the place in the list is the index that Delta logs.
-
-    None for a version that is not there (yet), and for one that took rows out: streams pass over both.
-    """
-    return [unquote(each["path"]) for each in _added(files, path, version) or ()]
-
-
 def spelled(path: str) -> str:
     """The name of a file as Spark tells it (`input_file_name`), which is as `java.net.URI` writes one."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", path.rpartition("/")[2])
 
 
-def _added(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
-    """As the log has them; None without an entry."""
-    found = None if version < 0 else _actions_if_there(files, path, version)
-    if found is None:
-        return None
-    if any(each["remove"].get("dataChange") for each in found if "remove" in each):
-        return []
-    return [each["add"] for each in found if "add" in each and each["add"]["dataChange"]]
-
-
-def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int]) -> list[dict[str, Any]] | None:
+def between(files: Files, path: str, begin: Offset, end: Offset) -> list[dict[str, Any]] | None:
     """The files that a batch of a stream takes, as the log has them, with `path` decoded, and the `version` of each.
 
     None when the log does not have all its entries any more.
@@ -82,13 +64,24 @@ def between(files: Files, path: str, begin: tuple[int, int], end: tuple[int, int
     """
     found = []
     for version in range(begin[0], end[0] + (end[1] >= 0)):
-        files_of = _added(files, path, version)
-        if files_of is None:
+        told = entry(files, path, version)
+        if told is None:
             return None
-        last = end[1] + 1 if version == end[0] else len(files_of)
-        mine = files_of[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
-        found += [{**each, "path": unquote(each["path"]), "version": version} for each in mine]
+        added = appended(told)
+        last = end[1] + 1 if version == end[0] else len(added)
+        mine = added[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
+        found += [{**each, "version": version} for each in mine]
     return found
+
+
+def entry(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a version; None when there is no entry for it in the log.
+
+    Raises:
+        BrokenVersion: the entry is empty, or it was cut short.
+    """
+    text = files.text_if_there(_log(path, version)) if version >= 0 else None
+    return None if text is None else actions_of(text, path, version)
 
 
 def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:
@@ -100,16 +93,14 @@ def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:
 
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:
     """The actions of each commit of a table, from a version back, as far as its log reaches. No job runs."""
-    for each in range(version, -1, -1):
-        found = _actions_if_there(files, path, each)
-        if found is None:
-            return
-        yield found
+    while (told := entry(files, path, version)) is not None:
+        yield told
+        version -= 1
 
 
 def metadata(actions: Iterable[Mapping[str, Any]]) -> str | None:
     """What a writer noted in a commit (`userMetadata`); None when nothing was."""
-    return next((each["commitInfo"].get("userMetadata") for each in actions if "commitInfo" in each), None)
+    return info_of(actions).get("userMetadata")
 
 
 def changes_table(actions: Iterable[Mapping[str, Any]]) -> bool:
@@ -128,9 +119,3 @@ def actions(files: Files, path: str, version: int) -> list[dict[str, Any]]:
         BrokenVersion: its entry is empty, or it was cut short.
     """
     return actions_of(files.text(_log(path, version)), path, version)
-
-
-def _actions_if_there(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
-    """The same; None without an entry."""
-    text = files.text_if_there(_log(path, version))
-    return None if text is None else actions_of(text, path, version)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.fs
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
-from pipeline.delta.logfiles import LogFile, actions_of, log_files
+from pipeline.delta.commits import entry
+from pipeline.delta.logfiles import log_files
+from pipeline.storage.files import Files
 from schemas import Table
 
 ATTEMPTS = 8
@@ -42,10 +42,10 @@ def open_table(root: str, table: Table) -> DeltaTable:
     except (TableNotFoundError, FileNotFoundError) as error:
         raise NoWarehouse(root, table.name) from error
     except DeltaError:
-        files = files_of(root, table)
-        log_of(files, max((file.version for file in log_files_of(files) if file.is_entry), default=0), folder)
+        entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
+        entry(Files(), folder, max(entries, default=0))
         raise
-    log_of(files_of(root, table), opened.version(), folder)
+    entry(Files(), folder, opened.version())
     return opened
 
 
@@ -101,40 +101,6 @@ def _by_name(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
     columns = [rows.column(each.name) if each.name in rows.column_names else each.type for each in found]
     filled = [pa.nulls(rows.num_rows, each) if isinstance(each, pa.DataType) else each for each in columns]
     return pa.Table.from_arrays(filled, names=found.names)
-
-
-def files_of(root: str, table: Table) -> pa.fs.PyFileSystem:
-    """The folder of a table as a file system, on whatever storage it lies."""
-    return files_in(path_of(root, table))
-
-
-def files_in(folder: str) -> pa.fs.PyFileSystem:
-    """Any folder as a file system, on whatever storage it lies."""
-    return pa.fs.PyFileSystem(DeltaStorageHandler(folder))
-
-
-def text_of(files: pa.fs.PyFileSystem, name: str) -> str | None:
-    """A small UTF-8 file; None when it is not there."""
-    try:
-        with files.open_input_stream(name) as stream:
-            return str(stream.read().decode())
-    except FileNotFoundError:
-        return None
-
-
-def log_of(files: pa.fs.PyFileSystem, version: int, folder: str) -> list[dict[str, Any]] | None:
-    """The actions of a version of the table in a folder; None when there is no entry for it in the log.
-
-    Raises:
-        BrokenVersion: the entry is empty, or it was cut short.
-    """
-    text = text_of(files, f"_delta_log/{version:020d}.json")
-    return None if text is None else actions_of(text, folder, version)
-
-
-def log_files_of(files: pa.fs.PyFileSystem) -> list[LogFile]:
-    """The files of a table's log."""
-    return log_files(info.base_name for info in files.get_file_info(pa.fs.FileSelector("_delta_log")))
 
 
 def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:

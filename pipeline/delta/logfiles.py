@@ -7,9 +7,10 @@ take the number of a version that was cut: nobody reads such an entry, and it is
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from pipeline.config.errors import BrokenVersion
 
@@ -39,6 +40,11 @@ class LogFile:
         return self.kind == _ENTRY
 
     @property
+    def is_checkpoint(self) -> bool:
+        """Whether it says what the table is at its version, or is a part of that."""
+        return "." in self.kind
+
+    @property
     def is_understood(self) -> bool:
         """Whether it is of a kind that we write or that goes with what we write; others are left alone."""
         return self.kind in (_ENTRY, _SUMS, CHECKPOINT)
@@ -64,7 +70,7 @@ def first_version(files: Iterable[LogFile]) -> int:
     first = max(entries)
     while first - 1 in entries:
         first -= 1
-    checkpoints = [file.version for file in files if "." in file.kind and first <= file.version]
+    checkpoints = [file.version for file in files if file.is_checkpoint and first <= file.version]
     return min(checkpoints, default=first) if first else 0
 
 
@@ -86,3 +92,30 @@ def actions_of(text: str, folder: str, version: int) -> list[dict[str, Any]]:
     if ours and not text.endswith("\n"):
         raise BrokenVersion(folder, version)
     return found
+
+
+def takes_out(actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a version takes rows out."""
+    return any(each["remove"].get("dataChange", True) for each in actions if "remove" in each)
+
+
+def appended(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The files that a version appended, with `path` decoded; the place in the list is the index that Delta logs.
+
+    None for a version that took rows out: streams pass over it.
+    """
+    actions = list(actions)
+    if takes_out(actions):
+        return []
+    adds = (each["add"] for each in actions if "add" in each)
+    return [{**each, "path": unquote(each["path"])} for each in adds if each.get("dataChange", True)]
+
+
+def is_plain(file: Mapping[str, Any]) -> bool:
+    """Whether a file, by its entry, lies in its table's folder and all its rows count."""
+    return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
+
+
+def info_of(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Who made a version, and how."""
+    return next((dict(each["commitInfo"]) for each in actions if "commitInfo" in each), {})

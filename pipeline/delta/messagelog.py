@@ -81,7 +81,7 @@ class MessageLog:
             return spark.createDataFrame([], MESSAGES.schema)
         return spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
 
-    def local_paths(self, wanted: Sequence[Bounds]) -> list[str] | None:
+    def readable_paths(self, wanted: Sequence[Bounds]) -> list[str] | None:
         """The files that `read` reads, as arrays are read; None where only Spark reads them."""
         return None if self._folder is None else [f"{self._folder}/{path}" for path in self._paths(wanted)]
 

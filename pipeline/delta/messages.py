@@ -27,7 +27,7 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
     """The messages within bounds, of columns that are small; files and row groups outside are passed over.
 
     Raises:
-        NotInDriver: they are not on this machine, or are not what the table says.
+        NotInDriver: only Spark reaches them, or they are not what the table says.
     """
     names = [*dict.fromkeys((*columns, "ledger_id", "due_time"))]
     first, last = bounds.first_due * 1_000, bounds.last_due * 1_000
@@ -48,7 +48,7 @@ def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
     """The row groups in which messages within bounds may be; the others are passed over by their statistics.
 
     Raises:
-        NotInDriver: they are not on this machine, or have other columns than they should.
+        NotInDriver: only Spark reaches them, or they have other columns than they should.
     """
     yield from chosen_groups(MESSAGES, _within(log, bounds), lambda file: _meeting(file, bounds))
 
@@ -57,9 +57,9 @@ def _within(log: MessageLog, bounds: Bounds) -> Iterator[Footer]:
     """The files in which messages within bounds may be.
 
     Raises:
-        NotInDriver: they are not on this machine.
+        NotInDriver: only Spark reaches them.
     """
-    paths = log.local_paths([bounds])
+    paths = log.readable_paths([bounds])
     if paths is None:
         raise NotInDriver(PLACE)
     return read_footers(paths)

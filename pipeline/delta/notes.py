@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipeline.delta.offsets import Offset
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -25,6 +27,14 @@ class Commit:
     def dumps(self) -> str:
         """The commit's metadata."""
         return json.dumps({"stage": self.stage, "owner": self.owner, "batch": self.batch, "note": dict(self.note)})
+
+    @property
+    def span(self) -> tuple[Offset | None, Offset | None]:
+        """Where the batch begins and ends in its source, as far as the note says."""
+        begin, end = self.note.get("begin"), self.note.get("source")
+        if end is None and "index" in self.note:
+            end = self.note["version"], self.note["index"]
+        return tuple(begin) if begin else None, tuple(end) if end else None
 
     @classmethod
     def loads(cls, text: str | None) -> "Commit | None":

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.commits import added, spelled
+from pipeline.config.errors import VersionGone
+from pipeline.delta.commits import between, rows_of, spelled
+from pipeline.delta.logfiles import is_plain
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
+from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
+from pipeline.storage.parquet import PLACE, SETTING, SIZE, NotInDriver
 from schemas import (
     Table,
 )
@@ -39,17 +43,36 @@ class Warehouse:
         return reader.load(self.path(table))
 
     def between(self, spark: SparkSession, table: Table, begin: Offset, end: Offset) -> DataFrame:
-        """The rows that a stream of a table gives between two places: after `begin`, up to and with `end`."""
-        files, path = session_files(spark), self.path(table)
-        names: list[str] = []
-        for version in range(begin[0], end[0] + 1):
-            mine = added(files, path, version)
-            first = begin[1] + 1 if version == begin[0] and begin[1] >= 0 else 0
-            past = max(0, end[1] + 1) if version == end[0] else len(mine)
-            names += mine[first:past]
+        """The rows that a stream of a table gives between two places: after `begin`, up to and with `end`.
+
+        Raises:
+            VersionGone: the log does not have all of them any more.
+        """
+        found = between(session_files(spark), self.path(table), begin, end)
+        if found is None:
+            raise VersionGone(table.name, begin[0], "_delta_log")
+        paths = (f"{self.path(table)}/{each['path']}" for each in found)
         reader = spark.read.schema(table.schema)
-        paths = (f"{path}/{name}" for name in names)
-        return reader.parquet(*paths) if names else spark.createDataFrame([], table.schema)
+        return reader.parquet(*paths) if found else spark.createDataFrame([], table.schema)
+
+    def files_between(
+        self, files: Files, table: Table, begin: Position, end: Position, most: int
+    ) -> list[tuple[int, str]]:
+        """The files that a batch of a stream takes: the version that added each, and a path that can be read.
+
+        Raises:
+            NotInDriver: only Spark reads the table, they hold more than `most` rows, or they are more than plain files.
+        """
+        folder = files.readable(self.path(table))
+        if folder is None or most == 0:
+            raise NotInDriver(SETTING if most == 0 else PLACE)
+        added = between(files, self.path(table), begin.offset, end.offset)
+        count = rows_of(added)
+        if added is None or count is None or not all(map(is_plain, added)):
+            raise NotInDriver
+        if count > most:
+            raise NotInDriver(SIZE)
+        return [(each["version"], f"{folder}/{each['path']}") for each in added]
 
     def follow(
         self, spark: SparkSession, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None
@@ -62,10 +85,8 @@ class Warehouse:
         """
         if isinstance(start, int):
             start = Position(0, start, EVERYTHING_BEFORE)
-        files = session_files(spark)
         version = start.version if start.index >= 0 else max(0, start.version - 1)
-        taken = added(files, self.path(table), version) if start.version > 0 or start.index >= 0 else []
-        taken = taken[: start.index + 1] if start.index >= 0 else taken
+        taken = between(session_files(spark), self.path(table), (version, EVERYTHING_BEFORE), start.offset)
         reader = spark.readStream.format("delta").option("startingVersion", version).option("skipChangeCommits", "true")
         reader = reader.option("maxFilesPerTrigger", max_files)
         if max_bytes is not None:
@@ -74,4 +95,4 @@ class Warehouse:
         if not taken:
             return rows
         name = F.element_at(F.split(F.input_file_name(), "/"), -1)
-        return rows.where(~name.isin([spelled(each) for each in taken]))
+        return rows.where(~name.isin([spelled(each["path"]) for each in taken]))

@@ -9,14 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pipeline.config.errors import PreparedFileGone
 from pipeline.delta.datafiles import DataFile, rows
 from pipeline.delta.filestats import span_ms
-from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.hadoop import session_files
-from schemas import DELIVERIES
+from pipeline.delta.offsets import Offset
+from pipeline.storage.files import Files
 
 PREPARED = "prepared deliveries"
 """What the notes on the shelf are called among the tables of dispatch."""
@@ -75,6 +72,11 @@ class Prepared:
         """The number of its first part, and of its note."""
         return self.parts[0].number
 
+    @property
+    def span(self) -> tuple[Offset | None, Offset]:
+        """Where it begins, as far as that is known, and where it ends. What was prepared again has earlier batches."""
+        return (None if self.replaces else self.begin), self.source
+
     def dumps(self) -> str:
         """The text on the shelf."""
         return json.dumps(asdict(self))
@@ -122,12 +124,18 @@ class Visible:
         return {"top": self.top, "below": sorted(self.below), "source": self.source}
 
 
+def not_replaced(noted: Sequence[Prepared]) -> list[Prepared]:
+    """Notes less those that another one replaces."""
+    gone = {number for each in noted for number in each.replaces}
+    return [each for each in noted if each.number not in gone]
+
+
 class PreparedStore:
     """The notes of what is prepared, in a folder of the table that Delta's readers and VACUUM pass over."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
-        """Nothing is read yet."""
-        self._files, self._folder = session_files(spark), f"{warehouse.path(DELIVERIES)}/{_FOLDER}"
+    def __init__(self, files: Files, deliveries: str) -> None:
+        """Nothing is read yet; `deliveries` is the folder of the table."""
+        self._files, self._table, self._folder = files, deliveries, f"{deliveries}/{_FOLDER}"
 
     def put(self, prepared: Prepared) -> None:
         """Note a batch, whole or not at all."""
@@ -139,9 +147,7 @@ class PreparedStore:
 
     def all(self) -> list[Prepared]:
         """All that is noted, in the order in which it was, less what another note replaces."""
-        found = self._noted()
-        gone = {number for each in found for number in each.replaces}
-        return [each for each in found if each.number not in gone]
+        return not_replaced(self._noted())
 
     def sweep(self) -> None:
         """Forget what another note replaces."""
@@ -152,8 +158,7 @@ class PreparedStore:
 
     def lacks(self, part: Part) -> str | None:
         """A file of a part that is not there; None when all are."""
-        table = self._folder.removesuffix(f"/{_FOLDER}")
-        return next((file.path for file in part.files if not self._files.has(f"{table}/{file.path}")), None)
+        return next((file.path for file in part.files if not self._files.has(f"{self._table}/{file.path}")), None)
 
     def check(self, prepared: Prepared, part: Part) -> None:
         """Look for the files of a part that is to become visible.
@@ -166,18 +171,13 @@ class PreparedStore:
             raise PreparedFileGone(prepared.batch, prepared.source, missing)
 
     def _noted(self) -> list[Prepared]:
-        names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
-        found = [each for name in names if (each := self._read(f"{self._folder}/{name}")) is not None]
-        return sorted(found, key=lambda each: each.number)
+        return sorted((Prepared.loads(text) for text in self.texts().values()), key=lambda each: each.number)
 
-    def _read(self, path: str) -> Prepared | None:
-        """A note; None when it was dropped since it was listed: maintenance looks while dispatch goes on."""
-        try:
-            return Prepared.loads(self._files.text(path))
-        except Exception:
-            if self._files.has(path):
-                raise
-            return None
+    def texts(self) -> dict[str, str]:
+        """What is noted, by the names of the files. One that is dropped meanwhile is left out."""
+        names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
+        found = ((name, self._files.text_if_there(f"{self._folder}/{name}")) for name in names)
+        return {name: text for name, text in found if text is not None}
 
     def _path(self, prepared: Prepared) -> str:
         return f"{self._folder}/{prepared.number}.json"

@@ -6,17 +6,12 @@ time.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
-from pipeline.config.settings import Settings
-from pipeline.delta.appender import Appender
 from pipeline.delta.messagelog import Bounds
 from pipeline.delta.numbering import SortKey
-from pipeline.dispatch.prepared import Part
 from pipeline.storage.arrays import IntArray, longs, ranks
 from state import tick_bits
 
@@ -79,20 +74,3 @@ class Window:
         """Where in the log its messages are: those of a bucket are due up to its width before it."""
         first = self.first_due - (1 << tick_bits(self.tick_ms)) + 1
         return Bounds(self.first_ledger, self.last_ledger, first, self.last_due)
-
-
-class Release(Protocol):
-    """The positions that somebody listens to, at least one, and their messages."""
-
-    @property
-    def window(self) -> Window:
-        """What its runs span."""
-        ...
-
-    def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
-        """Write the files of the deliveries. What is due by now (ms) is one part; later ones are cut by time."""
-        ...
-
-    def missing(self, batch_id: int) -> DataFrame | pa.Table:
-        """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""
-        ...

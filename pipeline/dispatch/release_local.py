@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from pipeline.config.settings import Settings
 from pipeline.delta.appender import Appender
-from pipeline.delta.batches import files_between
 from pipeline.delta.messagelog import Bounds, MessageLog
 from pipeline.delta.messages import message_groups
 from pipeline.delta.numbering import order_of
@@ -40,13 +39,13 @@ def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Positio
     Raises:
         NotInDriver: only Spark reaches them, or they are too many.
     """
-    found = files_between(files, warehouse, REDELIVERY, begin, end, settings.driver_rows)
+    found = warehouse.files_between(files, REDELIVERY, begin, end, settings.driver_rows)
     return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
 
 
 @dataclass(frozen=True)
 class LocalRelease:
-    """As `pipeline.dispatch.release.Release`.
+    """The positions that somebody listens to, at least one, and their messages.
 
     Attributes:
         window: what the runs span.
@@ -105,7 +104,7 @@ class LocalRelease:
         return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
-        """Write the files of the deliveries."""
+        """Write the files of the deliveries. What is due by now (ms) is one part; later ones are cut by time."""
         due = longs(self.runs, "due_time")[self.run[self.found]] // 1_000
         ahead = np.maximum(0, -((now - due) // settings.publish_ms)) if self.window.last_bucket > now else due * 0
         ends = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
@@ -119,7 +118,7 @@ class LocalRelease:
         return tuple(Part.of([file for _, file in each]) for _, each in of_part)
 
     def missing(self, batch_id: int) -> pa.Table:
-        """Rows of `rejected_dispatch`."""
+        """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""
         gone = np.setdiff1d(np.arange(len(self.run)), self.found)
         told = {
             "reason": pa.repeat("message_missing", len(gone)),

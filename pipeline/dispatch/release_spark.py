@@ -28,7 +28,7 @@ _RUNS_PER_LEDGER = 20
 
 
 class SparkRelease:
-    """As `pipeline.dispatch.release.Release`."""
+    """As `pipeline.dispatch.release_local.LocalRelease`."""
 
     def __init__(self, wanted: DataFrame, window: Window, log: MessageLog) -> None:
         """The runs of a batch that somebody listens to, and what they span."""

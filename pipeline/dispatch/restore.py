@@ -23,9 +23,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.storage.hadoop import session_files
-from pipeline.subscriptions.mark import read_mark
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
+from pipeline.subscriptions.settled import read_mark
 from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
 
 _LOG = logging.getLogger(__name__)
@@ -113,7 +113,8 @@ class _Restoring:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
         self._spark, self._warehouse, self._settings, self._timeline = spark, warehouse, settings, timeline
-        self._shelf, self.deliveries = PreparedStore(spark, warehouse), Sink(spark, warehouse, DELIVERIES, DISPATCH)
+        self._shelf = PreparedStore(session_files(spark), warehouse.path(DELIVERIES))
+        self.deliveries = Sink(spark, warehouse, DELIVERIES, DISPATCH)
 
     def held(self) -> Held:
         """What is on the shelf now."""
@@ -171,7 +172,7 @@ class _Restoring:
             names = [name for name in keys if name in rows.columns]
             wanted = wanted.join(rows.select(*names), names, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
-        return wanted.where(f"NOT {read_mark(session_files(self._spark), self._warehouse).covers('message_due')}")
+        return wanted.where(f"NOT {read_mark(session_files(self._spark), self._warehouse.root).covers('message_due')}")
 
     def _taken(self, upto: Offset) -> DataFrame:
         """The rows of `redelivery` up to a place."""

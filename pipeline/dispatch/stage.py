@@ -21,7 +21,6 @@ from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
-from pipeline.dispatch.release import Release
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.hadoop import session_files
@@ -30,6 +29,8 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
+
+Release = LocalRelease | SparkRelease
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Dispatch:
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
-        self.publisher = Publisher(PreparedStore(spark, warehouse), *shown, timeline, observe)
+        store = PreparedStore(self._files, warehouse.path(DELIVERIES))
+        self.publisher = Publisher(store, *shown, timeline, observe)
 
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already."""

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from pipeline.config.stages import INGEST
 from pipeline.delta.change import REASON, Change
 from pipeline.delta.deltars import query
+from pipeline.delta.logfiles import appended, info_of
 from pipeline.delta.notes import Commit
 from pipeline.doctor.finding import Finding, error, warning
-from pipeline.doctor.logs import Log, Place, appended, info_of, rows_of
-from pipeline.doctor.look import INGEST, Look
+from pipeline.doctor.logs import Log, Place, rows_of
+from pipeline.doctor.look import Look
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
 
 CHECK = "accounted"

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow.fs
 
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.delta.notes import Commit
+from pipeline.dispatch.prepared import PREPARED, Prepared
 from pipeline.doctor.finding import Finding, error
-from pipeline.doctor.logs import Place, rows_of
-from pipeline.doctor.look import DISPATCH, INGEST, SCHEDULE, STAGES, Look, Opened
+from pipeline.doctor.logs import rows_of
+from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.stages import Standing
 from schemas import (
     DELIVERIES,
@@ -28,8 +30,6 @@ _TABLES = {
     DISPATCH: (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS),
 }
 _SOURCES = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
-_PREPARED = "prepared deliveries"
-"""What the notes of what is prepared are called among the tables of dispatch."""
 Noted = dict[str, Commit]
 """The last commit of a stage to each of its tables, by name."""
 
@@ -42,7 +42,7 @@ def checkpoints(look: Look) -> Iterator[Finding]:
         noted = {table.name: note for table in _TABLES[stage] if (note := look.table(table).log.last_note(stage))}
         owners = {note.owner for note in noted.values()}
         if stage == DISPATCH:
-            owners |= {each.owner for each in look.shelf if each.parts}
+            owners |= {each.owner for each in look.shelf}
         yield from _readable(look, now)
         foreign = owners - {now.owner, *now.origin.after}
         if foreign:
@@ -77,7 +77,7 @@ def _behind(look: Look, now: Standing, noted: Sequence[tuple[str, Commit]]) -> I
             yield error(CHECK, "checkpoint_behind", now.stage, text, look.rebuild(now.stage))
             return
     for table, note in noted:
-        begin, end = _span(note)
+        begin, end = note.span
         logged = now.place(note.batch - 1), now.place(note.batch)
         begins = begin is None or logged[0] is None or note.batch - 1 not in {-1, *now.batches} or begin == logged[0]
         ends = end is None or logged[1] is None or end == logged[1]
@@ -91,25 +91,20 @@ def _behind(look: Look, now: Standing, noted: Sequence[tuple[str, Commit]]) -> I
 def _by_batch(look: Look, now: Standing, mine: Noted) -> Sequence[tuple[str, Commit]]:
     """What is noted of the batches of a checkpoint, and what it has prepared; the furthest first."""
     shelf = look.shelf if now.stage == DISPATCH else ()
-    prepared = [(_PREPARED, each.commit()) for each in shelf if each.owner == now.owner]
+    prepared = [(PREPARED, _commit(each)) for each in shelf if each.owner == now.owner]
     return sorted([*mine.items(), *prepared], key=lambda each: -each[1].batch)
 
 
-def _span(note: Commit) -> tuple[Place | None, Place | None]:
-    """Where a batch begins and ends in its source, as far as its note says."""
-    told = note.note
-    end = told.get("source") or ([told["version"], told["index"]] if "index" in told else None)
-    return _place(told.get("begin")), _place(end)
-
-
-def _place(told: Sequence[int] | None) -> Place | None:
-    return None if told is None else (told[0], told[1])
+def _commit(prepared: Prepared) -> Commit:
+    """The note of a prepared batch, as a commit says it."""
+    begin, end = prepared.span
+    return Commit(DISPATCH, prepared.owner, prepared.batch, {"begin": begin, "source": end})
 
 
 def _set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:
     """The checkpoint has done batches of which the tables know nothing."""
     for table, batch in stage.written.items():
-        if table == _PREPARED:
+        if table == PREPARED:
             continue
         held = mine[table].batch if table in mine else -1
         if held < batch:
@@ -125,15 +120,15 @@ def _shelf_set_back(look: Look, stage: Standing, shown: Commit | None) -> Iterat
     top = max(
         [0 if shown is None else int(shown.note["top"]), *(part.number for each in look.shelf for part in each.parts)]
     )
-    if top < stage.written.get(_PREPARED, 0):
-        text = f"its last part is {top}, the checkpoint has written part {stage.written[_PREPARED]}: notes are missing"
-        yield error(CHECK, "table_behind", _PREPARED, text, look.rebuild(DISPATCH))
+    if top < stage.written.get(PREPARED, 0):
+        text = f"its last part is {top}, the checkpoint has written part {stage.written[PREPARED]}: notes are missing"
+        yield error(CHECK, "table_behind", PREPARED, text, look.rebuild(DISPATCH))
 
 
 def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:
     """A batch that took rows is in `messages` or `rejected_ingest`; one that is in `messages` is in `segments`."""
     done = stage.place(stage.committed)
-    ends = [end for note in mine.values() if (end := _span(note)[1]) is not None]
+    ends = [end for note in mine.values() if (end := note.span[1]) is not None]
     files = look.table(INBOX).log.after(max(ends, default=(stage.origin.version, stage.origin.index)))
     if done is not None and files is not None:
         rows = sum(rows_of(file) or 0 for place, file in files if place <= done)

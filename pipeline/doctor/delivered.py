@@ -9,13 +9,15 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.client.registry import active
+from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.deltars import arrow_of, path_of, query
+from pipeline.delta.logfiles import takes_out
 from pipeline.doctor import positions
 from pipeline.doctor.finding import Finding, error
-from pipeline.doctor.logs import Place, takes_out
-from pipeline.doctor.look import DISPATCH, INGEST, Listener, Look, Opened
+from pipeline.doctor.logs import Place
+from pipeline.doctor.look import Listener, Look, Opened
 from pipeline.doctor.positions import KEYS, above
-from pipeline.doctor.prepared import waiting
+from pipeline.doctor.shelf import waiting
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, SUBSCRIPTIONS
 
@@ -91,7 +93,7 @@ def _handed(look: Look) -> Handed | None:
     if rest is None:
         return None
     runs = [_rows(redelivery, file["path"], ("first_entry", "last_entry", "message_due")) for _, file in rest]
-    files = [file for _, part in waiting(look.shelf, deliveries.log.last_note(DISPATCH)) for file in part.files]
+    files = [file for _, part in waiting(look) for file in part.files]
     rows = [(file, _rows(deliveries, file.path, ("entry_id", "due_time"))) for file in files]
     if any(each is None for each in runs):
         return None

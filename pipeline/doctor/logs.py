@@ -1,23 +1,22 @@
 """The log of a table, entry by entry, without Spark."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
-import pyarrow.fs
-
-from pipeline.delta.deltars import text_of
+from pipeline.config.errors import BrokenVersion
+from pipeline.delta.commits import entry
 from pipeline.delta.filestats import count
+from pipeline.delta.logfiles import appended, info_of, log_files
 from pipeline.delta.notes import Commit
+from pipeline.storage.files import Files
 
 Actions = list[dict[str, Any]]
 Place = tuple[int, int]
 """A place in a table that somebody follows: a version, and the last file of it that was taken; negative: none."""
 FOLDER = "_delta_log"
-_ENTRY = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\..+)?\.(?:parquet|json)")
 _THREADS = 16
 """Small files are read by so many at once: on an object store each takes tens of milliseconds."""
 
@@ -25,19 +24,13 @@ _THREADS = 16
 class Log:
     """What lies in the log folder of a table. Listed once; entries are read when they are asked for, once each."""
 
-    def __init__(self, files: pyarrow.fs.FileSystem, last: int | None = None) -> None:
-        """List the folder.
-
-        Args:
-            files: the folder of the table.
-            last: later versions are left out.
-        """
-        self._files = files
-        found = files.get_file_info(pyarrow.fs.FileSelector(FOLDER, allow_not_found=True))
-        sizes = {info.base_name: info.size for info in found}
-        self._sizes = {name: size for name, size in sizes.items() if last is None or _version(name) <= last}
-        self.versions = _numbers(_ENTRY, self._sizes)
-        self.checkpoints = _numbers(_CHECKPOINT, self._sizes)
+    def __init__(self, table: str, last: int | None = None) -> None:
+        """List the log of the table in a folder; versions later than the last one are left out."""
+        self._files, self._table, folder = Files(), table, f"{table}/{FOLDER}"
+        self._sizes = self._files.sizes(folder) if self._files.exists(folder) else {}
+        found = [file for file in log_files(self._sizes) if last is None or file.version <= last]
+        self.versions = [file.version for file in found if file.is_entry]
+        self.checkpoints = sorted({file.version for file in found if file.is_checkpoint})
         self._read: dict[int, Actions | None] = {}
 
     @property
@@ -52,11 +45,11 @@ class Log:
 
     def empty(self) -> list[int]:
         """Versions whose entry has no bytes."""
-        return [version for version in self.versions if self._sizes[f"{version:020d}.json"] == 0]
+        return [version for version in self.versions if self._sizes[f"{version:020d}.json"][0] == 0]
 
     def last_checkpoint(self) -> int | None:
         """The version to which `_last_checkpoint` points; None without that file, -1 when it cannot be read."""
-        text = text_of(self._files, f"{FOLDER}/_last_checkpoint")
+        text = self._files.text_if_there(f"{self._table}/{FOLDER}/_last_checkpoint")
         try:
             return None if text is None else int(json.loads(text)["version"])
         except (ValueError, KeyError, TypeError):
@@ -112,29 +105,9 @@ class Log:
         return found
 
     def _load(self, version: int) -> Actions | None:
-        text = text_of(self._files, f"{FOLDER}/{version:020d}.json") if version >= 0 else None
-        try:
-            # Not `splitlines`: a text in the statistics may hold what it takes for the end of a line.
-            return [json.loads(line) for line in text.split("\n") if line] or None if text else None
-        except ValueError:
-            return None
-
-
-def appended(actions: Actions) -> list[dict[str, Any]]:
-    """The files that a version appended; none when it takes rows out."""
-    if takes_out(actions):
-        return []
-    return [each["add"] for each in actions if "add" in each and each["add"].get("dataChange", True)]
-
-
-def takes_out(actions: Actions) -> bool:
-    """Whether a version takes rows out."""
-    return any(each["remove"].get("dataChange", True) for each in actions if "remove" in each)
-
-
-def info_of(actions: Actions) -> dict[str, Any]:
-    """Who made a version, and how."""
-    return next((dict(each["commitInfo"]) for each in actions if "commitInfo" in each), {})
+        with suppress(BrokenVersion):
+            return entry(self._files, self._table, version)
+        return None
 
 
 def note_of(actions: Actions) -> Commit | None:
@@ -145,11 +118,3 @@ def note_of(actions: Actions) -> Commit | None:
 def rows_of(file: Mapping[str, Any]) -> int | None:
     """How many rows a file has, by its entry in the log; None when that does not say."""
     return count(file.get("stats"))
-
-
-def _version(name: str) -> int:
-    return int(name[:20]) if name[:20].isdigit() else -1
-
-
-def _numbers(form: re.Pattern[str], names: Mapping[str, int]) -> list[int]:
-    return sorted({int(match[1]) for name in names if (match := form.fullmatch(name))})

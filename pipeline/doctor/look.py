@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-import pyarrow.fs
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
 from pipeline.client.registry import lives_in
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import files_in, files_of, open_table, path_of, text_of
+from pipeline.config.stages import STAGES
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.dispatch.prepared import Prepared, PreparedStore, not_replaced
 from pipeline.doctor.logs import Log
-from pipeline.doctor.prepared import Prepared, read_shelf
 from pipeline.doctor.stages import Standing
+from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.subscriptions.settled import read_mark
 from schemas import (
     DELIVERIES,
     INBOX,
@@ -36,9 +36,6 @@ from schemas import (
     Table,
 )
 
-INGEST, SCHEDULE, DISPATCH = MESSAGES.writer, REDELIVERY.writer, DELIVERIES.writer
-STAGES = (INGEST, SCHEDULE, DISPATCH)
-"""In the order in which a message passes them."""
 _ORDER = (
     *(PUBLICATIONS, DELIVERIES, REJECTED_DISPATCH, REDELIVERY, REJECTED_SCHEDULE),
     *(SEGMENTS, MESSAGES, REJECTED_INGEST, INBOX, SUBSCRIPTIONS),
@@ -56,10 +53,8 @@ class Opened:
             NoWarehouse: nothing is there.
         """
         self.table, self.error = table, ""
-        try:
-            self.files = files_of(root, table)
-        except (TableNotFoundError, FileNotFoundError) as error:
-            raise NoWarehouse(root, table.name) from error
+        folder = path_of(root, table)
+        self.files = Files().folder(folder)
         self._delta: DeltaTable | None = None
         try:
             self._delta = open_table(root, table)
@@ -67,7 +62,7 @@ class Opened:
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, others are looked at
             self.error = f"{type(error).__name__}: {error}"
-        self.log = Log(self.files, None if self._delta is None else self._delta.version())
+        self.log = Log(folder, None if self._delta is None else self._delta.version())
 
     @property
     def delta(self) -> DeltaTable:
@@ -111,7 +106,7 @@ class Look:
         """
         self.root, self.now_ms = root.rstrip("/"), now_ms
         self.stages = {stage: Standing(self.root, stage) for stage in STAGES}
-        self.shelf: tuple[Prepared, ...] = read_shelf(path_of(self.root, DELIVERIES))
+        self.shelf, self.torn = _shelf(path_of(self.root, DELIVERIES))
         self.missing: list[str] = []
         self._tables: dict[str, Opened] = {}
         for table in _ORDER:
@@ -121,7 +116,7 @@ class Look:
                 self.missing.append(table.name)
         if len(self.missing) == len(TABLES):
             raise NoWarehouse(root, INBOX.name)
-        self.mark = self._mark()
+        self.mark = read_mark(Files(), self.root)
 
     def table(self, table: Table) -> Opened:
         """A table.
@@ -141,11 +136,7 @@ class Look:
     @property
     def virtual(self) -> bool:
         """Whether the stages run under a virtual clock."""
-        try:
-            files = files_in(f"{self.root}/_clock")
-        except (TableNotFoundError, FileNotFoundError):
-            return False
-        return bool(files.get_file_info(pyarrow.fs.FileSelector("", allow_not_found=True)))
+        return bool(Files().names(f"{self.root}/_clock"))
 
     @cached_property
     def lives(self) -> dict[Name, Incarnation]:
@@ -161,8 +152,13 @@ class Look:
         """The command that lets a stage go on from the tables."""
         return self.command(f"rebuild --stage {stage}")
 
-    def _mark(self) -> SettledMark:
-        if MESSAGES.name not in self._tables:
-            return SettledMark()
-        text = text_of(self._tables[MESSAGES.name].files, MARK)
-        return SettledMark() if text is None else SettledMark.loads(text)
+
+def _shelf(deliveries: str) -> tuple[list[Prepared], list[str]]:
+    """What is prepared and not visible as a whole, in order, and the names of notes that cannot be read."""
+    noted, torn = list[Prepared](), list[str]()
+    for name, text in PreparedStore(Files(), deliveries).texts().items():
+        try:
+            noted.append(Prepared.loads(text))
+        except (ValueError, KeyError, TypeError):
+            torn.append(name)
+    return sorted(not_replaced(noted), key=lambda each: each.number), torn

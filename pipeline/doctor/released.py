@@ -8,11 +8,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.client.registry import lives_in
+from pipeline.config.stages import SCHEDULE
 from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
-from pipeline.doctor.look import SCHEDULE, Listener, Look, Opened
+from pipeline.doctor.look import Listener, Look, Opened
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
 from pipeline.doctor.stages import Standing
 from pipeline.subscriptions.incarnations import alive

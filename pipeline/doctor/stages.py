@@ -4,12 +4,9 @@ import json
 from functools import cached_property
 from typing import Any
 
-import pyarrow.fs
-from deltalake.exceptions import TableNotFoundError
-
-from pipeline.delta.deltars import files_in, text_of
 from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
 from pipeline.doctor.logs import Place
+from pipeline.storage.files import Files
 
 
 class Standing:
@@ -17,11 +14,7 @@ class Standing:
 
     def __init__(self, root: str, stage: str) -> None:
         """List the folder."""
-        self.stage = stage
-        try:
-            self._files = files_in(f"{root.rstrip('/')}/_checkpoints/{stage}")
-        except (TableNotFoundError, FileNotFoundError):
-            self._files = None
+        self.stage, self._files, self._folder = stage, Files(), f"{root}/_checkpoints/{stage}"
         self.origin = self._origin()
         # What is committed first: its offsets are there by then.
         self.committed = max(self._numbers("commits"), default=-1)
@@ -80,10 +73,7 @@ class Standing:
             return Origin()
 
     def _numbers(self, folder: str) -> set[int]:
-        if self._files is None:
-            return set()
-        found = self._files.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
-        return {int(info.base_name) for info in found if info.base_name.isdigit()}
+        return {int(name) for name in self._files.names(f"{self._folder}/{folder}") if name.isdigit()}
 
     def _json(self, name: str) -> dict[str, Any] | None:
         try:
@@ -93,4 +83,4 @@ class Standing:
         return found
 
     def _text(self, name: str) -> str | None:
-        return None if self._files is None else text_of(self._files, name)
+        return self._files.text_if_there(f"{self._folder}/{name}")

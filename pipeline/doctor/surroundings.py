@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
+from pipeline.config.stages import DISPATCH
 from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
-from pipeline.doctor.look import DISPATCH, Look
+from pipeline.doctor.look import Look
 from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.settings import Settings
-from pipeline.delta.batches import files_between
 from pipeline.delta.commits import spelled
 from pipeline.delta.numbering import NUMBER, order_of
 from pipeline.delta.offsets import Position
@@ -43,7 +42,7 @@ def local_inbox(
     Raises:
         NotInDriver: only Spark reaches them, or they are too many, or nothing that can be read without it.
     """
-    found = files_between(files, warehouse, INBOX, begin, end, settings.driver_rows)
+    found = warehouse.files_between(files, INBOX, begin, end, settings.driver_rows)
     by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))
     paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=spelled)]
     return Gathered.read(INBOX, ((group, None) for group in row_groups(INBOX, paths)), settings.driver_bytes)

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.arrival import ARRIVAL, with_place
 from pipeline.delta.change import Change
-from pipeline.delta.commits import actions, exists
+from pipeline.delta.commits import entry
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
@@ -39,8 +39,7 @@ class Changes:
     def between(self, begin: Position, end: Position) -> list[Change]:
         """Those that a batch passes, and one in the middle of which it ends. Reads one small file for each version."""
         versions = range(begin.version, end.version + (end.index >= 0))
-        known = (each for each in versions if exists(self._files, self._path, each))
-        found = (Change.of(each, actions(self._files, self._path, each)) for each in known)
+        found = (Change.of(each, entry(self._files, self._path, each) or ()) for each in versions)
         return [change for change in found if change is not None]
 
     def can_be_told(self, change: Change) -> bool:

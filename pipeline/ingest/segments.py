@@ -128,7 +128,7 @@ def local_segment_rows(
     """The same in the driver. No more is held at once than what the encoder holds.
 
     Raises:
-        NotInDriver: the log is not on this machine, or is not what the table says.
+        NotInDriver: only Spark reaches the log, or it is not what the table says.
     """
     return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
 

@@ -106,7 +106,7 @@ class SmallFiles:
     """Files of `messages` that have come since they were looked at last: merged when they are many.
 
     No job runs but for the first look, and an append is not in the way (`Rewriting`): what Spark would have to do
-    is left to the round, and so are tables that are not on this machine.
+    is left to the round, and so are tables that only Spark reaches.
     """
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:

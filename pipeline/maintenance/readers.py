@@ -63,7 +63,7 @@ def _begin_of_ingest(spark: SparkSession, warehouse: Warehouse) -> int:
 def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
     """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
     refused, shown = (last_commit(spark, warehouse.path(t), DISPATCH) for t in (REJECTED_DISPATCH, DELIVERIES))
-    handed_over = [each.source for each in PreparedStore(spark, warehouse).all()]
+    handed_over = [each.source for each in PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()]
     handed_over += [] if shown is None else [tuple(shown.note["source"])]
     done = max(handed_over, default=(0, EVERYTHING_BEFORE))
     if refused is None or tuple(refused.note["source"]) <= done:

@@ -32,9 +32,8 @@ from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
-from pipeline.subscriptions.mark import mark_path, read_mark
 from pipeline.subscriptions.markers import IngestMemory, Markers
-from pipeline.subscriptions.settled import SettledMark
+from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 from state import tick_bits
 
@@ -77,7 +76,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     mark is looked for among those releases; one that is not found, whatever the reason, holds the mark where it is.
     """
     files = session_files(spark)
-    mark = read_mark(files, warehouse)
+    mark = read_mark(files, warehouse.root)
     instant, version = visible(spark, warehouse)
     if not instant:
         return mark
@@ -92,7 +91,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
         return mark
-    files.write(mark_path(warehouse), wanted.dumps())
+    files.write(mark_path(warehouse.root), wanted.dumps())
     return wanted
 
 

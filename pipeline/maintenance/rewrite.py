@@ -21,6 +21,7 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.appender import Appender
 from pipeline.delta.datafiles import DataFile, rows
+from pipeline.delta.logfiles import is_plain
 from pipeline.delta.messagelog import Bounds
 from pipeline.delta.messages import due_times, message_rows
 from pipeline.delta.numbering import SortKey, columns_of, order_of
@@ -28,7 +29,7 @@ from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver, is_plain, row_groups
+from pipeline.storage.parquet import NotInDriver, row_groups
 from schemas import MESSAGES, Table
 
 _LOG = logging.getLogger(__name__)

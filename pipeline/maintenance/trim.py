@@ -98,7 +98,7 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
             that names it, and somebody may be reading.
     """
     files, path = session_files(spark), warehouse.path(table)
-    ahead = PreparedStore(spark, warehouse).all() if table is DELIVERIES else []
+    ahead = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all() if table is DELIVERIES else []
     found = _log_files(files, path)
     begin = first_version(found)
     first = next(file for file in found if file.is_entry and file.version == begin)

@@ -24,8 +24,8 @@ from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import alive
-from pipeline.subscriptions.mark import read_mark
 from pipeline.subscriptions.markers import IngestMemory, Markers
+from pipeline.subscriptions.settled import read_mark
 from pipeline.worker.encode import ROW, encoder
 from pipeline.worker.instants import given
 from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
@@ -116,7 +116,7 @@ def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
     messages, redelivery = fixed(MESSAGES), fixed(REDELIVERY)
     memory = IngestMemory.addressed(Markers(spark, warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
-    settled = F.expr(read_mark(files, warehouse).covers("due_time"))
+    settled = F.expr(read_mark(files, warehouse.root).covers("due_time"))
     return Holding(version, memory, messages.where(~settled), redelivery)
 
 

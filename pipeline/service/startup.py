@@ -5,8 +5,7 @@ right only when the batch of the checkpoint is the one that the tables hold. Who
 runs, or restores one, may have another batch under the same number; then the start is refused.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, ForeignOwner, SourceBehind, TableBehind
 from pipeline.config.settings import Clock, LiveClock
@@ -14,11 +13,11 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.offsets import Offset
 from pipeline.delta.sink import Sink
-from pipeline.dispatch.prepared import PREPARED, Prepared
+from pipeline.dispatch.prepared import PREPARED
 from pipeline.dispatch.publisher import Publisher
 
-Span = tuple[Offset | None, Offset]
-"""Where a batch begins in its source, when that was noted, and where it ends."""
+Span = tuple[Offset | None, Offset | None]
+"""Where a batch begins and ends in its source, as far as that was noted."""
 
 
 def check_owner(stage: str, sinks: Collection[Sink], publisher: Publisher | None, checkpoint: Checkpoint) -> None:
@@ -89,24 +88,11 @@ def _noted(sinks: Collection[Sink], publisher: Publisher | None, owner: str | No
     """Table, number and span of the last batch of a checkpoint in each table, and of those that are prepared."""
     for sink in sinks:
         last = sink.last
-        if last is not None and last.owner == owner and (span := _span(last.note)) is not None:
-            yield sink.name, last.batch, span
+        if last is not None and last.owner == owner and last.span[1] is not None:
+            yield sink.name, last.batch, last.span
     for each in () if publisher is None else publisher.prepared:
         if each.owner == owner:
-            yield PREPARED, each.batch, _span_of(each)
-
-
-def _span(note: Mapping[str, Any]) -> Span | None:
-    """What a commit notes of its batch; None for one that notes no place in a source."""
-    end = note.get("source") or (note.get("version"), note.get("index"))
-    if None in end:
-        return None
-    return (tuple(note["begin"]) if "begin" in note else None), tuple(end)
-
-
-def _span_of(prepared: Prepared) -> Span:
-    # What was prepared again holds batches before it, too.
-    return (None if prepared.replaces else prepared.begin), prepared.source
+            yield PREPARED, each.batch, each.span
 
 
 def _logged(checkpoint: Checkpoint, batch: int, batches: Collection[int]) -> Span:

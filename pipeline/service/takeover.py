@@ -24,6 +24,7 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.restore import restore_all
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.stage import Ingest, Plan
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.worker.instants import given
 from schemas import (
@@ -102,7 +103,7 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     nothing to hand over: their positions were of removed subscriptions. They are looked at again.
     """
     restore_all(spark, warehouse, options.settings, timeline(options.clock))
-    noted = PreparedStore(spark, warehouse).all()
+    noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
     tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
     handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]

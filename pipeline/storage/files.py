@@ -7,6 +7,9 @@ reaches this machine and object stores; `pipeline.storage.hadoop.session_files` 
 from pathlib import Path
 from typing import Protocol
 
+from pyarrow import NativeFile
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
+
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import local_path
 from pipeline.storage.arrowfs import StoreFiles, store_of
@@ -122,6 +125,23 @@ class Files:
         """The last `count` bytes of a file of a known size, or all of it."""
         backend, where = self._at(path)
         return backend.read(where, max(0, size - count))
+
+    def folder(self, path: str) -> FileSystem:
+        """A folder as pyarrow's file system; not where only Hadoop reaches."""
+        here = self.local(path)
+        found = store_of(path) if here is None else (LocalFileSystem(), str(here))
+        if found is None:
+            raise NoFileSystem(path)
+        return SubTreeFileSystem(found[1], found[0])
+
+    def open(self, path: str) -> NativeFile:
+        """A file, to be read anywhere in it; not where only Hadoop reaches.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        folder, _, name = path.rpartition("/")
+        return self.folder(folder).open_input_file(name)
 
     def text(self, path: str) -> str:
         """The whole of a small UTF-8 file.

@@ -5,7 +5,7 @@ here does without (`Settings.driver_rows`), and so does what passes through by a
 does, with the same rows.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -55,11 +55,6 @@ class NotInDriver(Exception):
         """Say why: `SETTING`, `PLACE`, `SIZE` or `FORM`."""
         super().__init__(reason)
         self.reason = reason
-
-
-def is_plain(file: Mapping[str, Any]) -> bool:
-    """Whether a file lies in its table's folder and all its rows count."""
-    return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
 
 
 def parquet_file(path: str, footer: pq.FileMetaData, **how: Any) -> pq.ParquetFile:  # noqa: ANN401 - options of Arrow's

@@ -7,6 +7,8 @@ sees the registry once a batch, and decides; its marker rows in `segments` say i
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from schemas import LEFT
+
 Name = tuple[str, str]
 """Topic and subscription."""
 TICK_CHANGED, TICK_OUT_OF_RANGE = "tick_changed", "tick_out_of_range"
@@ -55,6 +57,18 @@ def change(lives: dict[Name, Incarnation], joined: Mapping[Name, Joined], left: 
     lives.update({name: replace(lives[name], since=None) for name in left if name in lives})
     numbers = {name: lives[name].number + 1 if name in lives else 1 for name in joined}
     lives.update({name: Incarnation(numbers[name], each.since, each.tick_ms) for name, each in joined.items()})
+
+
+def lives_of(told: Iterable[tuple[Name, int, int]]) -> dict[Name, Incarnation]:
+    """Every subscription's last life, from the rows that markers have of subscriptions: name, first ledger, tick.
+
+    They are in the order of markers and ledgers: `LEFT` is below all, so who left and came back in one comes back.
+    """
+    lives: dict[Name, Incarnation] = {}
+    for name, first, tick_ms in told:
+        left = first == LEFT
+        change(lives, {} if left else {name: Joined(first, tick_ms)}, [name] if left else ())
+    return lives
 
 
 def alive(lives: Mapping[Name, Incarnation]) -> dict[Name, Incarnation]:

@@ -18,7 +18,7 @@ from pipeline.delta.messagelog import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
 from pipeline.storage.parquet import NotInDriver
-from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, change, next_lives
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of, next_lives
 from pipeline.worker.encode import ARROW
 from schemas import LEFT, MESSAGES, SEGMENTS
 
@@ -129,21 +129,18 @@ class Markers:
         """
         rows = ask(*self._table, _CHANGES, self._version)
         told = (row for row in rows if last is None or row["marker"] <= last)
-        lives: dict[Name, Incarnation] = {}
-        # `LEFT` is below all ledgers: who left and came back in one commit comes back.
-        for row in sorted(told, key=lambda row: (row["marker"], row["first_ledger"])):
-            ticks = {(row["topic"], listener["name"]): listener["tick_ms"] for listener in row["subscriptions"]}
-            left = row["first_ledger"] == LEFT
-            joined = {} if left else {name: Joined(row["first_ledger"], tick) for name, tick in ticks.items()}
-            change(lives, joined, ticks if left else ())
-        return lives
+        return lives_of(
+            ((row["topic"], listener["name"]), row["first_ledger"], listener["tick_ms"])
+            for row in sorted(told, key=lambda row: (row["marker"], row["first_ledger"]))
+            for listener in row["subscriptions"]
+        )
 
 
 def _parked_here(log: MessageLog, loaded: int, segment_ms: int) -> frozenset[int]:
     """The segments in which parked messages wait that are due from `loaded` (ms) on, by whole arrays.
 
     Raises:
-        NotInDriver: they are not on this machine, or are not what the table says.
+        NotInDriver: only Spark reaches them, or they are not what the table says.
     """
     found: set[int] = set()
     for rows in messages.messages(log, Bounds(first_due=loaded), ("due_time", "parked")):

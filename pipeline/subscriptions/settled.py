@@ -8,6 +8,9 @@ is below it: the answer is the same before, between and after the deletions.
 import json
 from dataclasses import asdict, dataclass
 
+from pipeline.storage.files import Files
+from schemas import MESSAGES
+
 MARK = "_settled.json"
 """Vacuum leaves files alone whose name begins with an underscore."""
 
@@ -38,3 +41,14 @@ class SettledMark:
     def loads(cls, text: str) -> "SettledMark":
         """From the content of the file."""
         return cls(**json.loads(text))
+
+
+def mark_path(root: str) -> str:
+    """The file of the mark of a warehouse."""
+    return f"{root}/{MESSAGES.name}/{MARK}"
+
+
+def read_mark(files: Files, root: str) -> SettledMark:
+    """The mark of a warehouse; below the first one is nothing."""
+    text = files.text_if_there(mark_path(root))
+    return SettledMark() if text is None else SettledMark.loads(text)

@@ -19,11 +19,13 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
-from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table
+from pipeline.delta.commits import actions
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support import killed
 from tests.support.killing import Victim
-from tests.support.maintained import shorten_logs, sizes
+from tests.support.maintained import shorten_logs, sizes, versions
 from tests.support.s3 import named
 
 SEED = 20_131_105
@@ -222,11 +224,12 @@ def test_killed_again_and_again_the_tables_are_those_of_a_run_that_nobody_distur
 
 def commits(root: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
     """When each commit of `deliveries` was made, ms, and the rows that it added."""
-    files = files_of(root, DELIVERIES)
-    for version in (file.version for file in log_files_of(files) if file.is_entry):
-        actions = log_of(files, version, root) or []
-        (made,) = (each["commitInfo"]["timestamp"] for each in actions if "commitInfo" in each)
-        paths = [each["add"]["path"] for each in actions if "add" in each]
+    folder = path_of(root, DELIVERIES)
+    files = Files().folder(folder)
+    for version in versions(folder):
+        said = actions(Files(), folder, version)
+        (made,) = (each["commitInfo"]["timestamp"] for each in said if "commitInfo" in each)
+        paths = [each["add"]["path"] for each in said if "add" in each]
         columns = ["due_time", "publish_time", "payload"]
         yield (
             made,

@@ -42,7 +42,7 @@ def test_the_segments_in_which_messages_wait(
     marker = marker_rows(Marker(1, (FIRST + 1) * SEGMENT_MS, 3, {}, frozenset()))
     append(warehouse.root, SEGMENTS, marker.append_column("batch_id", pa.array([0])))
     if not here:
-        monkeypatch.setattr(MessageLog, "local_paths", lambda *_: None)
+        monkeypatch.setattr(MessageLog, "readable_paths", lambda *_: None)
     found = IngestMemory.of_tables(spark, warehouse, MessageLog(spark, warehouse), SEGMENT_MS)
     assert found.parked == {FIRST + 1, FIRST + 3, FIRST + 90_000}
     assert (found.loaded, found.next_ledger) == ((FIRST + 1) * SEGMENT_MS, 8)

@@ -21,7 +21,6 @@ from pipeline.delta.messages import message_groups
 from pipeline.delta.offsets import Position
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.dispatch.release import Release
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.arrays import arrow_schema
@@ -32,6 +31,7 @@ from tests.support.rows import T0, messages, runs
 from tests.support.spark import session
 
 Row = dict[str, Any]
+Release = LocalRelease | SparkRelease
 LIVES = {("t", "s"): 2, ("t", "é"): 2, ("t", "z"): 2, ("u", "s"): 2}
 TICK_MS, BUCKET_MS = 1_000, 512
 
@@ -168,8 +168,8 @@ class Log:
         pq.write_table(rows, path, use_dictionary=["payload"] if repeated else False)
         return cls(path)
 
-    def local_paths(self, _: object) -> list[str]:
-        """As `MessageLog.local_paths`."""
+    def readable_paths(self, _: object) -> list[str]:
+        """As `MessageLog.readable_paths`."""
         return [self._path]
 
 
@@ -207,8 +207,8 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     assert taken.column("entry_id").to_pylist() == wanted.tolist()
     assert set(taken.column("payload").to_pylist()) == {b"x" * 1_000}
     with pytest.raises(NotInDriver):
-        whole(MESSAGES, log.local_paths(None), 10_000)
-    assert whole(MESSAGES, log.local_paths(None), 1 << 20).num_rows == count
+        whole(MESSAGES, log.readable_paths(None), 10_000)
+    assert whole(MESSAGES, log.readable_paths(None), 1 << 20).num_rows == count
 
 
 @pytest.mark.parametrize(

@@ -290,7 +290,7 @@ def test_a_note_that_is_dropped_while_the_shelf_is_read_is_passed_over(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Maintenance asks what is prepared while dispatch shows it; a note that cannot be read is another thing."""
-    shelf, names, gone = PreparedStore(spark, warehouse), Files.names, list[str]()
+    shelf, names, gone = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)), Files.names, list[str]()
     part = Part(1, T0, T0, ())
     shelf.put(Prepared("owner", 1, T0, (1, 0), (part,)))
 

@@ -18,6 +18,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
+from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH
 from tests.support.stream import (
     Step,
@@ -180,7 +181,7 @@ def test_a_source_that_was_set_back_is_refused(spark: SparkSession, folder: str)
 
 def lose_prepared_files(world: World) -> None:
     """What a VACUUM does to files that no version names."""
-    noted = PreparedStore(world.spark, world.warehouse).all()
+    noted = PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES)).all()
     files = [file for each in noted for part in each.parts for file in part.files]
     assert files
     for file in files:
@@ -212,7 +213,7 @@ def once_each(world: World) -> None:
     all_once("a", "b", "c", "d")(world)
     all_once("a", "b", "c", "d", subscription="other")(world)
     assert world.rows(REJECTED_DISPATCH) == []
-    assert PreparedStore(world.spark, world.warehouse).all() == []
+    assert PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES)).all() == []
 
 
 GO_ON: list[Step] = [restart(), append(message("d")), advance(T0 + 60), check(once_each)]

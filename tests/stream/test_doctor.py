@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import open_table, path_of, rows_of
-from pipeline.doctor.prepared import read_shelf
+from pipeline.dispatch.prepared import PreparedStore
+from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX
 from tests.support.examined import wrong
 from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, stop, subscribe
@@ -50,7 +51,7 @@ def each_put_back(look: Callable[[str], Step]) -> Step:
 def vacuumed(world: World) -> None:
     """Take away the files of what is prepared, as a VACUUM does."""
     folder = path_of(world.warehouse.root, DELIVERIES)
-    files = [file.path for each in read_shelf(folder) for part in each.parts for file in part.files]
+    files = [file.path for each in PreparedStore(Files(), folder).all() for part in each.parts for file in part.files]
     assert files
     for file in files:
         Path(folder, file).unlink()

@@ -13,10 +13,10 @@ from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.pending import pending
 from pipeline.config.stages import STAGES
-from pipeline.delta.deltars import files_of
 from pipeline.maintenance.rounds import Done
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
+from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
 from tests.support.examined import sound
@@ -193,7 +193,7 @@ def test_whoever_stands_still_maintenance_takes_nothing_from_him(spark: SparkSes
 def vacuum_all(world: World) -> None:
     """A user's VACUUM that keeps no hours, on the tables that stages follow: all goes that is not part of them."""
     for table in (INBOX, SEGMENTS, REDELIVERY):
-        files, live = files_of(world.warehouse.root, table), live_files(world.warehouse.root, table)
+        files, live = Files().folder(world.warehouse.path(table)), live_files(world.warehouse.root, table)
         for file in data_files(files):
             if file.path not in live:
                 files.delete_file(file.path)

@@ -13,9 +13,12 @@ from pyspark.sql import SparkSession
 from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.deltars import files_of, log_files_of, log_of, open_table, path_of
+from pipeline.delta.commits import actions
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.logfiles import log_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rounds import Done, maintain
+from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, Table
 
 GROWING = (INBOX, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES)
@@ -52,15 +55,20 @@ def vacuum_at_once(spark: SparkSession, warehouse: Warehouse, table: Table, slac
 
     Files go that are neither live nor named as removed by an entry behind the first one of the log.
     """
-    files, folder = files_of(warehouse.root, table), warehouse.path(table)
-    first, *later = [file.version for file in log_files_of(files) if file.is_entry]
-    actions = [action for version in later for action in log_of(files, version, folder) or []]
-    kept = {unquote(each["remove"]["path"]) for each in actions if "remove" in each} | live_files(warehouse.root, table)
+    files, folder = Files().folder(warehouse.path(table)), warehouse.path(table)
+    first, *later = versions(folder)
+    said = [action for version in later for action in actions(Files(), folder, version)]
+    kept = {unquote(each["remove"]["path"]) for each in said if "remove" in each} | live_files(warehouse.root, table)
     began = files.get_file_info(f"_delta_log/{first:020d}.json").mtime_ns
     for file in data_files(files):
         # A store knows whole seconds: what is as old as the entry may be prepared for a version to come.
         if file.path not in kept and file.mtime_ns < began:
             files.delete_file(file.path)
+
+
+def versions(folder: str) -> list[int]:
+    """The versions of which the log of a table has the entries."""
+    return [file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry]
 
 
 def live_files(root: str, table: Table) -> set[str]:
@@ -76,8 +84,5 @@ def data_files(files: pa.fs.FileSystem) -> list[pa.fs.FileInfo]:
 
 def sizes(root: str) -> dict[str, tuple[int, int]]:
     """How many data files and how many log entries lie in the folder of each table, by its name."""
-    folders = {table.name: files_of(root, table) for table in GROWING}
-    return {
-        name: (len(data_files(files)), sum(file.is_entry for file in log_files_of(files)))
-        for name, files in folders.items()
-    }
+    folders = {table.name: path_of(root, table) for table in GROWING}
+    return {name: (len(data_files(Files().folder(folder))), len(versions(folder))) for name, folder in folders.items()}

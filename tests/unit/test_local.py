@@ -94,8 +94,8 @@ class Log:
         """Where they are."""
         self._paths = [str(path) for path in paths]
 
-    def local_paths(self, _: object) -> list[str]:
-        """As `MessageLog.local_paths`."""
+    def readable_paths(self, _: object) -> list[str]:
+        """As `MessageLog.readable_paths`."""
         return self._paths
 
 
