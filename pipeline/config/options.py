@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.config.settings import Clock, Settings, Upkeep
-from pipeline.config.watching import NoWatch, Watch
+from pipeline.config.watching import NOBODY, Watch
 
 Observer = Callable[[str, int], None]
 """Told of each step of a batch: its name, as in `ingest.messages`, and the batch id. What it raises ends the query."""
@@ -33,4 +33,4 @@ class Options:
     trigger: str | None = None
     upkeep: Upkeep | None = None
     observe: Observer = nobody
-    watch: Watch = field(default_factory=NoWatch)
+    watch: Watch = NOBODY

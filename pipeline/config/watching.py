@@ -1,21 +1,21 @@
 """Watching a running pipeline: the seam through which dispatch tells what became visible, and how late that was."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
 from pipeline.config.settings import check
 
 
-class Watch(Protocol):
-    """Who wants to know what the stages do. Called from their threads, so it answers at once and raises nothing."""
+class Watch:
+    """Who wants to know what the stages do; this one looks away.
+
+    Its methods are called from the threads of the stages, so they answer at once and raise nothing.
+    """
 
     def took(self, stage: str, rows: int) -> None:
         """A stage read rows of its source by itself, which Spark has not counted."""
-        ...
 
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.storage.parquet`)."""
-        ...
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible.
@@ -26,21 +26,10 @@ class Watch(Protocol):
             last_due_ms: the latest, ms UTC.
             committed_ms: when the commit was there, ms UTC.
         """
-        ...
 
 
-@dataclass(frozen=True)
-class NoWatch:
-    """The watch that looks away."""
-
-    def took(self, stage: str, rows: int) -> None:
-        """Forget it."""
-
-    def routed(self, stage: str, way: str) -> None:
-        """Forget it."""
-
-    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
-        """Forget it."""
+NOBODY = Watch()
+"""Nobody watches."""
 
 
 @dataclass(frozen=True)

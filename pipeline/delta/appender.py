@@ -107,20 +107,19 @@ class Appender:
         A few pieces are held at once, however many there are.
         """
         folder, count, pieces = uuid4().hex, 0, [rows] if isinstance(rows, pa.Table) else rows
-        files: list[DataFile | None] = []
+        files: list[DataFile] = []
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
                 for few in _a_few(piece for piece in pieces if piece.num_rows):
                     # Who reads a stream knows a file by its name alone (`Warehouse.follow`).
                     names = [f"{folder}/part-{count + place:05d}-{folder}.parquet" for place in range(len(few))]
                     count += len(few)
-                    files += pool.map(self._put_one, names, few)
+                    files += filter(None, pool.map(self._put_one, names, few))
         except BaseException:
             # A disk that is full would be fuller with each attempt.
             self._files.delete_folder(f"{self._path}/{folder}")
             raise
-        put = [file for file in files if file is not None]
-        return put if len(put) == count else self._written(folder)
+        return self._written(folder) if count and not files else files
 
     def _put_one(self, name: str, piece: pa.Table) -> DataFile | None:
         """Write one file; what a version says of it, where it would have to be fetched again to know that."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 from pipeline.config.options import Observer
 from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.config.watching import NoWatch, Watch
+from pipeline.config.watching import Watch
 from pipeline.delta.sink import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 
@@ -59,7 +59,7 @@ class Publisher:
         self._drop(noted)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
-        self.watch: Watch = NoWatch()
+        self.watch = Watch()
         self.error: BaseException | None = None
 
     @property

@@ -14,7 +14,7 @@ from pipeline.config.options import Observer
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
-from pipeline.config.watching import NoWatch, Watch
+from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.sink import Sink
@@ -71,7 +71,7 @@ class Dispatch:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
-        self.watch: Watch = NoWatch()
+        self.watch = Watch()
         self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
         self._log, self._files = MessageLog(spark, warehouse), session_files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)

@@ -20,7 +20,7 @@ from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST
 from pipeline.config.timeline import Timeline
-from pipeline.config.watching import NoWatch, Watch
+from pipeline.config.watching import Watch
 from pipeline.delta.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.delta.change import Change
 from pipeline.delta.checkpoints import Log
@@ -125,7 +125,7 @@ class Ingest:
         """Look up once what the tables hold."""
         self._spark, self._warehouse, self._checkpoint = spark, warehouse, checkpoint
         self._settings, self._timeline, self._observe = settings, timeline, observe
-        self.watch: Watch = NoWatch()
+        self.watch = Watch()
         head = TableLog(spark, warehouse.path(INBOX)).head()
         check_columns(head)
         self._plain = head.protocol["minReaderVersion"] <= 1

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pipeline.config.options import Observer
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
-from pipeline.config.watching import NoWatch, Watch
+from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
@@ -68,7 +68,7 @@ class Schedule:
     ) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
-        self.watch: Watch = NoWatch()
+        self.watch = Watch()
         tables = (REDELIVERY, REJECTED_SCHEDULE)
         self.sinks = {t.name: Sink(spark, warehouse, t, SCHEDULE, checkpoint.wrote) for t in tables}
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import STAGES
-from pipeline.config.watching import NoWatch
+from pipeline.config.watching import Watch
 from schemas import PUBLICATIONS, REDELIVERY, REJECTED_INGEST
 from tests.support.stream import (
     Step,
@@ -142,7 +142,7 @@ def test_refused_rows_are_kept_with_the_reason_and_nothing_stops(spark: SparkSes
 
 
 @dataclass(frozen=True)
-class Ways(NoWatch):
+class Ways(Watch):
     """Who worked on batches, and why."""
 
     seen: list[tuple[str, str]] = field(default_factory=list)

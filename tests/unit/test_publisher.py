@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.config.errors import PreparedFileGone
 from pipeline.config.timeline import Timeline
+from pipeline.config.watching import Watch
 from pipeline.delta.datafiles import DataFile
 from pipeline.delta.notes import Commit
 from pipeline.delta.sink import Sink
@@ -136,7 +137,7 @@ def test_who_watches_is_told_of_each_part_when_it_is_visible() -> None:
     """Lateness and rates of a run come from here."""
 
     @dataclass
-    class Told:
+    class Told(Watch):
         calls: list[tuple[int, ...]] = field(default_factory=list)
 
         def took(self, stage: str, rows: int) -> None:

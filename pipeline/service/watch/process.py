@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.pending import pending
 from pipeline.config.errors import BadSetting, PipelineError
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.config.watching import Watching
+from pipeline.config.watching import Watch, Watching
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.line import Board
 from pipeline.service.watch.listener import LOG, Listener
@@ -29,7 +29,7 @@ _PATIENCE_S = 1.0
 _ERRORS = (DeltaError, OSError, PipelineError)
 
 
-class Watcher:
+class Watcher(Watch):
     """Hands on what it is told, to the metrics and to the board of the lines."""
 
     def __init__(self) -> None:
