@@ -21,7 +21,7 @@ from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.storage.files import Files
 
 Offset = dict[str, int]
-_LOOK_S = 0.005
+_LOOK_S = 0.01
 _LONGEST_WAIT_MS = 2_000
 """So long a query that is to stop may wait for its clock, and a change that nobody noticed for its batch."""
 
