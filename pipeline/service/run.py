@@ -37,7 +37,7 @@ from schemas import INBOX, REDELIVERY, SEGMENTS
 _ALL_FILES = 1_000_000
 _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
 """What Delta's errors begin with when a stream has to be started again."""
-_PAUSE, _REMOTE_PAUSE = "200 milliseconds", "500 milliseconds"
+_PAUSE, _REMOTE_PAUSE = "300 milliseconds", "500 milliseconds"
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
 
