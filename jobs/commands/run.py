@@ -7,7 +7,6 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from jobs.commands.failures import one_line, storage
-from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from jobs.commands.values import spell
@@ -95,10 +94,8 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     _check_free(root)
     opened = tables(root)
     stop_file = StopFile(Warehouse(root))
-    need_java()
-    echo("Starting Spark")
     with (
-        session("delayline run", told.machine, root) as spark,
+        session("delayline run", told.machine, root, starting=lambda: echo("Starting Spark")) as spark,
         stop_signals() as asked,
         watched(spark, root, told.watching, counted=True) as watch,
     ):

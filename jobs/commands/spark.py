@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +35,16 @@ class NoSession(PipelineError):
 
 
 @contextmanager
-def session(app: str, machine: Machine, *paths: str) -> Iterator[SparkSession]:
+def session(
+    app: str, machine: Machine, *paths: str, starting: Callable[[], None] = lambda: None
+) -> Iterator[SparkSession]:
     """A local session, stopped at the end. What the JVM writes goes to a file in the folder for temporary files.
 
     Args:
         app: the application's name.
         machine: what it takes of this one.
         paths: a warehouse, and what else it will read.
+        starting: called when there is a suitable Java, before Spark starts.
 
     Raises:
         NoJava: there is no suitable Java.
@@ -49,6 +52,7 @@ def session(app: str, machine: Machine, *paths: str) -> Iterator[SparkSession]:
         NoConditionalPuts, StoreRefused: the warehouse lies in a store of objects that will not do.
     """
     need_java()
+    starting()
     log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
     options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:

@@ -28,6 +28,7 @@ from pipeline.config.stages import INGEST
 from pipeline.delta.commits import between, commits, metadata
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.filestats import count
+from pipeline.delta.logfiles import first_version, log_files
 from pipeline.delta.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
@@ -132,8 +133,13 @@ def in_inbox(root: str) -> int:
     # The place first: what is taken meanwhile was in the inbox before.
     files, path = Files(), path_of(root, INBOX)
     begin = max(_taken(files, root, table) for table in (MESSAGES, REJECTED_INGEST, SEGMENTS))
-    newest = open_table(root, INBOX).version()
-    return sum(_rows(files, path, file) for file in between(files, path, begin, (newest + 1, -1)) or ())
+    end = open_table(root, INBOX).version() + 1, EVERYTHING_BEFORE
+    found = between(files, path, begin, end)
+    if found is None:
+        # Somebody cut the log behind the place: what is left of it is counted.
+        first = first_version(log_files(files.names(f"{path}/_delta_log")))
+        found = between(files, path, max(begin, (first, EVERYTHING_BEFORE)), end)
+    return sum(_rows(files, path, file) for file in found or ())
 
 
 def _taken(files: Files, root: str, table: Table) -> Offset:

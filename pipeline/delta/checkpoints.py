@@ -83,8 +83,13 @@ class Checkpoint:
     @property
     def instant(self) -> int:
         """The last instant that was logged, ms UTC, or where the checkpoint begins."""
+        return self.end.instant
+
+    @property
+    def end(self) -> Position:
+        """The end of the last batch that was logged, or where the checkpoint begins."""
         batches = self.batches()
-        return self.position(batches[-1]).instant if batches else self.origin.instant
+        return self.position(batches[-1]) if batches else self.origin.position
 
     def wrote(self, table: str, number: int) -> None:
         """Remember that a table holds a batch: a table that holds less at a later start was set back.

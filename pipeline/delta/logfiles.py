@@ -102,7 +102,7 @@ def takes_out(actions: Iterable[Mapping[str, Any]]) -> bool:
 def appended(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The files that a version appended, with `path` decoded; the place in the list is the index that Delta logs.
 
-    None for a version that took rows out: streams pass over it.
+    A version that took rows out appended nothing: streams pass over it.
     """
     actions = list(actions)
     if takes_out(actions):

@@ -4,6 +4,11 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from schemas import INBOX, REDELIVERY, SEGMENTS
+
+SOURCES = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
+"""The table that each stage follows."""
 ORIGIN = "origin.json"
 """The file in a checkpoint folder that says where it begins."""
 WRITTEN = "written.json"

@@ -6,6 +6,7 @@ import pyarrow.fs
 
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.delta.notes import Commit
+from pipeline.delta.offsets import SOURCES
 from pipeline.dispatch.prepared import PREPARED, Prepared
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import rows_of
@@ -29,7 +30,6 @@ _TABLES = {
     SCHEDULE: (REDELIVERY, REJECTED_SCHEDULE),
     DISPATCH: (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS),
 }
-_SOURCES = {INGEST: INBOX, SCHEDULE: SEGMENTS, DISPATCH: REDELIVERY}
 Noted = dict[str, Commit]
 """The last commit of a stage to each of its tables, by name."""
 
@@ -147,7 +147,7 @@ def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Findi
 
 def _source(look: Look, stage: Standing) -> Iterator[Finding]:
     """What a stage has yet to read is there."""
-    source, place = look.table(_SOURCES[stage.stage]), stage.place(stage.committed)
+    source, place = look.table(SOURCES[stage.stage]), stage.place(stage.committed)
     if place is None or not stage.begun:
         return
     rest = source.log.after(place)

@@ -5,11 +5,11 @@ from itertools import islice
 
 from pyspark.sql import SparkSession
 
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.commits import commits, metadata, newest
 from pipeline.delta.notes import Commit
-from pipeline.delta.offsets import EVERYTHING_BEFORE
+from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PreparedStore
@@ -32,7 +32,7 @@ _FAR_BEHIND = 500
 """A stage that is more commits behind holds all rows of its table."""
 
 
-READERS = {INBOX.name: INGEST, SEGMENTS.name: SCHEDULE, REDELIVERY.name: DISPATCH}
+READERS = {table.name: stage for stage, table in SOURCES.items()}
 """Which stage follows which table."""
 
 

@@ -8,11 +8,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.commits import between
+from pipeline.delta.offsets import SOURCES
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files
-from schemas import INBOX, REDELIVERY, SEGMENTS
 
-SOURCES = {"ingest": INBOX, "schedule": SEGMENTS, "dispatch": REDELIVERY}
 _MOST_NAMES = 3
 """So many files are named, the largest ones."""
 _SIGNS = ("OutOfMemoryError", "Python worker exited unexpectedly", "SparkOutOfMemoryError", "MemoryError")

@@ -17,7 +17,7 @@ from pipeline.config.timeline import timeline
 from pipeline.delta import arrival
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.commits import newest
-from pipeline.delta.offsets import Origin
+from pipeline.delta.offsets import SOURCES, Origin
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.restore import restore
@@ -26,7 +26,7 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
-from pipeline.service.atwork import SOURCES, AtWork, memory_ended
+from pipeline.service.atwork import AtWork, memory_ended
 from pipeline.service.clock import ticks
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.storage.files import Files
@@ -38,6 +38,7 @@ _ALL_FILES = 1_000_000
 _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
 """What Delta's errors begin with when a stream has to be started again."""
 _PAUSE, _REMOTE_PAUSE = "300 milliseconds", "500 milliseconds"
+"""Between two looks of a query at its source, where no clock waits for it: on this machine, and in a store."""
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
 

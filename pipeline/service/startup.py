@@ -62,8 +62,7 @@ def check_source(stage: str, table: str, newest: int, checkpoint: Checkpoint) ->
     Raises:
         SourceBehind: it does.
     """
-    batches = checkpoint.batches()
-    place = checkpoint.position(batches[-1]) if batches else checkpoint.origin.position
+    place = checkpoint.end
     # The version that comes next, or one of which some files are taken.
     read = place.version if place.index >= 0 else place.version - 1
     if newest < read:

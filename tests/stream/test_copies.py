@@ -19,7 +19,7 @@ from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from pipeline.storage.hadoop import session_files
-from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH
+from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.stream import (
     Step,
     World,
@@ -152,14 +152,19 @@ def test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuil
     )
 
 
+def lose_last_version(world: World, table: Table) -> None:
+    """Set a table back by one version."""
+    last = max(Path(world.warehouse.path(table), "_delta_log").glob("*.json"))
+    last.unlink()
+    last.with_suffix(".crc").unlink(missing_ok=True)
+
+
 def test_a_table_that_was_set_back_is_refused(spark: SparkSession, folder: str) -> None:
     """A backup of a running warehouse may have a table from before a batch that its checkpoint has done."""
 
     def set_back(world: World) -> None:
         world.lose()
-        last = max(Path(world.warehouse.path(REDELIVERY), "_delta_log").glob("*.json"))
-        last.unlink()
-        last.with_suffix(".crc").unlink(missing_ok=True)
+        lose_last_version(world, REDELIVERY)
 
     steps = [subscribe("t", "s"), append(message("a")), advance(T0), check(set_back), refused("schedule", TableBehind)]
     play(spark, folder, steps)
@@ -170,9 +175,7 @@ def test_a_source_that_was_set_back_is_refused(spark: SparkSession, folder: str)
 
     def set_back(world: World) -> None:
         world.end()
-        last = max(Path(world.warehouse.path(INBOX), "_delta_log").glob("*.json"))
-        last.unlink()
-        last.with_suffix(".crc").unlink(missing_ok=True)
+        lose_last_version(world, INBOX)
         with pytest.raises(SourceBehind, match=r"inbox ends with version 0, the checkpoint has read version 1"):
             start(world.spark, world.warehouse, "ingest", world.options)
 
