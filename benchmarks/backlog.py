@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -25,14 +24,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from benchmarks.clocked import Clocked, clocked
-from benchmarks.held import held
-from benchmarks.machine import describe
-from benchmarks.processes import apart, memory
-from benchmarks.report import tell
-from benchmarks.rows import inbox_rows
-from benchmarks.sizes import entries
-from benchmarks.usual import usual_machine
+from benchmarks.support import WORKLOADS
+from benchmarks.support.clocked import Clocked, clocked
+from benchmarks.support.held import held
+from benchmarks.support.machine import describe
+from benchmarks.support.processes import apart, memory
+from benchmarks.support.report import tell
+from benchmarks.support.rows import inbox_rows
+from benchmarks.support.sizes import entries
+from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.session import compiled, local_session
@@ -43,7 +43,7 @@ from pipeline.maintenance.rounds import own_session
 from schemas import DELIVERIES
 from state import tick_bits, trim_up
 
-WORKLOADS = Path(__file__).parent / "workloads" / "backlog.toml"
+FILE = WORKLOADS / "backlog.toml"
 SEGMENT_MS, TICK_MS = 5 * MINUTE_MS, 1_000
 T0 = 1_700_000_100_000
 """The begin of a segment."""
@@ -89,7 +89,7 @@ class Workload:
 
 def load(*, full: bool) -> list[Workload]:
     """The workloads in the order of their file."""
-    return [Workload(**told) for told in entries(WORKLOADS, full=full)]
+    return [Workload(**told) for told in entries(FILE, full=full)]
 
 
 class Entering:

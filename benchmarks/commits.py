@@ -24,11 +24,11 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 
-from benchmarks.machine import describe
-from benchmarks.report import tell
-from benchmarks.rows import inbox_rows
-from benchmarks.s3 import named
-from benchmarks.usual import usual_machine
+from benchmarks.support.machine import describe
+from benchmarks.support.report import tell
+from benchmarks.support.rows import inbox_rows
+from benchmarks.support.s3 import named
+from benchmarks.support.usual import usual_machine
 from pipeline.config import s3
 from pipeline.config.session import local_session
 from pipeline.delta.appender import Appender

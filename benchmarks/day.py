@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 from pyspark.sql import SparkSession
 
-from benchmarks.clocked import Clocked, clocked
-from benchmarks.machine import describe
-from benchmarks.processes import memory
-from benchmarks.report import tell
-from benchmarks.rows import inbox_rows
-from benchmarks.sizes import entries
-from benchmarks.usual import usual_machine
+from benchmarks.support import WORKLOADS
+from benchmarks.support.clocked import Clocked, clocked
+from benchmarks.support.machine import describe
+from benchmarks.support.processes import memory
+from benchmarks.support.report import tell
+from benchmarks.support.rows import inbox_rows
+from benchmarks.support.sizes import entries
+from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.session import local_session
@@ -39,7 +40,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rounds import maintain
 from schemas import DELIVERIES, TABLES
 
-WORKLOADS = Path(__file__).parent / "workloads" / "day.toml"
+FILE = WORKLOADS / "day.toml"
 T0, TICK_MS = 1_700_000_000_000, 1_000
 INSTANT, WHEN = "an instant, s", ("most in first half and second", "median of first quarter and last")
 COUNTED = FILES, ENTRIES, LOG_KB = "files", "log entries", "log, KB"
@@ -75,7 +76,7 @@ class Workload:
 
 def load(*, full: bool) -> list[Workload]:
     """The workloads in the order of their file."""
-    return [Workload(**told) for told in entries(WORKLOADS, full=full)]
+    return [Workload(**told) for told in entries(FILE, full=full)]
 
 
 def extent(root: str) -> dict[str, dict[str, int]]:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.aims import Line, Results, table
-from benchmarks.machine import describe
 from benchmarks.plots import draw
-from benchmarks.report import machine_line
+from benchmarks.support import ROOT
+from benchmarks.support.machine import describe
+from benchmarks.support.report import machine_line
 
-ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks" / "out"
 MODULES = {"steady": "live"}
 """Which module runs a benchmark, where it is not of the same name."""

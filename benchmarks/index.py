@@ -19,17 +19,17 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.contenders import BASELINES, Contender, Index, NestedBitmaps
-from benchmarks.machine import describe, resident_bytes
-from benchmarks.report import machine_line
+from benchmarks.support import WORKLOADS
+from benchmarks.support.contenders import BASELINES, Contender, Index, NestedBitmaps
+from benchmarks.support.machine import describe, resident_bytes
+from benchmarks.support.report import machine_line
 from state.buckets import IntArray
 
-WORKLOADS = Path(__file__).parent / "workloads" / "index.toml"
+FILE = WORKLOADS / "index.toml"
 POPS = 100
 LATER = 32
 """Pops after the first one, as far as there are messages."""
@@ -89,7 +89,7 @@ class Workload:
 
 def load(section: str) -> list[Workload]:
     """The workloads of a section of the file."""
-    data = tomllib.loads(WORKLOADS.read_text())
+    data = tomllib.loads(FILE.read_text())
     common = {key: data[key] for key in ("start", "ledger_entries", "batch")}
     return [Workload(**{**common, "seed": seed, **fields}) for seed, fields in enumerate(data[section])]
 
@@ -267,7 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
     report: dict[str, Any] = {"machine": machine, "messages": number, "rows": [], "published": [], "steps": []}
     if not options.json:
         print(machine_line(machine))
-        print(f"workloads: {WORKLOADS.name}, {number} messages, added in batches of 1 000 000, drained in {POPS} pops")
+        print(f"workloads: {FILE.name}, {number} messages, added in batches of 1 000 000, drained in {POPS} pops")
     for row in rows(number, options.baseline_messages, options.only):
         report["rows"].append(row)
         if not options.json:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 import numpy as np
 from pyspark.sql import SparkSession
 
-from benchmarks.clocked import clocked
-from benchmarks.machine import describe
-from benchmarks.report import machine_line
-from benchmarks.rows import inbox_rows
-from benchmarks.usual import usual_machine
+from benchmarks.support.clocked import clocked
+from benchmarks.support.machine import describe
+from benchmarks.support.report import machine_line
+from benchmarks.support.rows import inbox_rows
+from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.session import COMPILED, local_session

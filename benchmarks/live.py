@@ -1,8 +1,8 @@
 """The job on the wall clock: lateness, release and idling, taken by an observer that is a process of its own.
 
 Four processes: the job (or a baseline), a producer that appends to `inbox` with delta-rs, the observer
-(`benchmarks.observer`), and this one, which starts them and counts commits and processor time. They share the machine,
-so the figures hold for all of them together. Each run has a warehouse and a JVM of its own.
+(`benchmarks.support.observer`), and this one, which starts them and counts commits and processor time. They share the
+machine, so the figures hold for all of them together. Each run has a warehouse and a JVM of its own.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from benchmarks.live_report import show
-from benchmarks.load import Producer, Workload, changed, produce, workloads
-from benchmarks.machine import describe
-from benchmarks.processes import started
-from benchmarks.report import tell
-from benchmarks.sizes import merged
-from benchmarks.snapshot import Snapshot, Upkeep
-from benchmarks.usual import LOCAL
+from benchmarks.support import ROOT
+from benchmarks.support.live_report import show
+from benchmarks.support.load import Producer, Workload, changed, produce, workloads
+from benchmarks.support.machine import describe
+from benchmarks.support.processes import started
+from benchmarks.support.report import tell
+from benchmarks.support.sizes import merged
+from benchmarks.support.snapshot import Snapshot, Upkeep
+from benchmarks.support.usual import LOCAL
 from pipeline.client.create import create_all
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
-ROOT = Path(__file__).resolve().parents[1]
 _LOOK_S, _START_S, _STOP_S, _SETTLE_S = 0.2, 180, 120, 10
 _READ_S = 20
 """Pause between two looks at what was committed; logs are kept for longer."""
@@ -145,7 +145,7 @@ class Run:
         told = limits | {"table": f"{self._root}/{DELIVERIES.name}", "first": first}
         told["lookahead-ms"] = workload.profile["clock"]["lookahead_ms"]
         words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
-        return self._started("observer", ["-m", "benchmarks.observer", *words], subprocess.PIPE)
+        return self._started("observer", ["-m", "benchmarks.support.observer", *words], subprocess.PIPE)
 
     def _all_accepted(self) -> bool:
         return bool(open_table(self._root, MESSAGES).count() >= self._workload.sent)

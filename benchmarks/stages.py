@@ -22,10 +22,11 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from benchmarks.baselines import polling, rowwise
-from benchmarks.machine import describe
-from benchmarks.report import tell
-from benchmarks.rows import inbox_rows
-from benchmarks.usual import usual
+from benchmarks.support import WORKLOADS
+from benchmarks.support.machine import describe
+from benchmarks.support.report import tell
+from benchmarks.support.rows import inbox_rows
+from benchmarks.support.usual import usual
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.options import Options
@@ -40,7 +41,7 @@ from pipeline.service.run import Stage, stop_all
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, Table
 from state import tick_bits, trim_up
 
-WORKLOADS = Path(__file__).parent / "workloads" / "stages.toml"
+FILE = WORKLOADS / "stages.toml"
 T0, TICK_MS = 1_700_000_000_000, 1_000
 COUNTED = (MESSAGES, SEGMENTS, DELIVERIES)
 
@@ -121,7 +122,7 @@ class Figure:
 
 def load() -> list[Workload]:
     """The workloads in the order of their file."""
-    told = tomllib.loads(WORKLOADS.read_text(encoding="utf-8"))
+    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
     common = {key: value for key, value in told.items() if key != "workload"}
     return [Workload(**common, **each) for each in told["workload"]]
 

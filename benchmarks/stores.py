@@ -25,12 +25,13 @@ import numpy as np
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from benchmarks.machine import describe
-from benchmarks.processes import started, usage
-from benchmarks.report import tell
-from benchmarks.s3 import named
-from benchmarks.sizes import merged
-from benchmarks.usual import LOCAL
+from benchmarks.support import ROOT
+from benchmarks.support.machine import describe
+from benchmarks.support.processes import started, usage
+from benchmarks.support.report import tell
+from benchmarks.support.s3 import named
+from benchmarks.support.sizes import merged
+from benchmarks.support.usual import LOCAL
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.stages import STAGES
@@ -39,7 +40,6 @@ from pipeline.service.watch.lateness import Publication, percentile
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, PUBLICATIONS
 
-ROOT = Path(__file__).resolve().parents[1]
 _BUCKET, _APPEND_S, _PATIENCE_S, _SETTLE_S, _LOOK_S = "bench", 0.5, 180, 10, 2
 
 

@@ -1,7 +1,8 @@
 """What ingest decides about a row, in tables of rules. Each rule stands here twice: for whole arrays, and for Spark.
 
 `pipeline.ingest.accept_local` applies the one in the driver, `pipeline.ingest.accept_spark` the other on a cluster; the
-rows are the same (`tests/spark/test_rules.py` compares the two). A rule may read the columns of the rules before it.
+rows are the same (`tests/spark/ingest/test_rules.py` compares the two). A rule may read the columns of the rules before
+it.
 """
 
 from collections.abc import Callable, Sequence

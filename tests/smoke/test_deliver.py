@@ -19,8 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.config.stages import STAGES
 from tests.support.jobs import signal_all
+from tests.support.modules import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 180
 
 

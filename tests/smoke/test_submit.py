@@ -22,7 +22,6 @@ from schemas import INBOX
 from tests.support.jobs import (
     PATIENCE_S,
     PROFILE,
-    ROOT,
     Process,
     delivered,
     main,
@@ -32,6 +31,7 @@ from tests.support.jobs import (
     until,
     words_of_ours,
 )
+from tests.support.modules import ROOT
 
 NODE_PACKAGES = ("numpy", "pandas", "pyarrow", "pyroaring")
 """What README asks of the nodes of a cluster."""

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.modules import ROOT
+
 COMMAND = [sys.executable, "-m", "jobs.cli"]
 PATIENCE_S = 240
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.modules import ROOT
 
 
 def test_a_small_demo_passes_its_own_check(tmp_path: Path) -> None:

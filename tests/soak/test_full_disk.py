@@ -14,7 +14,8 @@ import pytest
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from tests.support.jobs import PATIENCE_S, ROOT, delivered, said, until
+from tests.support.jobs import PATIENCE_S, delivered, said, until
+from tests.support.modules import ROOT
 from tests.support.services import COMMAND, RUN, ended_well, service
 
 KB = 1 << 10

@@ -17,7 +17,8 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.stages import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TABLES
-from tests.support.jobs import PATIENCE_S, ROOT, delivered, main, module, said, started, until, words_of_ours
+from tests.support.jobs import PATIENCE_S, delivered, main, module, said, started, until, words_of_ours
+from tests.support.modules import ROOT
 
 HERE = {"PYTHONPATH": str(ROOT)}
 

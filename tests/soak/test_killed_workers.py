@@ -7,7 +7,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.processes import tree
+from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe

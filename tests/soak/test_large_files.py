@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from benchmarks.processes import memory
+from benchmarks.support.processes import memory
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
-from tests.support.jobs import ROOT, module
+from tests.support.jobs import module
+from tests.support.modules import ROOT
 
 LARGEST = 5 << 20
 """The default of `Settings.max_payload_bytes`."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from benchmarks.processes import memory
+from benchmarks.support.processes import memory
 from pipeline.client.pending import pending
 from pipeline.config.settings import MINUTE_MS
 from pipeline.delta.deltars import append

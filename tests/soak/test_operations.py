@@ -12,9 +12,9 @@ from pathlib import Path
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
 from pipeline.client.registry import Subscription, subscribe
+from tests.support.modules import ROOT
 from tests.support.operations import commands, run
 
-ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "jobs.cli")
 PATIENCE_S = 240
 

@@ -14,7 +14,7 @@ from statistics import median
 
 import pytest
 
-from benchmarks.processes import KINDS, memory
+from benchmarks.support.processes import KINDS, memory
 from pipeline.client.create import create_all
 from pipeline.client.registry import Subscription, subscribe
 from pipeline.config.settings import MINUTE_MS

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.held import Held, held
+from benchmarks.support.held import Held, held
 from pipeline.config.settings import DAY_MS
 from tests.support.parked import Arrived, arrived, joined_as_earliest, let_time_pass, near, parked, spread, taken_in
 from tests.support.spark import session

@@ -23,6 +23,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import DELIVERIES
 from tests.support import jobs
+from tests.support.modules import ROOT
 from tests.support.racing import Race, payloads
 from tests.support.s3 import named
 
@@ -48,7 +49,7 @@ def test_a_minute_of_everybody_at_once_loses_nothing(tmp_path: Path) -> None:
     create_all(race.root)
     registry.subscribe(race.root, registry.Subscription("t", "s", start="earliest", tick_ms=1))
     command = jobs.module("cli", "run", "--profile", str(profile), "--warehouse", race.root)
-    with jobs.started(command, tmp_path / "run", PYTHONPATH=str(jobs.ROOT)) as job:
+    with jobs.started(command, tmp_path / "run", PYTHONPATH=str(ROOT)) as job:
         jobs.until(lambda: "Running on" in jobs.said(tmp_path / "run"), job, tmp_path / "run")
         race.run(SECONDS)
         StopFile(Warehouse(race.root)).ask()
@@ -72,7 +73,7 @@ class Typing:
     def __call__(self, *words: str, module: str = "cli") -> str:
         """A command, run to its end; what it prints."""
         command = [*jobs.module(module, *words), "--warehouse", self.root]
-        told = {**os.environ, "PYTHONPATH": str(jobs.ROOT)}
+        told = {**os.environ, "PYTHONPATH": str(ROOT)}
         said = subprocess.run(command, cwd=self.folder, env=told, check=False, capture_output=True, text=True)  # noqa: S603
         assert said.returncode == 0, said.stderr
         return said.stdout
@@ -81,7 +82,7 @@ class Typing:
         """The stages, from their start until so many are delivered, then stopped."""
         folder = self.folder / name
         command = jobs.module("cli", "run", "--warehouse", self.root)
-        with jobs.started(command, folder, PYTHONPATH=str(jobs.ROOT)) as job:
+        with jobs.started(command, folder, PYTHONPATH=str(ROOT)) as job:
             jobs.until(lambda: len(payloads(self.root, DELIVERIES)) >= count, job, folder)
             self("stop")
             assert job.wait(jobs.PATIENCE_S) == 0, jobs.said(folder)
@@ -116,7 +117,7 @@ def test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice(tmp_pa
     with ExitStack() as ending:
         both = []
         for name in names:
-            both.append(ending.enter_context(jobs.started(command, tmp_path / name, PYTHONPATH=str(jobs.ROOT))))
+            both.append(ending.enter_context(jobs.started(command, tmp_path / name, PYTHONPATH=str(ROOT))))
             jobs.until(lambda name=name: "Running on" in jobs.said(tmp_path / name), both[-1], tmp_path / name)  # type: ignore[misc]
         end = time.monotonic() + jobs.PATIENCE_S
         while all(job.poll() is None for job in both):
@@ -141,7 +142,7 @@ def test_a_replay_reads_and_writes_a_bucket(tmp_path: Path) -> None:
     send(source, [Message("t", b"%d" % hour, noon, deliver_at=noon + timedelta(hours=hour)) for hour in range(3)])
     course = ["--from", "2026-01-01T12:00", "--to", "2026-01-01T15:00", "--step", "1h"]
     command = jobs.module("cli", "replay", "--warehouse", root, "--input", f"{source}/inbox", *course)
-    with jobs.started(command, tmp_path / "replay", PYTHONPATH=str(jobs.ROOT)) as job:
+    with jobs.started(command, tmp_path / "replay", PYTHONPATH=str(ROOT)) as job:
         assert job.wait(jobs.PATIENCE_S) == 0, jobs.said(tmp_path / "replay")
     found = list(Deliveries(root).take())
     assert [each.payload for each in found] == [b"0", b"1", b"2"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from benchmarks.held import Held, held
+from benchmarks.support.held import Held, held
 from pipeline.config.settings import DAY_MS
 from tests.support.parked import Arrived, arrived, joined_as_earliest, let_time_pass, near, parked, spread, taken_in
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
-from benchmarks import processes
+from benchmarks.support import processes
 from schemas import DELIVERIES
+from tests.support.modules import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROFILE = ROOT / "conf" / "local.toml"
 PATIENCE_S = 300
 Process = subprocess.Popen[bytes]

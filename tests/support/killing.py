@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.modules import ROOT
+
 PATIENCE_S = 900.0
 _LOOK_S = 0.02
 

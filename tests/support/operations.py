@@ -8,10 +8,11 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+from tests.support.modules import ROOT
+
+PAGE = ROOT / "docs" / "operations.md"
 _BLOCK = re.compile(r"^```shell\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

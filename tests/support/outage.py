@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from benchmarks.rows import inbox_table
-from benchmarks.usual import LOCAL, usual
+from benchmarks.support.rows import inbox_table
+from benchmarks.support.usual import LOCAL, usual
 from pipeline.config.options import Options
 from pipeline.config.profiles import read_profile
 from pipeline.config.session import local_session

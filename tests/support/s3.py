@@ -1,4 +1,4 @@
-"""A store that speaks S3, as `benchmarks.s3` serves it, with buckets that have ways of their own."""
+"""A store that speaks S3, as `benchmarks.support.s3` serves it, with buckets that have ways of their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from benchmarks import s3
+from benchmarks.support import s3
 
 FORGETFUL, CROWDED, UNSEEN, GOING = "forgetful", "crowded", "unseen", "going"
 """Buckets: one replaces objects whatever it is asked, one answers every first put of an object with a conflict, one

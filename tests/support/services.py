@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.jobs import ROOT, Process, said, signal_all
+from tests.support.jobs import Process, said, signal_all
+from tests.support.modules import ROOT
 
 COMMAND = [sys.executable, "-m", "jobs.cli"]
 RUN = [*COMMAND, "run", "-w"]

@@ -24,8 +24,8 @@ from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock, Settings, Upkeep
 from pipeline.config.sizing import Place, segment_for
 from pipeline.config.watching import Watching
+from tests.support.modules import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "settings.md"
 LOCAL = ROOT / "conf" / "local.toml"
 _ATTRIBUTE = re.compile(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)

@@ -1,0 +1,162 @@
+"""The table and the report over all benchmarks, from results that were kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
+pytest.importorskip("matplotlib", reason="the report has plots")
+
+from benchmarks import aims, backlog, day, everything
+from benchmarks.stages import load
+from benchmarks.support.load import workloads
+from tests.support.modules import ROOT
+
+
+def late(p50: float, p99: float, count: int = 5_000) -> dict[str, float]:
+    """Lateness, ms."""
+    return {"count": count, "p50": p50, "p99": p99, "p999": p99, "max": p99 + 1}
+
+
+def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any kind
+    """A run of the live benchmark that went well."""
+    workload = workloads(full=True)[name]
+    quiet: dict[str, Any] = {
+        "seconds": 60.0,
+        "cpu_s_per_minute": 14.0,
+        "commits_start": 9,
+        "commits_end": 9,
+        "data_files": 0,
+    }
+    quiet["upkeep"] = {"commits": 0, "data_files": 0}
+    told = {
+        "parameters": vars(workload), "workload": name, "system": system, "early": 0, "twice": 0, "missing": 0,
+        "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(400, 900)}, "quiet": quiet,
+        "by_minute": [{"minute": number, **late(60, 150 + number)} for number in range(3)],
+        "last_seen_ms": 5_900, "last_due_ms": 5_000,
+    }  # fmt: skip
+    return told | changes
+
+
+def stages(seconds: float, encoded_s: float = 9.0) -> dict[str, Any]:
+    """Results of the benchmark of the stages: ours ten times as fast as the others."""
+
+    def system(count: int, took: float) -> dict[str, Any]:
+        times = {"warm_s": took, "cold_s": took, "ingest_s": took, "per_s": round(count / took)}
+        return {"messages": count, "parked": 3, "commits": 1} | times
+
+    names = {"delayline": 1.0, "row-wise": 10.0, "polling": 10.0}
+    rows = []
+    for each in load():
+        took = encoded_s if each.measure == "encode" else seconds
+        told = {name: system(each.full, took * slower) for name, slower in names.items()}
+        ratios = {name: slower for name, slower in names.items() if name != "delayline"}
+        rows.append({"workload": each.name, "measure": each.measure, "copy_s": 2.5, "systems": told, "ratios": ratios})
+    return {"rows": rows}
+
+
+def waiting(largest: float) -> dict[str, Any]:
+    """Results with messages that wait: all figures grow so much from the fewest to the most."""
+    names = (*backlog.TIMES, "JVM, MB", "Python driver, MB", "Python workers, MB", backlog.STATE)
+    sizes = [
+        {"messages": count, "figures": dict.fromkeys(names, figure)}
+        for count, figure in ((1_000_000, 1.0), (100_000_000, largest))
+    ]
+    return {"rows": [{"workload": "parked", "sizes": sizes}]}
+
+
+def long_run(end: float) -> dict[str, Any]:
+    """Results of a long run in which everything is so much more at the end."""
+    counts = [{name: {"messages": 10 * times} for name in day.COUNTED} for times in (1.0, end)]
+    rounds = [{"instant": 4 * (n + 1), "extent": told, "memory_mb": {"JVM": 9}} for n, told in enumerate(counts)]
+    row = {"workload": "a day", "rounds": rounds, "seconds": [1.0] * 144 + [end] * 144}
+    return {"rows": [row | day.verdict(row, 0)]}
+
+
+def index(live: float) -> dict[str, Any]:
+    """Results of the index: so many bytes a message."""
+    ours = {"messages": 10_000_000, "live": live, "add": 9.0, "drain": 19.0}
+    other = {"name": "heap", "resident": 25.0, "add": 1.0}
+    row = {"workload": "uniform", "aim": 2.0, "ours": ours, "baselines": [other]}
+    return {"rows": [row], "published": [{"workload": "published", "published_mb": 25.0, "mb": live / 10}]}
+
+
+def marks(results: dict[str, Any]) -> dict[tuple[str, str], bool | None]:
+    """Which aims are met, by workload and the begin of the measure."""
+    return {(line.workload, line.measure.split(",")[0]): line.met for line in aims.table(results)}
+
+
+def test_each_aim_is_judged_by_its_figure() -> None:
+    """At full size; a figure one past the aim is not met."""
+    good = {"stages": stages(4.0), "live": {"rows": [live(name) for name in workloads(full=True)]}}
+    good |= {"index": index(1.9), "backlog": waiting(1.5), "day": long_run(1.1)}
+    found = marks(good)
+    assert {key for key, met in found.items() if met is False} == set()
+    slow = {"late": late(501, 2_001), "to_prepared": late(900, 2_000), "at_once": late(2_000, 4_000)}
+    late_ones: dict[str, Any] = {"warm": slow, "last_seen_ms": 10_001}
+    busy = live("steady")["quiet"] | {"cpu_s_per_minute": 15.1}
+    rows = [live(name, **late_ones, quiet=busy, early=1) for name in workloads(full=True)]
+    worse = {"index": index(2.1), "backlog": waiting(1.6), "day": long_run(1.3)}
+    bad = marks({"stages": stages(5.1, 10.1), "live": {"rows": rows}} | worse)
+    judged = {key for key, met in found.items() if met}
+    assert {key for key in judged if bad[key] is not False} == {
+        ("intake, a day", "ingest + schedule"), ("fan-out", "50 subscriptions against 1"),
+        ("uniform", "index"), ("a day", "memory"),
+    }  # fmt: skip
+    assert {workload for workload, _ in judged} >= {"steady", "spread", "release", "idle", "parked", "dispatch"}
+
+
+@pytest.mark.parametrize(
+    ("commits", "files", "met", "told"),
+    [
+        (3, 2, True, "0 commits, 0 data files; maintenance: 3 and 2"),
+        (4, 2, False, "1 commits, 0 data files; maintenance: 3 and 2"),
+        (3, 3, False, "0 commits, 1 data files; maintenance: 3 and 2"),
+    ],
+)
+def test_while_nothing_is_due_only_maintenance_may_commit(commits: int, files: int, met: bool, told: str) -> None:  # noqa: FBT001 - a parameter
+    """It merges what the stream left; whatever a stage does is against the aim."""
+    steady = live("steady")
+    steady["quiet"] |= {"commits_end": 9 + commits, "data_files": files, "upkeep": {"commits": 3, "data_files": 2}}
+    (line,) = (each for each in aims.table({"live": {"rows": [steady]}}) if each.workload == "idle")
+    assert (line.met, told in line.ours) == (met, True)
+
+
+def test_a_short_run_of_a_release_has_a_figure_and_no_verdict() -> None:
+    """The aim is for a million."""
+    short = live("release", parameters=vars(workloads(full=False)["release"]))
+    assert marks({"live": {"rows": [short]}})["release", "due to last row"] is None
+
+
+def test_the_report_is_made_again_from_what_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Table, plots and commands; a baseline that delivered nothing is said to have."""
+    nothing = live("steady", "polling", warm={"late": {"count": 0}}, by_minute=[])
+    kept = {"steady": {"rows": [live("steady"), live("steady", "row-wise"), nothing]}, "live": {"rows": [live("many")]}}
+    kept |= {"stages": stages(4.0), "backlog": waiting(1.2), "day": long_run(1.0), "index": index(1.0)}
+    for name, told in kept.items():
+        text = json.dumps({**told, "command": f"python -m benchmarks.{name}", "exit": 0, "took_s": 7})
+        (tmp_path / f"{name}.json").write_text(text, encoding="utf-8")
+    assert everything.main(["--report", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "lateness of polling" in printed
+    assert "[its p99 is 1.0x ours]" in printed
+    assert "[10.0x row-wise, 10.0x polling]" in printed
+    assert "it delivered nothing in time" in printed
+    assert "[row-wise 14.0 CPU s, polling 14.0 CPU s]" in printed
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for words in ("stages.png", "lateness.png", "python -m benchmarks.live, 7 s", "&lt;= 15 CPU s"):
+        assert words.replace("live, 7", "live</code>, 7") in page
+    pictures = {"stages.png", "lateness.png", "backlog.png", "day.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == pictures
+    assert all(f'src="{name}"' in page for name in (*pictures, "lateness.svg"))
+
+
+def test_every_benchmark_has_lines_a_module_and_sizes() -> None:
+    """One that is added is not left out of the table."""
+    assert set(everything.SHORT) == set(everything.FULL) == set(aims._LINES)
+    for name in everything.SHORT:
+        assert (ROOT / "benchmarks" / f"{everything.MODULES.get(name, name)}.py").exists()

@@ -1,0 +1,152 @@
+"""What lies in `conf/` can be read, names nothing unknown, and agrees with the code."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="profiles are read by the stages, which need requirements/all.lock")
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+
+from jobs.commands import run
+from jobs.commands.sizes import lines
+from jobs.commands.spark import LOG4J
+from pipeline.config.errors import BadSetting
+from pipeline.config.options import Options
+from pipeline.config.profiles import Profile, fitted, read_profile
+from pipeline.config.session import CORRECTNESS, COST, Machine
+from pipeline.config.settings import HOUR_MS, MINUTE_MS, LiveClock, Settings, Upkeep
+from pipeline.config.sizing import Place, cores_here
+from pipeline.config.watching import Watching
+from tests.support.modules import ROOT
+
+CONF = ROOT / "conf"
+PROFILES = sorted(CONF.glob("*.toml"))
+PLACE = Place(rate=4_000, segment_ms=MINUTE_MS, cores=6, memory=4_000_000_000)
+CHOSEN = {
+    "session.partitions": 1,
+    "settings.horizon_ms": HOUR_MS,
+    "settings.partitions": 6,
+    "settings.driver_rows": 500_000,
+    "settings.max_bytes": 16_000_000,
+    "clock.max_step_ms": 2 * MINUTE_MS,
+}
+
+
+def pairs(path: Path, sign: str | None) -> dict[str, str]:
+    """The lines of a file of properties, comments left out; names and values are parted by a sign, or by spaces."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    parted = (line.split(sign, 1) for line in lines if line and not line.startswith("#"))
+    return {name.strip(): value.strip() for name, value in parted}
+
+
+@pytest.mark.parametrize("path", PROFILES, ids=lambda path: path.name)
+def test_a_profile_can_be_read(path: Path) -> None:
+    """A wrong name or value in it is refused, so what is read is all there."""
+    assert isinstance(read_profile(path), Profile)
+
+
+def test_the_profile_of_the_command_says_what_holds_without_one() -> None:
+    """Whoever copies it and leaves out a line gets the same; what is in `run`, and how Java compiles, is added."""
+    assert run.PROFILE == CONF / "local.toml"
+    options = Options(LiveClock(), upkeep=Upkeep(retain_log_ms=HOUR_MS))
+    found = read_profile(run.PROFILE)
+    assert replace(found, stated=frozenset()) == Profile(Machine(java_options=found.machine.java_options), options)
+    assert "TieredStopAtLevel=1" in found.machine.java_options
+    assert found.machine.cores == cores_here()
+
+
+def test_the_profile_of_the_command_leaves_open_what_a_start_chooses() -> None:
+    """Each choice arrives where the stages look for it, and nothing else changes."""
+    told = read_profile(run.PROFILE)
+    found, choices = fitted(told, PLACE)
+    assert {each.name: each.value for each in choices} == CHOSEN
+    assert found.machine == replace(told.machine, partitions=1)
+    sizes = {"horizon_ms": HOUR_MS, "partitions": 6, "driver_rows": 500_000, "max_bytes": 16_000_000}
+    settings = replace(told.options.settings, **sizes)  # type: ignore[arg-type] # sizes are no flags
+    options = replace(told.options, settings=settings)
+    assert isinstance(options.clock, LiveClock)
+    assert found.options == replace(options, clock=replace(options.clock, max_step_ms=2 * MINUTE_MS))
+
+
+def test_what_a_profile_states_wins() -> None:
+    """The production example states everything, so nothing is left to choose."""
+    told = read_profile(CONF / "production.toml")
+    assert fitted(told, PLACE) == (told, [])
+
+
+@pytest.mark.parametrize("name", ["cores", "partitions"])
+def test_a_session_that_could_not_work_is_refused(tmp_path: Path, name: str) -> None:
+    """Spark's own words for it come late and say little."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(f"[session]\n{name} = 0\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert (refused.value.field, refused.value.value, refused.value.allowed) == (name, 0, "1..100000")
+
+
+def test_choices_are_told_as_a_profile_would_state_them() -> None:
+    """Whoever wants another value copies the line and changes it."""
+    said = list(lines(PLACE, fitted(read_profile(run.PROFILE), PLACE)[1]))
+    assert said[0] == "Chosen for 4,000 messages a second, segments of 1m, 6 cores, 4.0 GB:"
+    assert said[2] == "  settings.horizon_ms = 3_600_000 (1h): 14.4 million positions in the state"
+    assert said[3] == "  settings.partitions = 6: one task of a large sort for each core"
+    for line in said[1:]:
+        name, value = line.strip().partition(" (")[0].partition(": ")[0].split(" = ")
+        assert tomllib.loads(f"{name} = {value}") != {}
+        assert int(value) == CHOSEN[name]
+
+
+def test_a_start_that_chooses_nothing_says_nothing() -> None:
+    """A heading without lines is no news."""
+    assert list(lines(PLACE, [])) == []
+
+
+def test_the_production_example_names_everything_that_can_be_set() -> None:
+    """It is the reference of profiles."""
+    kinds = {"session": Machine, "settings": Settings, "clock": LiveClock}
+    wanted = {section: {field.name for field in fields(kind)} for section, kind in kinds.items()}
+    wanted["run"] = {"trigger", "maintain_ms", "retain_ms", "retain_deliveries_ms", "retain_log_ms"}
+    wanted["run"] |= {field.name for field in fields(Watching)}
+    told = tomllib.loads((CONF / "production.toml").read_text(encoding="utf-8"))
+    assert {section: set(values) for section, values in told.items()} == wanted
+
+
+def test_a_name_that_no_profile_knows_is_refused(tmp_path: Path) -> None:
+    """A misspelt setting would silently be the default."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[settings]\nhorizon = 1\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert refused.value.field == "settings.horizon"
+
+
+@pytest.mark.parametrize("line", ["maintain_ms = 999", "retain_ms = 59_999", "retain_log_ms = 0"])
+def test_a_retention_that_would_take_what_is_being_read_is_refused(tmp_path: Path, line: str) -> None:
+    """Less than a minute of history, or a round a moment, is a slip of the pen."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(f"[run]\n{line}\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert refused.value.field == f"run.{line.partition(' ')[0]}"
+
+
+def test_without_a_pause_there_is_no_maintenance(tmp_path: Path) -> None:
+    """What is kept says nothing about whether anything goes."""
+    quiet = tmp_path / "quiet.toml"
+    quiet.write_text("[run]\nretain_ms = 60_000\n", encoding="utf-8")
+    assert read_profile(quiet).options.upkeep is None
+
+
+def test_spark_defaults_are_what_a_session_of_ours_has() -> None:
+    """Under spark-submit the file says what `pipeline.config.session` says elsewhere; the two must not drift apart."""
+    assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | COST
+
+
+def test_the_log_file_of_the_command_exists_and_takes_errors_only() -> None:
+    """Log4j falls back to its own format and levels, without a word that anybody sees, when the file is missing."""
+    assert LOG4J == CONF / "log4j2.properties"
+    assert pairs(LOG4J, "=")["rootLogger.level"] == "error"

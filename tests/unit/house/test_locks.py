@@ -1,0 +1,43 @@
+"""The lock files: pinned, hashed, without addresses, and telling one story."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.support.modules import ROOT
+
+FOLDER = ROOT / "requirements"
+PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>[^ ;]+)(?P<marker> ;[^\\]*)? \\$", re.MULTILINE)
+LINE = re.compile(r"    --hash=sha256:[0-9a-f]{64}( \\)?")
+
+
+def pins(text: str) -> set[tuple[str, str, str]]:
+    """Name, version and marker of each pin of a lock."""
+    return {(found["name"], found["version"], (found["marker"] or "").strip()) for found in PIN.finditer(text)}
+
+
+def strangers(text: str) -> list[str]:
+    """The lines of a lock that are neither a pin nor a hash."""
+    return [line for line in text.splitlines() if not PIN.fullmatch(line) and not LINE.fullmatch(line)]
+
+
+@pytest.mark.parametrize("name", ["core", "all"])
+def test_a_lock_holds_pins_and_hashes_only(name: str) -> None:
+    """No address, no path and no unpinned name can hide in a lock."""
+    text = (FOLDER / f"{name}.lock").read_text(encoding="utf-8")
+    assert pins(text)
+    assert strangers(text) == []
+
+
+def test_the_locks_agree() -> None:
+    """What the core lock pins, the full lock pins alike, so that one .venv serves both."""
+    core, full = ((FOLDER / f"{name}.lock").read_text(encoding="utf-8") for name in ("core", "all"))
+    assert pins(core) - pins(full) == set()
+
+
+@pytest.mark.parametrize("line", ["--index-url somewhere", "numpy>=2", "./wheels/x.whl", "-e ."])
+def test_a_planted_line_is_reported(line: str) -> None:
+    """The check sees an address, a loose version and a path."""
+    assert strangers(f"{line}\n") == [line]

@@ -1,0 +1,146 @@
+"""The rooms of `pipeline`, checked by walking the syntax trees of all modules.
+
+A room imports the rooms below it only (`docs/architecture.md` has the picture), and of them what their doors name:
+`__all__` of a room lists its public modules.
+"""
+
+import ast
+import sys
+from functools import cache
+
+import pytest
+
+from tests.support.modules import ROOT, Module, imports, loaded_after, modules, within
+
+PROJECT = ("state", "schemas", "pipeline", "jobs")
+FLOORS = (
+    ("service",),
+    ("maintenance", "doctor"),
+    ("ingest", "schedule", "dispatch", "client"),
+    ("subscriptions",),
+    ("delta",),
+    ("worker",),
+    ("storage",),
+    ("config",),
+)
+"""The rooms of `pipeline`, from the top. A room may import any room on a floor below its own."""
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+ELSEWHERE = {
+    "worker": ("numpy", "pandas", "pyarrow", "pyroaring", "pyspark"),
+    "client": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
+    "doctor": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
+}
+"""Rooms that are used where not everything is installed, or no JVM may start, and all that they may come to load."""
+
+
+def rooms() -> list[str]:
+    """The folders of `pipeline`."""
+    return sorted(path.name for path in (ROOT / "pipeline").iterdir() if (path / "__init__.py").exists())
+
+
+@cache
+def door(room: str) -> frozenset[str]:
+    """The public modules of a room."""
+    tree = ast.parse((ROOT / "pipeline" / room / "__init__.py").read_text(encoding="utf-8"))
+    values = (each.value for each in tree.body if isinstance(each, ast.Assign))
+    return frozenset(name for value in values if isinstance(value, ast.List) for name in ast.literal_eval(value))
+
+
+def broken_rooms(module: Module) -> list[str]:
+    """The imports of a module that go up, sideways, or past a door; tests may look behind doors."""
+    inside = module.name.split(".")
+    own = inside[1] if module.layer == "pipeline" and len(inside) > 1 else None
+    found = []
+    for name in imports(module):
+        parts = name.split(".")
+        if parts[0] != "pipeline" or len(parts) < 3 or parts[1] == own:
+            continue
+        room, public = parts[1], parts[2]
+        if own is not None and FLOOR[room] <= FLOOR[own]:
+            found.append(f"{module.name} imports {name}, which is not below it")
+        elif public not in door(room) and module.layer != "tests":
+            found.append(f"{module.name} imports {name} past the door of {room}")
+    return found
+
+
+def comes_to_load(room: str) -> dict[str, str]:
+    """What the modules of a room import from outside the project, and what they import imports: by whom."""
+    known = {module.name: module for module in modules()}
+    waiting = [name for name in known if within(name, f"pipeline.{room}")]
+    seen, outside = set(waiting), dict[str, str]()
+    while waiting:
+        module = known[waiting.pop()]
+        for name in imports(module):
+            ours = next((each for each in (name, name.rpartition(".")[0], f"{name}.__init__") if each in known), None)
+            if ours is None and not within(name, *sys.stdlib_module_names, *PROJECT):
+                outside[name] = module.name
+            elif ours is not None and ours not in seen:
+                seen.add(ours)
+                waiting.append(ours)
+    return outside
+
+
+def test_every_folder_of_the_pipeline_is_a_room() -> None:
+    """A folder that the picture does not know has no place, and no module lies beside the rooms."""
+    assert sorted(FLOOR) == rooms()
+    assert [path.name for path in (ROOT / "pipeline").glob("*.py")] == ["__init__.py"]
+
+
+def test_no_module_leaves_its_room_but_downstairs_and_through_the_doors() -> None:
+    """The stages never import each other, and what a room keeps to itself can be changed without asking anybody."""
+    assert [line for module in modules() for line in broken_rooms(module)] == []
+
+
+@pytest.mark.parametrize("room", sorted(FLOOR))
+def test_a_door_names_modules_that_are_there(room: str) -> None:
+    """A name that was left behind by a move would send its readers into nothing."""
+    folder = ROOT / "pipeline" / room
+    assert [name for name in door(room) if not any(folder.glob(f"{name}.py")) and not (folder / name).is_dir()] == []
+
+
+@pytest.mark.parametrize("room", sorted(ELSEWHERE))
+def test_a_room_that_works_elsewhere_loads_only_what_is_there(room: str) -> None:
+    """Nodes of a cluster have no delta-rs, and a producer has no JVM."""
+    loads = comes_to_load(room)
+    assert {name: by for name, by in loads.items() if not within(name, *ELSEWHERE[room])} == {}
+    assert loads
+
+
+def test_what_executors_need_loads_beside_those_packages_alone() -> None:
+    """The functions that Spark sends to its nodes are found there by name, so their modules are imported there."""
+    allowed = {"_pytest", "deltalake", "delta", "prometheus_client", "typer", "rich", "py4j"}
+    modules_of = ", ".join(f"pipeline.worker.{name}" for name in sorted(door("worker")))
+    loaded = loaded_after(f"import {modules_of}", allowed)
+    assert loaded <= {"py4j"}, "pyspark itself loads py4j"
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("pipeline.config.settings", "from pipeline.storage import files"),
+        ("pipeline.delta.sink", "from pipeline.service.clock import advance"),
+        ("pipeline.ingest.stage", "from pipeline.dispatch import stage"),
+        ("pipeline.dispatch.release", "import pipeline.schedule.stage"),
+        ("pipeline.client.inbox", "from pipeline.doctor.finding import Finding"),
+        ("pipeline.worker.encode", "def late():\n    from pipeline.delta.sink import Sink"),
+        ("pipeline.service.run", "from pipeline.dispatch.release_local import LocalRelease"),
+        ("jobs.cli", "from pipeline.maintenance import retention"),
+    ],
+)
+def test_a_planted_way_between_rooms_is_reported(name: str, source: str) -> None:
+    """Up, sideways, and past a door."""
+    assert len(broken_rooms(Module(name, source))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("pipeline.service.run", "from pipeline.config import settings\nfrom pipeline.ingest.stage import Ingest"),
+        ("pipeline.dispatch.stage", "from pipeline.dispatch.release_local import LocalRelease"),
+        ("pipeline.service.watch.process", "from pipeline.service.watch.line import text"),
+        ("tests.spark.maintenance.test_retention", "from pipeline.maintenance import retention"),
+    ],
+)
+def test_an_allowed_way_between_rooms_is_not_reported(name: str, source: str) -> None:
+    """Downstairs, inside a room, and tests of what a room keeps to itself."""
+    assert broken_rooms(Module(name, source)) == []
