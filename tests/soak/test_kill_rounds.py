@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.commits import actions
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files
+from pipeline.worker.express import CAUSE
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
 from tests.support import killed
 from tests.support.killing import Victim
@@ -250,25 +252,39 @@ def lateness(root: str, after: dict[bytes, int]) -> tuple[list[float], list[floa
     return sorted(due), sorted(asked)
 
 
-def profile(path: Path, lookahead_ms: int, horizon_ms: int, partitions: int) -> Path:
+def profile(path: Path, lookahead_ms: int, draw: random.Random) -> Path:
     """A profile for `delayline run`."""
+    express = draw.choice(("", "express_ms = 0", "express_ms = 300", "express_ms = 5000", "express_ms = 60000"))
     path.write_text(
-        f'[session]\nmemory = "1g"\n[settings]\nhorizon_ms = {horizon_ms}\npartitions = {partitions}\n'
+        f'[session]\nmemory = "1g"\n[settings]\nhorizon_ms = {draw.choice((0, 10_000, HOUR_MS))}\n'
+        f"partitions = {draw.choice((1, 2, 3))}\n{express}\n"
         f"[clock]\nlookahead_ms = {lookahead_ms}\nmax_step_ms = 600000\n"
     )
     return path
 
 
-@pytest.mark.parametrize(("place", "lookahead_ms"), [(DISK, 0), (DISK, 2_000), (STORE, 2_000)], indirect=["place"])
-def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path, place: str, lookahead_ms: int) -> None:
+def out_of_order(root: str) -> int:
+    """The deliveries of a batch that come after one that was due later."""
+    order = ("batch_id", "due_time", "deliver_at", "ledger_id", "entry_id")
+    rows = sorted(table(root, DELIVERIES, *order, "sequence"), key=lambda row: (row["batch_id"], row["sequence"]))
+    keys = [tuple(row[name] for name in order) for row in rows]
+    return sum(one > other for one, other in pairwise(keys))
+
+
+@pytest.mark.parametrize(
+    ("place", "lookahead_ms", "kills"), [(DISK, 0, 4), (DISK, 2_000, 30), (STORE, 2_000, 4)], indirect=["place"]
+)
+def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(
+    tmp_path: Path, place: str, lookahead_ms: int, kills: int
+) -> None:
     """By the wall clock: the commit that shows a delivery is not made before the delivery is due."""
     draw, root = random.Random(SEED + lookahead_ms), root_in(place, tmp_path)  # noqa: S311 - seeded on purpose
     create_all(root, segment_ms=10_000)
     subscribe(root, Subscription("t", "s", tick_ms=1, start="latest"))
     after: dict[bytes, int] = {}
     ahead = lookahead_ms
-    for kill in range(5):
-        told = profile(tmp_path / "profile.toml", ahead, draw.choice((0, 10_000, HOUR_MS)), draw.choice((1, 2, 3)))
+    for kill in range(kills + 1):
+        told = profile(tmp_path / "profile.toml", ahead, draw)
         victim = Victim.begin(["jobs.cli", "run", "-w", root, "--profile", str(told)], tmp_path / "log", tmp_path / "s")
         assert victim.wait_for(lambda n=kill: (tmp_path / "log").read_text().count("Running on") > n)  # type: ignore[misc]
         for _ in range(3):
@@ -277,7 +293,7 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path,
             send(root, [Message("t", payload, now, deliver_after_ms=ms) for payload, ms in fresh.items()])
             after |= fresh
             assert not _ended_within(victim, draw.uniform(1, 5)), (tmp_path / "log").read_text()[-4_000:]
-        if kill < 4:
+        if kill < kills:
             victim.kill()
             ahead = draw.choice((lookahead_ms, lookahead_ms // 2))
     assert victim.wait_for(lambda: open_table(root, DELIVERIES).count() >= len(after))
@@ -285,10 +301,13 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(tmp_path: Path,
     assert victim.end() == 0
     assert sorted(row["payload"] for row in table(root, DELIVERIES, "payload")) == sorted(after)
     late, asked = lateness(root, after)
-    print(f"lookahead {lookahead_ms} ms: 4 kills, {len(late)} deliveries, 0 lost, 0 twice")
+    express = sum(row["cause"] == CAUSE for row in table(root, DELIVERIES, "cause"))
+    print(f"lookahead {lookahead_ms} ms: {kills} kills, {len(late)} deliveries, {express} express, 0 lost, 0 twice")
     print(f"ms from due to commit: least {late[0]:.0f}, median {late[len(late) // 2]:.0f}, most {late[-1]:.0f}")
     print(f"ms from what the sender asked for, by the sender's clock: least {asked[0]:.0f}")
     assert late[0] >= 0
+    assert out_of_order(root) == 0
+    assert 0 < express < len(late)
 
 
 def _ended_within(victim: Victim, seconds: float) -> bool:
