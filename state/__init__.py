@@ -1,4 +1,6 @@
-"""The index core of delayline: positions of messages by due time, in pure Python (numpy, pyroaring, pyarrow).
+"""The core of delayline: positions of messages by due time, and what consumers have not settled, in pure Python.
+
+`TimeBucketIndex` and its chunks say which positions are due, `Outstanding` what becomes of those that were released.
 
 No Spark, no pandas, no I/O, no wall clock: time is an argument, an integer of milliseconds since the epoch, UTC.
 """
@@ -13,29 +15,76 @@ from state.buckets import (
     trim_down,
     trim_up,
 )
+from state.cells import Cell, Condition
 from state.chunk import ChunkInfo, describe_chunk, encode_chunk
+from state.cursor_bytes import Counts
 from state.errors import CorruptBytes, DelaylineError, IncompatibleChunk, InvalidArgument, OutOfRange
 from state.group import IndexGroup
 from state.index import TimeBucketIndex
+from state.outstanding import Cursor, Held, Outstanding
+from state.positions import Positions
+from state.retry import Backoff, RetryPolicy, UnackedLimit
 from state.runs import Due, Runs
+from state.settling import (
+    Ack,
+    Cancel,
+    Cause,
+    Clear,
+    Cleared,
+    Closed,
+    DeadLetter,
+    Effect,
+    Event,
+    Ignored,
+    Nack,
+    Reason,
+    Released,
+    Retry,
+    Undeliverable,
+)
 from state.trackers import DelayedDeliveryTracker, HeapTracker, Position, TimeBucketTracker
 
 __all__ = [
+    "Ack",
+    "Backoff",
+    "Cancel",
+    "Cause",
+    "Cell",
     "ChunkInfo",
+    "Clear",
+    "Cleared",
+    "Closed",
+    "Condition",
     "CorruptBytes",
+    "Counts",
+    "Cursor",
+    "DeadLetter",
     "DelayedDeliveryTracker",
     "DelaylineError",
     "Due",
     "DueRule",
+    "Effect",
+    "Event",
     "HeapTracker",
+    "Held",
+    "Ignored",
     "IncompatibleChunk",
     "IndexGroup",
     "InvalidArgument",
+    "Nack",
     "OutOfRange",
+    "Outstanding",
     "Position",
+    "Positions",
+    "Reason",
+    "Released",
+    "Retry",
+    "RetryPolicy",
     "Runs",
     "TimeBucketIndex",
     "TimeBucketTracker",
+    "UnackedLimit",
+    "Undeliverable",
     "bucket_width",
     "describe_chunk",
     "encode_chunk",

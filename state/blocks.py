@@ -10,13 +10,12 @@ A row is a run: bucket key (in units of the bucket width), position (on the line
 
 from __future__ import annotations
 
-import array
 import zlib
 from dataclasses import dataclass
 
 import numpy as np
-from pyroaring import BitMap
 
+from state.bitmaps import bitmap_of_entries, entries_of, pack_bitmap, read_bitmap
 from state.buckets import IntArray
 from state.columns import Reader, compress, decompress, pack_column, varint
 from state.errors import CorruptBytes
@@ -206,7 +205,7 @@ def _pack_bitmaps(rows: Rows, ledgers: LedgerTable, count: int) -> bytes | None:
         return None
     entries = _entries(rows, ledgers, ledger)
     cuts = (np.cumsum(rows.lengths) - rows.lengths)[heads]
-    bitmaps = [_bitmap(cell) for cell in np.split(entries, cuts[1:])]
+    bitmaps = [pack_bitmap(bitmap_of_entries(cell)) for cell in np.split(entries, cuts[1:])]
     blob = b"".join(bitmaps)
     if len(blob) > MAX_BITMAP_BYTES:
         return None
@@ -222,17 +221,7 @@ def _pack_bitmaps(rows: Rows, ledgers: LedgerTable, count: int) -> bytes | None:
 
 def _entries(rows: Rows, ledgers: LedgerTable, ledger: IntArray) -> IntArray:
     """Entry ids of all messages of the rows, shape (messages,)."""
-    firsts = rows.positions + (ledgers.firsts - ledgers.bases[:-1])[ledger]
-    starts = np.cumsum(rows.lengths) - rows.lengths
-    entries: IntArray = np.arange(int(rows.lengths.sum())) + np.repeat(firsts - starts, rows.lengths)
-    return entries
-
-
-def _bitmap(entries: IntArray) -> bytes:
-    bitmap = BitMap(array.array("I", entries.astype(np.uint32).tobytes()))
-    bitmap.run_optimize()
-    data: bytes = bitmap.serialize()
-    return data
+    return entries_of(rows.positions + (ledgers.firsts - ledgers.bases[:-1])[ledger], rows.lengths)
 
 
 def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: int) -> tuple[Rows, int]:
@@ -244,8 +233,9 @@ def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: 
     blob = decompress(reader.rest(), blob_size, "block")
     if int(ledger.max()) >= len(ledgers.ids) or int(sizes.max()) > blob_size or int(sizes.sum()) != blob_size:
         raise CorruptBytes("block", "cells point outside the ledger table or the bitmaps")
-    ends, sizes = np.cumsum(sizes)[:kept], sizes[:kept]
-    bitmaps = [_read_bitmap(blob[end - size : end]) for end, size in zip(ends.tolist(), sizes.tolist(), strict=True)]
+    ends = np.cumsum(sizes)[:kept]
+    spans = zip((ends - sizes[:kept]).tolist(), ends.tolist(), strict=True)
+    bitmaps = [read_bitmap(blob[start:end], "block") for start, end in spans]
     counts = np.asarray([len(b) for b in bitmaps], dtype=np.int64)
     if int(counts.sum()) > block.count or int(counts.min()) == 0:
         raise CorruptBytes("block", "bitmaps hold another number of messages than the directory says")
@@ -257,16 +247,6 @@ def _read_bitmaps(reader: Reader, block: Block, ledgers: LedgerTable, last_key: 
     entries = np.concatenate([np.frombuffer(b.to_array(), dtype=np.uint32) for b in bitmaps]).astype(np.int64)
     shifts = (ledgers.bases[:-1] - ledgers.firsts)[ledger]
     return join_rows(np.repeat(keys, counts), entries + np.repeat(shifts, counts)), next_key
-
-
-def _read_bitmap(data: bytes) -> BitMap:
-    try:
-        bitmap = BitMap.deserialize(data)
-    except (ValueError, IndexError) as error:  # IndexError: no bytes at all
-        raise CorruptBytes("block", "a roaring bitmap cannot be read") from error
-    if bitmap.serialize() != data:
-        raise CorruptBytes("block", "a roaring bitmap with other cardinalities, offsets or bytes than its content has")
-    return bitmap
 
 
 def join_rows(keys: IntArray, positions: IntArray) -> Rows:

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from state.bitmaps import entries_of
 from state.buckets import MAX_TIME, IntArray
 from state.errors import InvalidArgument, OutOfRange
 
@@ -193,9 +194,7 @@ class Runs:
         if self.single:
             return Due(self.due, self.ledger_ids, self.first_entries)
         counts = self.counts
-        total = int(counts.sum())
-        starts = np.cumsum(counts) - counts
-        entries = np.arange(total, dtype=np.int64) + np.repeat(self.first_entries - starts, counts)
+        entries = entries_of(self.first_entries, counts)
         return Due(np.repeat(self.due, counts), np.repeat(self.ledger_ids, counts), entries)
 
     def in_order(self) -> bool:
@@ -343,16 +342,22 @@ def check_arrays(ledger_ids: npt.ArrayLike, entry_ids: npt.ArrayLike, times: npt
         OutOfRange: a ledger id outside 0..2^62, an entry id outside 0..2^31-1, a time before 1970 or after 9999.
     """
     arrays = [
-        _integers("ledger_ids", ledger_ids, MAX_LEDGER),
-        _integers("entry_ids", entry_ids, MAX_ENTRY),
-        _integers("deliver_ats", times, MAX_TIME),
+        checked_integers("ledger_ids", ledger_ids, MAX_LEDGER),
+        checked_integers("entry_ids", entry_ids, MAX_ENTRY),
+        checked_integers("deliver_ats", times, MAX_TIME),
     ]
     if len({len(a) for a in arrays}) != 1:
         raise InvalidArgument("ledger_ids, entry_ids, deliver_ats", [len(a) for a in arrays], "arrays of one length")
     return arrays
 
 
-def _integers(field: str, values: npt.ArrayLike, high: int) -> IntArray:
+def checked_integers(field: str, values: npt.ArrayLike, high: int) -> IntArray:
+    """A column of integers as int64, each in 0..`high`. O(n).
+
+    Raises:
+        InvalidArgument: not one-dimensional, or not integers.
+        OutOfRange: a value outside the range.
+    """
     try:
         given = np.asarray(values)
     except ValueError as error:

@@ -12,12 +12,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, product
 from pathlib import Path
+from typing import Any
 
-from state import IndexGroup, TimeBucketIndex, encode_chunk
+import numpy as np
+
+from state import Cell, Condition, IndexGroup, TimeBucketIndex, encode_chunk
+from state.bitmaps import bitmap_of_runs
+from state.cells import Cells
+from state.cursor_bytes import Head, counted, pack_block
 from tests.support.format_reader import read_chunk, read_index
 
 FOLDER = Path(__file__).parent / "v1"
 GROUP = Path(__file__).parent / "group" / "v1.bin"
+CURSOR = Path(__file__).parent / "cursor" / "v1"
 START = 53_497_314 << 15
 """A time in July 2025 at which buckets of any width up to 2^15 ms begin, so that a cell is not cut in two."""
 LATEST = 253_402_300_799_999
@@ -178,6 +185,33 @@ def write_group() -> None:
     GROUP.write_bytes(group.to_bytes())
 
 
+CURSOR_CELLS = {
+    (0, 0, 0, 0): [(0, 0), (5, 5), (2**31 - 1, 2**31 - 1)],
+    (3, 0, 0, 0): [(1_000, 50_999)],
+    (3, 1, 1, 1): [(3, 9), (70_000, 70_000)],
+    (3, 1, 7, 2): [(11, 11)],
+    (3, 2, 2, 0): [(12, 14), (70_001, 70_001)],
+    (15, 0, 4, 4): [(i, i) for i in range(0, 50_000, 3)],
+    (16, 0, 2**31 - 1, 2**31 - 1): [(7, 7)],
+    (2**62, 2, 1, 0): [(8, 8)],
+}
+"""(ledger, condition, round, redelivery count) -> runs of entries."""
+CURSOR_HEAD: dict[str, Any] = {"version": 77, "highest": (2**62, 8), "blocks": 3}
+
+
+def write_cursor() -> None:
+    """Write a head, and its blocks by number."""
+    ledgers: dict[int, Cells] = {}
+    for (ledger, condition, *numbers), runs in CURSOR_CELLS.items():
+        columns = (np.array(column, np.int64) for column in zip(*runs, strict=True))
+        ledgers.setdefault(ledger, {})[Cell(Condition(condition), *numbers)] = bitmap_of_runs(*columns)
+    CURSOR.mkdir(parents=True)
+    for number in {ledger // 16 for ledger in ledgers}:
+        data = pack_block(number, {ledger: cells for ledger, cells in ledgers.items() if ledger // 16 == number})
+        (CURSOR / f"{number}.bin").write_bytes(data)
+    (CURSOR / "head.bin").write_bytes(Head(counts=counted(ledgers), **CURSOR_HEAD).to_bytes())
+
+
 def main() -> None:
     """Write what is missing."""
     FOLDER.mkdir(exist_ok=True)
@@ -191,6 +225,8 @@ def main() -> None:
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     if not GROUP.exists():
         write_group()
+    if not CURSOR.exists():
+        write_cursor()
 
 
 if __name__ == "__main__":

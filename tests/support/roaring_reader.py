@@ -109,7 +109,7 @@ def read_header(words: Words) -> Header:
     number = (cookie >> 16) + 1 if has_runs else words.u32s(1)[0]
     need(number <= 2**16, "number of containers")
     flags = int.from_bytes(words.take((number + 7) // 8), "little") if has_runs else 0
-    need(has_runs == bool(flags), "cookie of a bitmap")
+    need(has_runs == bool(flags) and flags >> number == 0, "cookie of a bitmap")
     descriptors = words.u16s(2 * number)
     keys = descriptors[::2]
     need(all(a < b for a, b in pairwise(keys)), "containers out of order")

@@ -1,0 +1,177 @@
+"""The state of settling against plain dicts, compared after every step of random programs."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from state import (
+    Ack,
+    Backoff,
+    Cancel,
+    Clear,
+    Event,
+    Nack,
+    Outstanding,
+    Positions,
+    Released,
+    RetryPolicy,
+    Undeliverable,
+)
+from state.cursor_bytes import block_counts
+from tests.support.cursor_reader import read_cursor
+from tests.support.outstanding_model import LATEST, OutstandingModel, Position, held, told
+
+LEDGERS = st.sampled_from([0, 1, 7, 16, 2**62 - 1, 2**62])
+"""Two blocks of several ledgers, and the ends of what is possible."""
+ENTRIES = st.one_of(st.integers(0, 20), st.integers(65_526, 65_546), st.integers(2**31 - 9, 2**31 - 1))
+RUNS = st.builds(
+    lambda ledger, first, more: (ledger, first, min(first + more, 2**31 - 1)), LEDGERS, ENTRIES, st.integers(0, 25)
+)
+POSITIONS = st.lists(RUNS, max_size=4)
+ROUNDS = st.sampled_from([0, 0, 1, 1, 2, 3, 2**31 - 1])
+DELAYS = st.sampled_from([None, None, 0, 700, 10**9, LATEST])
+REASONS = st.sampled_from(["nack", "ack_timeout", "owner_lost"])
+POLICIES = st.builds(
+    RetryPolicy,
+    st.sampled_from([Backoff(60_000, 1, 60_000), Backoff(), Backoff(100, 3, 1_000), Backoff(0, 2, 5)]),
+    st.sampled_from([None, 0, 1, 2]),
+)
+NOWS = st.sampled_from([0, 1_700_000_000_000, LATEST])
+
+
+class OutstandingMachine(RuleBasedStateMachine):
+    """Everything that can happen to a subscription, to the model too, with its bytes in a table beside it."""
+
+    def __init__(self) -> None:
+        """Nothing is outstanding; the table is empty."""
+        super().__init__()
+        self.state, self.model = Outstanding(), OutstandingModel()
+        self.head, self.table = b"", dict[int, bytes]()
+        self.save()
+
+    def save(self) -> None:
+        """Write what has changed."""
+        cursor = self.state.changes()
+        self.state.saved()
+        self.head = cursor.head
+        for number, data in cursor.blocks.items():
+            if data is None:
+                self.table.pop(number, None)
+            else:
+                self.table[number] = data
+
+    def apply(self, data: st.DataObject, *events: Event) -> None:
+        """Give events to the state, the model, and a twin that was restored from bytes: it says the very same."""
+        now, policy = data.draw(NOWS, label="now"), data.draw(POLICIES, label="policy")
+        whole = self.state.snapshot()
+        twin = Outstanding.restore(whole.head, {n: block for n, block in whole.blocks.items() if block is not None})
+        found = told(self.state.handle(*events, now=now, policy=policy))
+        assert sorted(found) == sorted(self.model.handle(*events, now=now, policy=policy))
+        assert told(twin.handle(*events, now=now, policy=policy)) == found
+
+    def draw_held(self, data: st.DataObject, positions: dict[Position, tuple[int, int]]) -> tuple[Positions, int]:
+        """Some positions of one round, and the round."""
+        number = data.draw(st.sampled_from(sorted({number for number, _ in positions.values()})), label="round")
+        known = sorted(p for p, (each, _) in positions.items() if each == number)
+        chosen = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12), label="positions")
+        return Positions.of_runs((ledger, entry, entry) for ledger, entry in chosen), number
+
+    def draw_event(self, data: st.DataObject) -> Event:
+        """Anything, known or not, in any round."""
+        positions = Positions.of_runs(data.draw(POSITIONS, label="runs"))
+        match data.draw(st.integers(0, 9), label="kind"):
+            case 0 | 1 | 2:
+                version = self.model.version + data.draw(st.sampled_from([1, 1, 1, 5]), label="version")
+                return Released(positions, data.draw(ROUNDS, label="round"), version)
+            case 3 | 4 | 5:
+                return Nack(positions, data.draw(ROUNDS), data.draw(DELAYS), data.draw(REASONS))
+            case 6:
+                return Cancel(positions)
+            case 7:
+                return Undeliverable(positions)
+            case _:
+                return Ack(positions)
+
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        """Round 0 of new positions, some of them known."""
+        self.apply(data, Released(Positions.of_runs(data.draw(POSITIONS)), 0, self.model.version + 1))
+
+    @precondition(lambda self: self.model.waiting or self.model.withdrawn)
+    @rule(data=st.data())
+    def release_what_waits(self, data: st.DataObject) -> None:
+        """Later rounds, of what waits and of what was withdrawn."""
+        withdrawn = {p: (number, 0) for p, number in self.model.withdrawn.items()}
+        positions, number = self.draw_held(data, self.model.waiting | withdrawn)
+        self.apply(data, Released(positions, number, self.model.version + 1))
+
+    @precondition(lambda self: self.model.outstanding)
+    @rule(data=st.data())
+    def nack_what_is_outstanding(self, data: st.DataObject) -> None:
+        """As consumers do."""
+        positions, number = self.draw_held(data, self.model.outstanding)
+        self.apply(data, Nack(positions, number, data.draw(DELAYS), data.draw(REASONS)))
+
+    @precondition(lambda self: self.model.outstanding or self.model.waiting)
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        """As consumers do, in time or late."""
+        positions, _ = self.draw_held(data, self.model.outstanding | self.model.waiting)
+        self.apply(data, Ack(positions))
+
+    @rule(data=st.data(), size=st.integers(1, 5))
+    def batch(self, data: st.DataObject, size: int) -> None:
+        """Many events in one call, one of them twice."""
+        events = [self.draw_event(data) for _ in range(size)]
+        self.apply(data, *events, data.draw(st.sampled_from(events)))
+
+    @rule(data=st.data())
+    def repeat_a_version(self, data: st.DataObject) -> None:
+        """A zombie reads a version again that was read before."""
+        if self.model.version >= 0:
+            positions = Positions.of_runs(data.draw(POSITIONS))
+            version = data.draw(st.integers(0, self.model.version))
+            before = held(self.state)
+            self.apply(data, Released(positions, data.draw(ROUNDS), version))
+            assert held(self.state) == before
+
+    @rule(data=st.data())
+    def clear(self, data: st.DataObject) -> None:
+        """Give everything up."""
+        self.apply(data, Clear())
+
+    @rule()
+    def write(self) -> None:
+        """What has changed since the last time, which is all that the table lacks."""
+        self.save()
+        assert self.state.changes().blocks == {}
+        for number, data in self.table.items():
+            assert block_counts(data)[0] == number
+
+    @rule(again=st.booleans())
+    def restart(self, *, again: bool) -> None:
+        """From the table, after a last write or after all blocks were written anew."""
+        self.save()
+        if again:
+            whole = self.state.snapshot()
+            assert whole.head == self.head
+            self.table = {number: data for number, data in whole.blocks.items() if data is not None}
+        assert read_cursor(self.head, self.table) == held(self.state)
+        self.state = Outstanding.restore(self.head, self.table)
+
+    @invariant()
+    def agrees(self) -> None:
+        """All that can be seen is what the model has."""
+        self.state.check_invariants()
+        assert held(self.state) == self.model.held
+        sizes = (len(self.model.outstanding), len(self.model.waiting), len(self.model.withdrawn))
+        assert tuple(self.state.counts) == sizes
+        assert self.state.oldest == min(self.model.outstanding.keys() | self.model.waiting.keys(), default=None)
+        assert self.state.version == self.model.version
+
+
+def test_the_state_of_settling_is_three_dicts() -> None:
+    """After every step of a random program it holds, and says, what the model does."""
+    run_state_machine_as_test(OutstandingMachine, settings=settings(stateful_step_count=40))

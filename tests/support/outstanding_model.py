@@ -1,0 +1,154 @@
+"""What settling keeps as plain dicts, one position at a time, and a way to see effects position by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from state import (
+    Ack,
+    Cancel,
+    Clear,
+    Cleared,
+    Closed,
+    Condition,
+    DeadLetter,
+    Effect,
+    Event,
+    Ignored,
+    Nack,
+    Outstanding,
+    Positions,
+    Released,
+    Retry,
+    RetryPolicy,
+    Undeliverable,
+)
+
+LATEST = 253_402_300_799_999
+Position = tuple[int, int]
+Told = tuple[Any, ...]
+"""What became of one position: the kind of the effect, the position, and the rest."""
+DEFAULT = RetryPolicy()
+
+
+def each(positions: Positions) -> list[Position]:
+    """Ledger and entry of every message."""
+    return [(ledger, entry) for ledger, first, last in positions.runs() for entry in range(first, last + 1)]
+
+
+def told(effects: Iterable[Effect]) -> list[Told]:
+    """Effects in their order, one tuple a position."""
+    out: list[Told] = []
+    for effect in effects:
+        match effect:
+            case Cleared():
+                out.append(("cleared", effect.outstanding, effect.waiting))
+            case Ignored():
+                out += [("ignored", *p, effect.reason.value) for p in each(effect.positions)]
+            case Closed():
+                out += [("closed", *p, effect.round, effect.cause.value) for p in each(effect.positions)]
+            case DeadLetter():
+                rest = (effect.round, effect.redelivery_count, effect.reason)
+                out += [("dead", *p, *rest) for p in each(effect.positions)]
+            case Retry():
+                numbers = (effect.round, effect.redelivery_count, effect.due)
+                out += [("retry", *p, *numbers, effect.reason) for p in each(effect.positions)]
+    return out
+
+
+def held(state: Outstanding) -> dict[Position, list[tuple[int, int, int]]]:
+    """Condition, round and redelivery count of every position, as a state shows them."""
+    out: dict[Position, list[tuple[int, int, int]]] = {}
+    for one in state.held(*Condition):
+        for position in each(one.positions):
+            out.setdefault(position, []).append((int(one.cell.condition), one.cell.round, one.cell.redelivery_count))
+    return out
+
+
+@dataclass
+class OutstandingModel:
+    """Position -> round and redelivery count, in two dicts; position -> round of what was withdrawn."""
+
+    outstanding: dict[Position, tuple[int, int]] = field(default_factory=dict)
+    waiting: dict[Position, tuple[int, int]] = field(default_factory=dict)
+    withdrawn: dict[Position, int] = field(default_factory=dict)
+    version: int = -1
+    highest: Position = (-1, -1)
+
+    @property
+    def held(self) -> dict[Position, list[tuple[int, int, int]]]:
+        """As the function of this name shows it."""
+        out = {p: [(0, *numbers)] for p, numbers in self.outstanding.items()}
+        out |= {p: [(1, *numbers)] for p, numbers in self.waiting.items()}
+        return out | {p: [(2, number, 0)] for p, number in self.withdrawn.items()}
+
+    def handle(self, *events: Event, now: int, policy: RetryPolicy = DEFAULT) -> list[Told]:
+        """Apply events, position by position."""
+        out, read = list[Told](), self.version
+        for event in events:
+            match event:
+                case Clear():
+                    out.append(("cleared", len(self.outstanding), len(self.waiting)))
+                    self.outstanding, self.waiting, self.withdrawn = {}, {}, {}
+                case Released() if event.version <= read:
+                    out += [("ignored", *p, "repeated") for p in sorted(set(each(event.positions)))]
+                case Released():
+                    self.version = max(self.version, event.version)
+                    out += [t for p in sorted(set(each(event.positions))) for t in self.release(p, event.round)]
+                case Nack():
+                    out += [t for p in sorted(set(each(event.positions))) for t in self.nack(p, event, now, policy)]
+                case _:
+                    out += [t for p in sorted(set(each(event.positions))) for t in self.settle(p, event)]
+        return out
+
+    def release(self, p: Position, number: int) -> list[Told]:
+        """A row of the table of releases."""
+        self.highest = max(self.highest, p)
+        if number == 0:
+            if p in self.outstanding or p in self.waiting or p in self.withdrawn:
+                return [("ignored", *p, "repeated")]
+            self.outstanding[p] = (0, 0)
+            return []
+        if p in self.waiting and self.waiting[p][0] == number:
+            self.outstanding[p] = self.waiting.pop(p)
+            return []
+        if self.withdrawn.get(p) == number:
+            del self.withdrawn[p]
+            return [("ignored", *p, "withdrawn")]
+        known = p in self.outstanding and self.outstanding[p][0] == number
+        return [("ignored", *p, "repeated" if known else "not_waiting")]
+
+    def settle(self, p: Position, event: Ack | Cancel | Undeliverable) -> list[Told]:
+        """A position is done with."""
+        if p in self.outstanding:
+            return [("closed", *p, self.outstanding.pop(p)[0], event.cause.value)]
+        if p in self.waiting:
+            self.withdrawn[p] = self.waiting.pop(p)[0]
+            return [("closed", *p, self.withdrawn[p], event.cause.value)]
+        return [self.unknown(p)]
+
+    def nack(self, p: Position, event: Nack, now: int, policy: RetryPolicy) -> list[Told]:
+        """A position failed."""
+        if p in self.outstanding and self.outstanding[p][0] == event.round:
+            number, count = self.outstanding.pop(p)
+            most = policy.max_redeliver_count
+            if most is not None and count + 1 > most:
+                return [("dead", *p, number, count, event.reason), ("closed", *p, number, "dead_letter")]
+            delay = event.after_ms
+            if delay is None:
+                delay = policy.backoff.min_ms
+                for _ in range(count):
+                    delay = min(delay * policy.backoff.multiplier, policy.backoff.max_ms)
+            self.waiting[p] = (number + 1, count + 1)
+            return [("retry", *p, number + 1, count + 1, min(now + delay, LATEST), event.reason)]
+        if p in self.outstanding or p in self.waiting:
+            return [("ignored", *p, "other_round")]
+        return [self.unknown(p)]
+
+    def unknown(self, p: Position) -> Told:
+        """Why nothing came of it."""
+        if p in self.withdrawn:
+            return ("ignored", *p, "settled")
+        return ("ignored", *p, "never_delivered" if p > self.highest else "not_outstanding")

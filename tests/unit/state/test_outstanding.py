@@ -1,0 +1,398 @@
+"""What becomes of a released position: acknowledged, put back, given up, or asked about once too often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+
+from state import (
+    Ack,
+    Backoff,
+    Cancel,
+    Cell,
+    Clear,
+    Condition,
+    CorruptBytes,
+    Counts,
+    Cursor,
+    Event,
+    InvalidArgument,
+    Nack,
+    OutOfRange,
+    Outstanding,
+    Positions,
+    Released,
+    RetryPolicy,
+    Undeliverable,
+    cursor_bytes,
+)
+from tests.support.outstanding_model import Told, held, told
+
+NOW = 1_700_000_000_000
+FOREVER = 253_402_300_799_999
+Settle = Callable[[Positions], Event]
+
+
+def at(*runs: tuple[int, int, int]) -> Positions:
+    """Positions by (ledger, first entry, last entry)."""
+    return Positions.of_runs(runs)
+
+
+def released(*runs: tuple[int, int, int], version: int = 0) -> Outstanding:
+    """A state with positions outstanding in round 0."""
+    state = Outstanding()
+    assert state.handle(Released(at(*runs), 0, version), now=NOW) == []
+    return state
+
+
+def apply(state: Outstanding, *events: Event, policy: RetryPolicy | None = None, now: int = NOW) -> list[Told]:
+    """What comes of events, position by position, once the state was found sound."""
+    effects = told(state.handle(*events, now=now, policy=policy or RetryPolicy()))
+    state.check_invariants()
+    return effects
+
+
+def restored(cursor: Cursor) -> Outstanding:
+    """A state from all of its blocks."""
+    return Outstanding.restore(cursor.head, {n: data for n, data in cursor.blocks.items() if data is not None})
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a codec from here on."""
+    calls, inner = list[tuple[Any, ...]](), getattr(cursor_bytes, name)
+
+    def noted(*arguments: Any) -> Any:  # noqa: ANN401 - whatever the codec takes and gives
+        calls.append(arguments)
+        return inner(*arguments)
+
+    monkeypatch.setattr(f"state.outstanding.{name}", noted)
+    return calls
+
+
+def test_an_ack_out_of_order_advances_the_oldest_only_over_what_is_settled_without_a_gap() -> None:
+    """The mark-delete position waits for the hole, then jumps over all that was acknowledged behind it."""
+    state = released((1, 0, 9), (2, 0, 4))
+    apply(state, Ack(at((1, 3, 9), (2, 0, 1))))
+    assert state.oldest == (1, 0)
+    apply(state, Ack(at((1, 0, 1))))
+    assert state.oldest == (1, 2)
+    apply(state, Ack(at((1, 2, 2))))
+    assert state.oldest == (2, 2)
+    apply(state, Ack(at((2, 2, 4))))
+    assert state.oldest is None
+
+
+def test_what_waits_for_its_next_round_holds_the_oldest_back() -> None:
+    """A retry is not settled."""
+    state = released((1, 0, 1))
+    apply(state, Nack(at((1, 0, 0)), 0), Ack(at((1, 1, 1))))
+    assert state.oldest == (1, 0)
+
+
+def test_a_repeated_ack_is_a_no_op() -> None:
+    """It is counted as one of something that is not outstanding, and nothing is closed twice."""
+    state = released((1, 0, 0))
+    assert apply(state, Ack(at((1, 0, 0)))) == [("closed", 1, 0, 0, "ack")]
+    assert apply(state, Ack(at((1, 0, 0)))) == [("ignored", 1, 0, "not_outstanding")]
+
+
+def test_an_ack_before_delivery_changes_nothing_and_the_message_is_delivered() -> None:
+    """Told apart where it can be known: beyond all that was released it was never delivered."""
+    state = released((5, 3, 3))
+    found = apply(state, Ack(at((5, 2, 4), (6, 0, 0), (4, 9, 9))))
+    assert found == [
+        ("ignored", 5, 4, "never_delivered"),
+        ("ignored", 6, 0, "never_delivered"),
+        ("ignored", 4, 9, "not_outstanding"),
+        ("ignored", 5, 2, "not_outstanding"),
+        ("closed", 5, 3, 0, "ack"),
+    ]
+    assert apply(state, Released(at((5, 2, 4), (6, 0, 0)), 0, 1)) == []
+    assert state.counts == Counts(4, 0, 0)
+
+
+def test_every_message_of_a_batch_is_acknowledged_by_itself() -> None:
+    """A batch of consecutive entries stays open until its last message is acknowledged, in any order."""
+    state = released((1, 0, 2))
+    for entry, left in ((1, 2), (2, 1), (0, 0)):
+        apply(state, Ack(at((1, entry, entry))))
+        assert state.counts.outstanding == left
+
+
+def test_a_nack_comes_again_after_its_own_delay_with_its_count_one_higher() -> None:
+    """In the next round, at its origin position, with the reason that came with it."""
+    state = released((7, 40, 41))
+    nack = Nack(at((7, 40, 40)), 0, after_ms=5_000, reason="ack_timeout")
+    assert apply(state, nack) == [("retry", 7, 40, 1, 1, NOW + 5_000, "ack_timeout")]
+    assert state.counts == Counts(1, 1, 0)
+    assert apply(state, Released(at((7, 40, 40)), 1, 1)) == []
+    assert held(state) == {(7, 40): [(0, 1, 1)], (7, 41): [(0, 0, 0)]}
+
+
+def test_a_nack_without_a_delay_comes_again_after_the_backoff_of_its_count() -> None:
+    """min, min * multiplier, ... up to max; each message by how often it failed."""
+    state, policy = released((1, 0, 0)), RetryPolicy(Backoff(10_000, 2, 600_000))
+    delays = []
+    for number in range(9):
+        [(*_, due, _)] = apply(state, Nack(at((1, 0, 0)), number), policy=policy)
+        delays.append(due - NOW)
+        apply(state, Released(at((1, 0, 0)), number + 1, number + 1))
+    assert delays == [10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 600_000, 600_000, 600_000]
+
+
+def test_messages_of_one_round_that_failed_unequally_often_get_unequal_delays() -> None:
+    """The round grows for other reasons, too: the delay goes by the redelivery count."""
+    rows = {16: {Cell(Condition.OUTSTANDING, 4, count): BitMap([count]) for count in (0, 2)}}
+    data = cursor_bytes.pack_block(1, rows)
+    head = cursor_bytes.Head(9, (16, 2), Counts(2, 0, 0), 1).to_bytes()
+    state = Outstanding.restore(head, {1: data})
+    found = apply(state, Nack(at((16, 0, 2)), 4), policy=RetryPolicy(Backoff()))
+    assert found[1:] == [("retry", 16, 0, 5, 1, NOW + 10_000, "nack"), ("retry", 16, 2, 5, 3, NOW + 40_000, "nack")]
+
+
+def test_a_nack_is_valid_once() -> None:
+    """A repeated append, or a second owner, puts nothing back twice."""
+    state = released((1, 0, 0))
+    nack = Nack(at((1, 0, 0)), 0)
+    assert len(apply(state, nack)) == 1
+    assert apply(state, nack) == [("ignored", 1, 0, "other_round")]
+    apply(state, Released(at((1, 0, 0)), 1, 1))
+    assert apply(state, nack) == [("ignored", 1, 0, "other_round")]
+    assert held(state) == {(1, 0): [(0, 1, 1)]}
+
+
+def test_a_nack_of_a_round_that_is_not_released_yet_changes_nothing() -> None:
+    """Nobody can have had it."""
+    state = released((1, 0, 0))
+    assert apply(state, Nack(at((1, 0, 0)), 1)) == [("ignored", 1, 0, "other_round")]
+
+
+def test_a_nack_and_an_ack_in_one_batch_count_in_the_order_of_the_log() -> None:
+    """Whoever came first decides; in both orders the message is settled, and its retry is withdrawn if there is one."""
+    nack, ack = Nack(at((1, 0, 0)), 0), Ack(at((1, 0, 0)))
+    first = released((1, 0, 0))
+    assert apply(first, nack, ack) == [("retry", 1, 0, 1, 1, NOW + 60_000, "nack"), ("closed", 1, 0, 1, "ack")]
+    assert first.counts == Counts(0, 0, 1)
+    second = released((1, 0, 0))
+    assert apply(second, ack, nack) == [("closed", 1, 0, 0, "ack"), ("ignored", 1, 0, "not_outstanding")]
+    assert second.counts == Counts(0, 0, 0)
+
+
+def test_a_late_ack_withdraws_the_retry_and_its_release_is_not_outstanding() -> None:
+    """A consumer that finished late has finished: the round that waits is closed, and forgotten when it is released."""
+    state = released((1, 0, 1))
+    apply(state, Nack(at((1, 0, 1)), 0))
+    assert apply(state, Ack(at((1, 0, 0)))) == [("closed", 1, 0, 1, "ack")]
+    assert apply(state, Ack(at((1, 0, 0)))) == [("ignored", 1, 0, "settled")]
+    assert apply(state, Nack(at((1, 0, 0)), 1)) == [("ignored", 1, 0, "settled")]
+    assert apply(state, Released(at((1, 0, 1)), 1, 1)) == [("ignored", 1, 0, "withdrawn")]
+    assert held(state) == {(1, 1): [(0, 1, 1)]}
+
+
+def test_an_ack_closes_whatever_round_is_outstanding() -> None:
+    """An ack of somebody who had round 0 settles round 1, which came meanwhile."""
+    state = released((1, 0, 0))
+    apply(state, Nack(at((1, 0, 0)), 0))
+    apply(state, Released(at((1, 0, 0)), 1, 1))
+    assert apply(state, Ack(at((1, 0, 0)))) == [("closed", 1, 0, 1, "ack")]
+    assert state.counts == Counts(0, 0, 0)
+
+
+def test_a_message_that_fails_once_too_often_is_a_dead_letter_exactly_once() -> None:
+    """As many redeliveries as the policy allows, then the dead letter; it is settled, whoever asks again."""
+    state, policy, found = released((1, 0, 0)), RetryPolicy(max_redeliver_count=2), list[Told]()
+    for number in range(3):
+        nack = Nack(at((1, 0, 0)), number, reason="owner_lost")
+        found += apply(state, nack, nack, policy=policy)
+        apply(state, Released(at((1, 0, 0)), number + 1, number + 1), policy=policy)
+    kinds = [kind for kind, *_ in found]
+    assert kinds == ["retry", "ignored", "retry", "ignored", "dead", "closed", "ignored"]
+    assert found[4:6] == [("dead", 1, 0, 2, 2, "owner_lost"), ("closed", 1, 0, 2, "dead_letter")]
+    assert state.counts == Counts(0, 0, 0)
+
+
+def test_a_policy_that_changed_holds_from_the_next_batch_on() -> None:
+    """The state keeps counts, not policies."""
+    state = released((1, 0, 0))
+    apply(state, Nack(at((1, 0, 0)), 0))
+    apply(state, Released(at((1, 0, 0)), 1, 1))
+    assert apply(state, Nack(at((1, 0, 0)), 1), policy=RetryPolicy(max_redeliver_count=1))[0][0] == "dead"
+
+
+@pytest.mark.parametrize(("settle", "cause"), [(Cancel, "cancel"), (Undeliverable, "undeliverable")])
+def test_what_dispatch_left_out_is_settled(settle: Settle, cause: str) -> None:
+    """Nobody will ever acknowledge it."""
+    state = released((1, 0, 0))
+    assert apply(state, settle(at((1, 0, 0)))) == [("closed", 1, 0, 0, cause)]
+    assert state.counts == Counts(0, 0, 0)
+
+
+def test_a_version_of_releases_that_is_read_again_changes_nothing() -> None:
+    """Not even for what was settled meanwhile: a zombie does not bring a message back."""
+    state = released((1, 0, 3), version=8)
+    apply(state, Ack(at((1, 0, 0))))
+    assert {t[-1] for t in apply(state, Released(at((1, 0, 5)), 0, 8))} == {"repeated"}
+    assert state.counts == Counts(3, 0, 0)
+
+
+def test_all_rows_of_one_version_are_taken_in_one_call() -> None:
+    """A version shows rounds and ledgers side by side."""
+    state = Outstanding()
+    apply(state, Released(at((1, 0, 0)), 0, 3), Released(at((2, 0, 0)), 0, 3))
+    assert (state.counts.outstanding, state.version) == (2, 3)
+
+
+def test_a_state_that_begins_late_counts_what_was_released_before_as_settled() -> None:
+    """Acknowledgement was switched on at a version; older releases and acks of them change nothing."""
+    state = Outstanding(version=41, highest=(9, 99))
+    assert apply(state, Released(at((3, 0, 0)), 0, 41)) == [("ignored", 3, 0, "repeated")]
+    assert apply(state, Ack(at((3, 0, 0), (9, 99, 100)))) == [
+        ("ignored", 9, 100, "never_delivered"),
+        ("ignored", 3, 0, "not_outstanding"),
+        ("ignored", 9, 99, "not_outstanding"),
+    ]
+
+
+def test_a_release_of_a_round_that_nothing_waits_for_is_not_outstanding() -> None:
+    """After a clear the retries of before may still come up."""
+    state = released((1, 0, 3))
+    apply(state, Nack(at((1, 0, 1)), 0), Ack(at((1, 0, 0))))
+    assert apply(state, Clear()) == [("cleared", 2, 1)]
+    assert state.oldest is None
+    assert {t[-1] for t in apply(state, Released(at((1, 0, 3)), 1, 1))} == {"not_waiting"}
+    assert apply(state, Nack(at((1, 2, 2)), 0)) == [("ignored", 1, 2, "not_outstanding")]
+    assert state.counts == Counts(0, 0, 0)
+
+
+def test_a_clear_takes_every_block_out_of_the_table() -> None:
+    """What a clear gave up does not come back with a restart."""
+    state = released((1, 0, 3), (900, 0, 0))
+    state.changes()
+    state.saved()
+    apply(state, Clear())
+    assert state.changes().blocks == {0: None, 56: None}
+
+
+def test_the_largest_numbers_are_held() -> None:
+    """Ledgers up to 2^62, entries up to 2^31 - 1, runs of all of them, instants up to the end of the calendar."""
+    whole, top = (2**62, 0, 2**31 - 1), 2**31 - 1
+    state = Outstanding()
+    state.handle(Released(at(whole), 0, 2**62 - 1), now=NOW)
+    assert state.counts.outstanding == 2**31
+    effects = state.handle(Ack(at((2**62, 1, top - 1))), Nack(at((2**62, top, top)), 0), now=FOREVER)
+    assert told(effects[1:]) == [("retry", 2**62, top, 1, 1, FOREVER, "nack")]
+    again = restored(state.snapshot())
+    assert held(again) == {(2**62, 0): [(0, 0, 0)], (2**62, top): [(1, 1, 1)]}
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [[(2**62 + 1, 0, 0)], [(2**63, 0, 0)], [(-1, 0, 0)], [(0, 0, 2**31)], [(0, -1, 0)], [(0, 5, 4)], [(0, 1.5, 2)]],
+)
+def test_positions_that_no_message_has_are_refused(runs: list[tuple[int, int, int]]) -> None:
+    """Whoever wrote the row is told which number it was; no event was made of it."""
+    with pytest.raises((OutOfRange, InvalidArgument)):
+        Positions.of_runs(runs)
+
+
+def test_columns_of_unequal_length_are_refused() -> None:
+    """Each run has three numbers."""
+    with pytest.raises(InvalidArgument, match="positions"):
+        Positions.of([1, 2], [1, 2], [1])
+
+
+@pytest.mark.parametrize("make", [lambda p: Released(p, 2**31, 0), lambda p: Nack(p, -1), lambda p: Nack(p, 0, -1)])
+def test_numbers_that_no_event_has_are_refused(make: Callable[[Positions], Event]) -> None:
+    """A round below 0, a delay into the past."""
+    with pytest.raises(OutOfRange):
+        make(at((1, 0, 0)))
+
+
+def test_an_instant_outside_the_calendar_is_refused_and_changes_nothing() -> None:
+    """A clock that is broken settles nothing."""
+    state = released((1, 0, 0))
+    with pytest.raises(OutOfRange):
+        state.handle(Ack(at((1, 0, 0))), now=FOREVER + 1)
+    assert state.counts.outstanding == 1
+
+
+def test_what_is_held_comes_by_ledger_and_from_a_ledger_on() -> None:
+    """A new consumer reads what is outstanding in order, and may begin in the middle."""
+    state = released((300, 0, 1), (2, 5, 6), (2, 0, 1), (17, 0, 0))
+    apply(state, Nack(at((2, 0, 0)), 0))
+    waiting = [one.positions.runs() for one in state.held(Condition.WAITING)]
+    outstanding = [one.positions.runs() for one in state.held(Condition.OUTSTANDING)]
+    later = [one.positions.runs() for one in state.held(Condition.OUTSTANDING, first_ledger=17)]
+    assert waiting == [[(2, 0, 0)]]
+    assert outstanding == [[(2, 1, 1), (2, 5, 6)], [(17, 0, 0)], [(300, 0, 1)]]
+    assert later == outstanding[1:]
+
+
+def test_all_holes_survive_a_restart() -> None:
+    """Twenty thousand of them, where the reference keeps ten thousand."""
+    state = released((1, 0, 39_999))
+    state.handle(Ack(Positions.of([1] * 20_000, range(0, 40_000, 2), range(0, 40_000, 2))), now=NOW)
+    again = restored(state.snapshot())
+    again.check_invariants()
+    [one] = again.held(Condition.OUTSTANDING)
+    assert one.positions.runs() == [(1, entry, entry) for entry in range(1, 40_000, 2)]
+    found = again.handle(Ack(at((1, 0, 39_999))), now=NOW)
+    assert [len(told([effect])) for effect in found] == [20_000, 20_000]
+
+
+def test_only_blocks_that_changed_are_written() -> None:
+    """A batch pays for the ledgers that it touched, and for none that it only looked at."""
+    state = released(*((ledger, 0, 9) for ledger in range(320)))
+    assert len(state.changes().blocks) == 20
+    assert len(state.changes().blocks) == 20
+    state.saved()
+    apply(state, Ack(at((17, 0, 0), (40, 30, 31))), Nack(at((300, 0, 0)), 3))
+    assert list(state.changes().blocks) == [1]
+    state.saved()
+    assert state.changes().blocks == {}
+
+
+def test_a_block_that_is_empty_leaves_the_table() -> None:
+    """What is settled for good takes no room."""
+    state = released((1, 0, 0), (20, 0, 0))
+    state.saved()
+    apply(state, Ack(at((20, 0, 0))))
+    assert state.changes().blocks == {1: None}
+
+
+def test_blocks_that_are_not_touched_are_neither_decoded_nor_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a hundred million outstanding, a batch costs what it touches."""
+    cursor = released(*((16 * block, 0, 9) for block in range(50))).snapshot()
+    state = restored(cursor)
+    read, wrote = counted(monkeypatch, "read_block"), counted(monkeypatch, "pack_block")
+    state.handle(Ack(at((32, 0, 4), (48, 99, 99))), now=NOW)
+    state.changes()
+    assert (len(read), [number for number, _ in wrote]) == (2, [2])
+
+
+def test_a_block_that_nobody_touched_between_two_saves_is_kept_as_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was touched once does not stay decoded for ever, and is read again when it is needed."""
+    state = released((1, 0, 9), (100, 0, 9))
+    for _ in range(2):
+        state.changes()
+        state.saved()
+    read = counted(monkeypatch, "read_block")
+    assert told(state.handle(Ack(at((1, 0, 0))), now=NOW)) == [("closed", 1, 0, 0, "ack")]
+    assert len(read) == 1
+    assert state.counts.outstanding == 19
+
+
+def test_a_block_that_cannot_be_read_stops_a_batch_before_it_changed_anything() -> None:
+    """The stage stops with the name of the part, and the tables still say what they did."""
+    cursor = released((1, 0, 9), (100, 0, 9)).snapshot()
+    blocks = {n: data for n, data in cursor.blocks.items() if data is not None}
+    rows = {100: {Cell(Condition.OUTSTANDING, 0, 0): BitMap(range(10))}}
+    lying = cursor_bytes._sealed(b"O", cursor_bytes.pack_block(6, rows)[6:-1])
+    state = Outstanding.restore(cursor.head, blocks | {6: lying})
+    with pytest.raises(CorruptBytes):
+        state.handle(Ack(at((1, 0, 0))), Ack(at((100, 0, 0))), now=NOW)
+    assert state.counts == Counts(20, 0, 0)
+    assert state.changes().blocks == {}
