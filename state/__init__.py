@@ -1,6 +1,7 @@
 """The core of delayline: positions of messages by due time, and what consumers have not settled, in pure Python.
 
-`TimeBucketIndex` and its chunks say which positions are due, `Outstanding` what becomes of those that were released.
+`TimeBucketIndex` and its chunks say which positions are due, `Outstanding` what becomes of those that were released,
+`LeaseReplay` and `LeaseMember` which consumer works on which of them.
 
 No Spark, no pandas, no I/O, no wall clock: time is an argument, an integer of milliseconds since the epoch, UTC.
 """
@@ -21,6 +22,10 @@ from state.cursor_bytes import Counts
 from state.errors import CorruptBytes, DelaylineError, IncompatibleChunk, InvalidArgument, OutOfRange
 from state.group import IndexGroup
 from state.index import TimeBucketIndex
+from state.lease_bytes import pack_leases, unpack_leases
+from state.lease_events import LeaseTiming
+from state.leases import LeaseKind, LeaseReplay, LeaseRow
+from state.member import LeaseMember
 from state.outstanding import Cursor, Held, Outstanding
 from state.positions import Positions
 from state.retry import Backoff, RetryPolicy, UnackedLimit
@@ -41,6 +46,15 @@ from state.settling import (
     Released,
     Retry,
     Undeliverable,
+)
+from state.slots import (
+    SubscriptionType,
+    slot_of_key,
+    slot_of_position,
+    slot_of_round,
+    slots_of_keys,
+    slots_of_positions,
+    slots_of_rounds,
 )
 from state.trackers import DelayedDeliveryTracker, HeapTracker, Position, TimeBucketTracker
 
@@ -71,6 +85,11 @@ __all__ = [
     "IncompatibleChunk",
     "IndexGroup",
     "InvalidArgument",
+    "LeaseKind",
+    "LeaseMember",
+    "LeaseReplay",
+    "LeaseRow",
+    "LeaseTiming",
     "Nack",
     "OutOfRange",
     "Outstanding",
@@ -81,6 +100,7 @@ __all__ = [
     "Retry",
     "RetryPolicy",
     "Runs",
+    "SubscriptionType",
     "TimeBucketIndex",
     "TimeBucketTracker",
     "UnackedLimit",
@@ -88,10 +108,18 @@ __all__ = [
     "bucket_width",
     "describe_chunk",
     "encode_chunk",
+    "pack_leases",
     "proportional_deliver_at",
     "proportional_tick",
     "segment_start",
+    "slot_of_key",
+    "slot_of_position",
+    "slot_of_round",
+    "slots_of_keys",
+    "slots_of_positions",
+    "slots_of_rounds",
     "tick_bits",
     "trim_down",
     "trim_up",
+    "unpack_leases",
 ]
