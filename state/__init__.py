@@ -56,6 +56,7 @@ from state.slots import (
     slots_of_positions,
     slots_of_rounds,
 )
+from state.timers import MessageTimers
 from state.trackers import DelayedDeliveryTracker, HeapTracker, Position, TimeBucketTracker
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "LeaseReplay",
     "LeaseRow",
     "LeaseTiming",
+    "MessageTimers",
     "Nack",
     "OutOfRange",
     "Outstanding",

@@ -149,7 +149,7 @@ class LeaseMember:
         """The clock. One that steps back cannot say how long we have had our lease: it is over until it is renewed."""
         step = 0 if self._first else now - self._now
         if step < 0:
-            self.until, self._began = None, {}
+            self.until, self._began, self._open = None, {}, True
         self._waited += min(max(step, 0), self.timing.renew_ms)
         self._now, self._first = now, False
 
@@ -350,6 +350,9 @@ class LeaseMember:
         now, renew = self._now, self.timing.renew_ms
         waits = [(now // renew + 1) * renew - now]
         waits += [at + self.replay.peers[session].lease_ms - self._waited for session, (_, at) in self._seen.items()]
-        drains = [mine for mine in self._mine.values() if mine.draining is not None and mine.released is None]
-        waits += [(mine.draining or 0) + self.timing.drain_ms - self._waited for mine in drains]
+        for mine in self._mine.values():
+            if mine.released is not None:
+                waits.append(mine.released + renew - self._waited)
+            elif mine.draining is not None:
+                waits.append(mine.draining + self.timing.drain_ms - self._waited)
         return now + min(wait for wait in waits if wait > 0)

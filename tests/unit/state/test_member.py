@@ -1,0 +1,158 @@
+"""What one consumer does about its leases: how it takes slots, and how long it may hand out what is in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, OutOfRange
+from state.lease_events import (
+    Drop,
+    Ended,
+    Looked,
+    Take,
+)
+from tests.support.lease_desk import LEASE, MARGIN, ME, RENEW, Desk, claim, other, owner_of_all
+
+# ---- taking, holding
+
+
+def test_a_slot_is_handed_out_only_after_its_claim_was_read_back() -> None:
+    """A claim that was appended says nothing yet: another one may stand before it."""
+    desk = Desk()
+    assert desk.look(0) == []
+    assert desk.may(0) == []
+    assert desk.look(100) == [Take(slot, None) for slot in range(4)]
+    assert desk.may(100) == [0, 1, 2, 3]
+
+
+def test_nothing_is_claimed_before_the_log_was_read_to_its_end() -> None:
+    """What is there to read may be a renewal of the owner."""
+    desk = Desk()
+    assert desk.handle(0) == []
+    assert desk.waiting == []
+
+
+def test_the_lease_counts_from_when_the_renewal_began_not_from_when_it_landed() -> None:
+    """An append that took four seconds leaves five of nine."""
+    desk = Desk()
+    desk.look(0)
+    desk.look(4_000)
+    assert desk.may(LEASE - MARGIN - 1) == [0, 1, 2, 3]
+    assert desk.may(LEASE - MARGIN) == []
+
+
+def test_a_renewal_whose_answer_was_lost_counts_once_it_is_read() -> None:
+    """It landed, its client did not know, and appended it again."""
+    desk = owner_of_all()
+    desk.handle(3_000, Looked())
+    (rows,) = desk.waiting
+    desk.waiting = []
+    assert desk.member.until == LEASE - MARGIN
+    desk.look(3_500, *rows, *rows)
+    assert desk.member.until == 3_000 + LEASE - MARGIN
+
+
+def test_a_renewal_that_never_landed_does_not_count() -> None:
+    """Two are lost; the hand-out stops in time, and goes on after the next one, if nobody came in between."""
+    desk = owner_of_all()
+    for now in (3_000, 6_000, 9_000):
+        desk.handle(now, Looked())
+        desk.waiting = desk.waiting[:-1] if now < 9_000 else desk.waiting
+    assert desk.may(9_000) == []
+    desk.look(9_400)
+    assert desk.may(9_400) == [0, 1, 2, 3]
+
+
+def test_a_consumer_that_was_paused_for_half_a_minute_hands_out_nothing_when_it_wakes() -> None:
+    """Not before it has looked, and not after, since others have taken what it had."""
+    desk = owner_of_all()
+    assert desk.may(30_000) == []
+    stolen = [other(1), *(claim(slot, 1) for slot in range(4))]
+    assert desk.look(30_000, *stolen) == [Drop(slot) for slot in range(4)] + [Ended()]
+    assert desk.member.ended
+    assert desk.look(40_000) == []
+
+
+def test_one_renewal_is_written_for_all_slots_and_as_often_as_is_said() -> None:
+    """Members of a process with one clock renew at the same moments, so that one commit holds them all."""
+    desk = owner_of_all()
+    rows = [row for now in range(100, 60_000, 100) for row in (desk.look(now), desk.land())[1]]
+    assert {(row.kind, row.slot) for row in rows} == {(LeaseKind.RENEW, None)}
+    assert len(rows) == 60_000 // RENEW - 1
+
+
+def test_who_cannot_read_the_log_does_not_renew() -> None:
+    """It may not hand out, so it must not keep its slots from others."""
+    desk = owner_of_all()
+    for now in range(500, 60_000, 500):
+        desk.handle(now)
+        desk.land()
+    assert desk.replay.peers[ME].beat <= 1 + LEASE // RENEW + 1
+
+
+def test_it_says_when_it_wants_to_be_called() -> None:
+    """For its renewal when nothing else is due; a call before that has nothing to do."""
+    desk = owner_of_all()
+    assert desk.member.next_call == 3_000
+    assert desk.handle(2_999, Looked()) == []
+    assert desk.waiting == []
+    desk.handle(3_000, Looked())
+    assert len(desk.waiting) == 1
+
+
+# ---- clocks
+
+
+def test_a_clock_that_jumps_ahead_takes_nothing_from_others_and_ends_the_own_lease() -> None:
+    """An hour in one step counts as one renewal's time of waiting."""
+    desk = Desk()
+    desk.look(0, other(1), *(claim(slot, 0) for slot in range(3)))
+    desk.look(0)
+    assert desk.may(0) == [3]
+    assert desk.may(3_600_000) == []
+    desk.look(3_600_000)
+    assert {row.kind for rows in desk.waiting for row in rows} == {LeaseKind.RENEW}
+
+
+def test_a_clock_that_steps_back_ends_the_own_lease_until_it_is_renewed() -> None:
+    """It cannot say any more how long ago the last renewal began."""
+    desk = owner_of_all()
+    desk.look(4_000)
+    desk.look(4_000)
+    assert desk.may(4_000) == [0, 1, 2, 3]
+    assert desk.may(100) == []
+    desk.look(100)
+    assert desk.may(200) == []
+    desk.look(300)
+    assert desk.may(300) == [0, 1, 2, 3]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize(
+    ("field", "times"),
+    [
+        ("lease_ms", {"lease_ms": 999}),
+        ("lease_ms", {"lease_ms": 600_001}),
+        ("renew_ms", {"renew_ms": 3_001}),
+        ("renew_ms", {"renew_ms": 49}),
+        ("margin_ms", {"margin_ms": 499}),
+        ("margin_ms", {"margin_ms": 5_001}),
+        ("drain_ms", {"drain_ms": -1}),
+    ],
+)
+def test_times_that_are_not_safe_are_refused(field: str, times: dict[str, int]) -> None:
+    """A renewal may be lost without the loss of a slot, and a margin is never nothing."""
+    with pytest.raises(OutOfRange) as caught:
+        LeaseTiming(**times)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(("field", "values"), [("session", (-1, 0)), ("priority", (1, -1))])
+def test_a_session_or_priority_below_zero_is_refused(field: str, values: tuple[int, int]) -> None:
+    """Others would take its rows for void."""
+    session, priority = values
+    with pytest.raises(OutOfRange) as caught:
+        LeaseMember(LeaseReplay(1), "me", session, priority=priority)
+    assert caught.value.field == field
