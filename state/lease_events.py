@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from state.buckets import check_range
 from state.leases import MAX_LEASE, MIN_LEASE, LeaseReplay, LeaseRow
@@ -35,6 +36,21 @@ class LeaseTiming:
         check_range("margin_ms", self.margin_ms, self.lease_ms // 20, self.lease_ms // 2)
         check_range("renew_ms", self.renew_ms, 50, (self.lease_ms - self.margin_ms) // 3)
         check_range("drain_ms", self.drain_ms, 0, MAX_LEASE)
+
+    @classmethod
+    def at_interval(cls, commit_ms: int) -> Self:
+        """The times for a client that appends once in `commit_ms`: the defaults, or longer ones in proportion.
+
+        Commits are shared by all processes of a warehouse, so with many of them each has to wait for its turn. A
+        renewal may miss its turn once, and a lease has room for three renewals.
+
+        Raises:
+            OutOfRange: `commit_ms` below 0, or so long that the lease would be longer than ten minutes.
+        """
+        check_range("commit_ms", commit_ms, 0, (MAX_LEASE * 3 // 10 - 1) // 2)
+        renew_ms = max(cls().renew_ms, 2 * commit_ms)
+        lease_ms = -(-renew_ms * 10 // 3)
+        return cls(lease_ms, renew_ms, lease_ms // 10)
 
 
 # ---- events
@@ -79,11 +95,18 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
+class Paced:
+    """Renew at these times from now on; a lease that was promised stays as long as it was."""
+
+    timing: LeaseTiming
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """The consumer is closed; its last acks were appended."""
 
 
-Event = Looked | Rebased | Handed | CaughtUp | Drained | Leave
+Event = Looked | Rebased | Handed | CaughtUp | Drained | Paced | Leave
 
 # ---- instructions
 

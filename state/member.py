@@ -10,6 +10,7 @@ is void when a renewal came first. The margin covers clocks that do not run alik
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from state.buckets import check_range
@@ -29,6 +30,7 @@ from state.lease_events import (
     LeaseTiming,
     Leave,
     Looked,
+    Paced,
     Rebased,
     Resume,
     Take,
@@ -89,8 +91,8 @@ class LeaseMember:
         self.ended = False
         self.until: int | None = None
         self._mine: dict[int, _Mine] = {}
-        # Our renewals: number of the last one, when each began that is not accepted yet, when the last one did.
-        self._beat, self._began = 0, dict[int, int]()
+        # Our renewals: the number of the last one, until when each holds that is not accepted yet, when the last began.
+        self._beat, self._ends = 0, dict[int, int]()
         self._renewed: int | None = None
         self._asked: tuple[int, int] | None = None  # The renewal before our last claims, and when that was.
         # How far we are: in the slots that keep up, and in each that does not.
@@ -149,7 +151,7 @@ class LeaseMember:
         """The clock. One that steps back cannot say how long we have had our lease: it is over until it is renewed."""
         step = 0 if self._first else now - self._now
         if step < 0:
-            self.until, self._began, self._open = None, {}, True
+            self.until, self._ends, self._open = None, {}, True
         self._waited += min(max(step, 0), self.timing.renew_ms)
         self._now, self._first = now, False
 
@@ -169,6 +171,8 @@ class LeaseMember:
                 self._progress[slot], self._unsaid = None, True
             case Drained(slot) if slot in self._mine:
                 self._mine[slot].drained = self._mine[slot].draining is not None
+            case Paced(timing):
+                self.timing = timing
             case Leave():
                 if self._beat:
                     leave = LeaseRow(LeaseKind.LEAVE, self.consumer, self.session, self._beat, handed=self._handed)
@@ -203,10 +207,9 @@ class LeaseMember:
         return known if known is not None and known[0] == peer.beat else (peer.beat, self._waited)
 
     def _accepted(self, beat: int) -> None:
-        began = self._began.get(beat)
-        if began is not None:
-            self.until = began + self.timing.lease_ms - self.timing.margin_ms
-            self._began = {later: at for later, at in self._began.items() if later > beat}
+        if beat in self._ends:
+            self.until = self._ends[beat]
+            self._ends = {later: end for later, end in self._ends.items() if later > beat}
 
     def _compare_slots(self) -> None:
         owned = {number: self.replay.slots[number] for number in self.replay.owned(self.session)}
@@ -244,7 +247,7 @@ class LeaseMember:
         peers = self.replay.peers
         live = {session: peers[session] for session in peers if self._lives(session)}
         me = Peer(self.consumer, self.priority, self._beat, self.timing.lease_ms, 0)
-        owned = {session: len(self.replay.owned(session)) for session in {*live, self.session}}
+        owned = Counter(slot.owner for slot in self.replay.slots)
         candidates = [
             Candidate(session, peer.consumer, peer.priority, owned[session])
             for session, peer in {self.session: me, **live}.items()
@@ -316,8 +319,8 @@ class LeaseMember:
 
     def _renewal(self, now: int) -> LeaseRow:
         self._beat += 1
-        self._renewed = self._began[self._beat] = now
         name, lease = self.consumer, self.timing.lease_ms
+        self._renewed, self._ends[self._beat] = now, now + lease - self.timing.margin_ms
         return LeaseRow(LeaseKind.RENEW, name, self.session, self._beat, None, self._handed, self.priority, lease)
 
     def _row(self, kind: LeaseKind, number: int, handed: int | None = None) -> LeaseRow:

@@ -32,12 +32,14 @@ def fair_shares(kind: SubscriptionType, candidates: Sequence[Candidate], slots: 
     return {each.session: base + (number < more) for number, each in enumerate(ranked)}
 
 
-def parts_of_free(shares: Mapping[int, int], owned: Mapping[int, int], free: Sequence[int]) -> dict[int, list[int]]:
+def parts_of_free(
+    shares: Mapping[int, int], owned: Mapping[int | None, int], free: Sequence[int]
+) -> dict[int, list[int]]:
     """Which free slots each session is to claim, so that no two want the same one. O(n log n).
 
     Args:
         shares: slots that each session is to have.
-        owned: slots that each has.
+        owned: slots that each has; under None those that nobody has.
         free: slots that may be claimed, ascending.
     """
     parts, at = dict[int, list[int]](), 0

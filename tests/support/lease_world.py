@@ -75,7 +75,13 @@ class Consumer:
 
 
 class World:
-    """All of it. `step` moves time on; the checks run with each step."""
+    """All of it. `step` moves time on; the checks run with each step.
+
+    Attributes:
+        longest_gap: the longest time in which nobody might hand out some slot while consumers were there, ms.
+        overtakes: messages that were handed out while another one of the same slot was being worked on elsewhere.
+        appends: commits that consumers asked for, and `rows` what was in them.
+    """
 
     def __init__(self, kind: SubscriptionType = SubscriptionType.SHARED, slots: int = 6) -> None:
         """Nobody there, nothing in the log."""
@@ -87,8 +93,7 @@ class World:
         self.fate: Callable[[tuple[LeaseRow, ...]], Fate] = lambda _: [STEP]
         self.since_handed = dict.fromkeys(range(self.slots), 0)
         self.longest_gap = 0
-        self.last: dict[int, tuple[Consumer, int]] = {}
-        self.appends = self.rows = 0
+        self.appends = self.rows = self.overtakes = 0
 
     # ---- what a test does
 
@@ -128,6 +133,11 @@ class World:
         """Names of the owners of the slots, by the log."""
         replay = self.folded()
         return [None if each.owner is None else replay.peers[each.owner].consumer for each in replay.slots]
+
+    def measure(self) -> None:
+        """Count anew from here on."""
+        self.longest_gap, self.appends, self.rows, self.overtakes = 0, 0, 0, 0
+        self.since_handed = dict.fromkeys(range(self.slots), self.now)
 
     def run(self, ms: int) -> None:
         """Let time pass."""
@@ -177,6 +187,7 @@ class World:
         consumer.working = {slot: end for slot, end in consumer.working.items() if end > self.now}
         for slot in consumer.member.slots:
             if slot not in consumer.working and consumer.member.may_hand_out(slot, now):
+                self.overtakes += any(slot in each.working for each in self.consumers if each.there)
                 self.places += 1
                 consumer.working[slot] = self.now + consumer.work_ms
         done = [slot for slot in consumer.draining if slot not in consumer.working]

@@ -9,6 +9,7 @@ from state.lease_events import (
     Drop,
     Ended,
     Looked,
+    Paced,
     Take,
 )
 from tests.support.lease_desk import LEASE, MARGIN, ME, RENEW, Desk, claim, other, owner_of_all
@@ -100,6 +101,18 @@ def test_it_says_when_it_wants_to_be_called() -> None:
     assert len(desk.waiting) == 1
 
 
+def test_a_client_that_may_commit_less_often_renews_less_often_and_keeps_its_slots_longer() -> None:
+    """Its renewals say so; what it was promised before stays as it was."""
+    desk = owner_of_all()
+    slow = LeaseTiming.at_interval(6_400)
+    desk.handle(100, Paced(slow))
+    assert desk.member.until == LEASE - MARGIN
+    rows = [row for now in range(500, 60_000, 500) for row in (desk.look(now), desk.land())[1]]
+    assert len(rows) == 60_000 // slow.renew_ms
+    assert {row.lease_ms for row in rows} == {slow.lease_ms}
+    assert desk.member.until == 51_500 + slow.lease_ms - slow.margin_ms
+
+
 # ---- clocks
 
 
@@ -147,6 +160,17 @@ def test_times_that_are_not_safe_are_refused(field: str, times: dict[str, int]) 
     with pytest.raises(OutOfRange) as caught:
         LeaseTiming(**times)
     assert caught.value.field == field
+
+
+def test_times_follow_from_how_often_a_client_may_commit() -> None:
+    """The defaults while there is room; a lease has room for three renewals, and a renewal for two commits."""
+    assert LeaseTiming.at_interval(100) == LeaseTiming.at_interval(1_500) == LeaseTiming(10_000, 3_000, 1_000)
+    for commit_ms in (1_501, 6_400, 10_001, 89_999):
+        times = LeaseTiming.at_interval(commit_ms)
+        assert times.renew_ms == 2 * commit_ms
+        assert 3 * times.renew_ms + times.margin_ms <= times.lease_ms
+    with pytest.raises(OutOfRange):
+        LeaseTiming.at_interval(90_000)
 
 
 @pytest.mark.parametrize(("field", "values"), [("session", (-1, 0)), ("priority", (1, -1))])
