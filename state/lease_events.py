@@ -39,17 +39,17 @@ class LeaseTiming:
 
     @classmethod
     def at_interval(cls, commit_ms: int) -> Self:
-        """The times for a client that appends once in `commit_ms`: the defaults, or longer ones in proportion.
+        """The times for a client whose turn to append comes once in `commit_ms`: the defaults, or a longer lease.
 
-        Commits are shared by all processes of a warehouse, so with many of them each has to wait for its turn. A
-        renewal may miss its turn once, and a lease has room for three renewals.
+        Commits are shared by all processes of a warehouse, so with many of them each waits for its turn. Each turn has
+        a renewal that is not older than half of the time between two, and a lease has room for three turns.
 
         Raises:
             OutOfRange: `commit_ms` below 0, or so long that the lease would be longer than ten minutes.
         """
-        check_range("commit_ms", commit_ms, 0, (MAX_LEASE * 3 // 10 - 1) // 2)
-        renew_ms = max(cls().renew_ms, 2 * commit_ms)
-        lease_ms = -(-renew_ms * 10 // 3)
+        check_range("commit_ms", commit_ms, 0, MAX_LEASE * 3 // 10)
+        renew_ms = max(cls().renew_ms, commit_ms // 2)
+        lease_ms = -(-max(renew_ms, commit_ms) * 10 // 3)
         return cls(lease_ms, renew_ms, lease_ms // 10)
 
 

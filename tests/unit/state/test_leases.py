@@ -122,6 +122,22 @@ def test_what_is_owed_stays_owed_until_an_owner_has_paid() -> None:
     assert (made.slots[0].handed, made.slots[0].owed) == (12, None)
 
 
+def test_who_leaves_without_having_paid_leaves_what_is_owed() -> None:
+    """Closed before its nacks were appended."""
+    made = replay(renew(ANN, 1), claim(ANN, 0, 0), got_to(ANN, 0, 1, 9), renew(BOB, 1), claim(BOB, 0, 1))
+    assert made.apply([leave(BOB, 1, handed=50)]) == 1
+    assert (made.slots[0].owner, made.slots[0].owed) == (None, 9)
+
+
+def test_only_the_latest_sessions_that_ended_are_remembered() -> None:
+    """A log of years does not make the snapshot grow."""
+    made = LeaseReplay(1)
+    for session in range(300):
+        name = LeaseRow(LeaseKind.RENEW, "c", session, 1, lease_ms=10_000)
+        assert made.apply([name, LeaseRow(LeaseKind.LEAVE, "c", session, 1)]) == 2
+    assert list(made.gone) == list(range(300 - 256, 300))
+
+
 def test_nothing_is_owed_of_a_slot_that_was_released_or_left() -> None:
     """Its owner has waited for what was outstanding, or has closed and leaves it to the next one as it is."""
     made = replay(renew(ANN, 1, 50), claim(ANN, 0, 0), got_to(ANN, 0, 1, None), claim(ANN, 1, 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, OutOfRange
+from state import LeaseKind, LeaseMember, LeaseReplay, LeaseRow, LeaseTiming, OutOfRange
 from state.lease_events import (
     Drop,
     Ended,
@@ -31,6 +31,36 @@ def test_nothing_is_claimed_before_the_log_was_read_to_its_end() -> None:
     desk = Desk()
     assert desk.handle(0) == []
     assert desk.waiting == []
+
+
+def test_a_lease_that_is_over_is_not_claimed_before_the_log_was_read_to_its_end() -> None:
+    """The consumer has waited long enough; a renewal may stand in what it has not read."""
+    desk = Desk()
+    desk.look(0, other(1), *(claim(slot, 0) for slot in range(4)))
+    for now in range(1_000, 12_000, 1_000):
+        desk.handle(now)
+    assert {row.kind for row in desk.land()} == {LeaseKind.RENEW}
+    desk.handle(12_000, Looked())
+    assert [row.slot for row in desk.land() if row.kind == LeaseKind.CLAIM] == [0, 1, 2, 3]
+
+
+def test_claims_are_not_made_again_while_they_may_be_on_their_way() -> None:
+    """After a renewal's time they are: they were lost."""
+    desk = Desk()
+    for now in range(0, 3_000, 100):
+        desk.replay.apply([other(now + 1)])
+        desk.handle(now, Looked())
+    assert len(desk.waiting) == 1
+    desk.handle(3_000, Looked())
+    assert [row.slot for row in desk.waiting[1] if row.kind == LeaseKind.CLAIM] == [0, 1]
+
+
+def test_a_slot_that_went_and_came_back_between_two_looks_is_taken_anew() -> None:
+    """What was queued of it may be out of date."""
+    desk = owner_of_all()
+    gone = LeaseRow(LeaseKind.RELEASE, "me", ME, 1, 2)
+    back = LeaseRow(LeaseKind.CLAIM, "me", ME, 2, 2)
+    assert desk.look(500, gone, back) == [Drop(2), Take(2, None)]
 
 
 def test_the_lease_counts_from_when_the_renewal_began_not_from_when_it_landed() -> None:
@@ -110,7 +140,7 @@ def test_a_client_that_may_commit_less_often_renews_less_often_and_keeps_its_slo
     rows = [row for now in range(500, 60_000, 500) for row in (desk.look(now), desk.land())[1]]
     assert len(rows) == 60_000 // slow.renew_ms
     assert {row.lease_ms for row in rows} == {slow.lease_ms}
-    assert desk.member.until == 51_500 + slow.lease_ms - slow.margin_ms
+    assert desk.member.until == 58_000 + slow.lease_ms - slow.margin_ms
 
 
 # ---- clocks
@@ -163,14 +193,14 @@ def test_times_that_are_not_safe_are_refused(field: str, times: dict[str, int]) 
 
 
 def test_times_follow_from_how_often_a_client_may_commit() -> None:
-    """The defaults while there is room; a lease has room for three renewals, and a renewal for two commits."""
-    assert LeaseTiming.at_interval(100) == LeaseTiming.at_interval(1_500) == LeaseTiming(10_000, 3_000, 1_000)
-    for commit_ms in (1_501, 6_400, 10_001, 89_999):
+    """The defaults while there is room; a lease has room for three turns, and a turn always has a new renewal."""
+    assert LeaseTiming.at_interval(0) == LeaseTiming.at_interval(3_000) == LeaseTiming()
+    for commit_ms in (3_001, 6_400, 10_001, 180_000):
         times = LeaseTiming.at_interval(commit_ms)
-        assert times.renew_ms == 2 * commit_ms
-        assert 3 * times.renew_ms + times.margin_ms <= times.lease_ms
+        assert times.renew_ms <= max(LeaseTiming().renew_ms, commit_ms // 2)
+        assert 3 * commit_ms + times.margin_ms <= times.lease_ms
     with pytest.raises(OutOfRange):
-        LeaseTiming.at_interval(90_000)
+        LeaseTiming.at_interval(180_001)
 
 
 @pytest.mark.parametrize(("field", "values"), [("session", (-1, 0)), ("priority", (1, -1))])

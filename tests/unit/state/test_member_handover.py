@@ -156,6 +156,35 @@ def test_who_died_without_a_slot_is_taken_off_by_the_first_of_the_living() -> No
     assert list(desk.replay.peers) == [ME]
 
 
+def test_who_is_not_the_first_of_the_living_leaves_the_dead_to_the_first() -> None:
+    """One row is enough for each."""
+    desk = Desk()
+    for number in range(1, 40):
+        desk.look(number * 500, other(number, session=1, name="first"), other(1, session=50, name="idle"))
+        assert not [row for row in desk.land() if row.kind == LeaseKind.LEAVE]
+    assert 50 in desk.replay.peers
+
+
+def test_it_wants_to_be_called_when_a_hand_over_has_taken_its_time() -> None:
+    """Ten seconds after it began, if that is before the next renewal."""
+    desk = owner_of_all()
+    desk.look(1_000, other(1))
+    for beat, now in enumerate(range(1_500, 10_000, 500), 2):
+        desk.look(now, other(beat))
+    assert desk.member.next_call == 11_000
+
+
+def test_two_that_miss_slots_claim_different_ones() -> None:
+    """Each computes the parts of all, from the same log."""
+    desk = Desk()
+    desk.look(0, other(1))
+    rows = [row for row in desk.land() if row.kind == LeaseKind.CLAIM]
+    assert [row.slot for row in rows] == [0, 1]
+    second = Desk()
+    second.look(0, other(1, session=3))
+    assert [row.slot for row in second.land() if row.kind == LeaseKind.CLAIM] == [2, 3]
+
+
 def test_who_fell_behind_goes_on_from_a_snapshot() -> None:
     """It finds its slots there, or that its session is over."""
     desk = owner_of_all()

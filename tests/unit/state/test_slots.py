@@ -50,6 +50,7 @@ def test_the_bytes_are_those_of_the_document() -> None:
     """UTF-8 of the key; ledger, entry and round as signed little-endian integers of eight bytes."""
     position = (258).to_bytes(8, "little") + (3).to_bytes(8, "little")
     assert slot_of_key("ключ", 4096) == zlib.crc32("ключ".encode()) % 4096
+    assert slot_of_key("\ud800", 4096) == zlib.crc32(b"\xed\xa0\x80") % 4096, "half of a pair, as three bytes"
     assert slot_of_position(258, 3, 4096) == zlib.crc32(position) % 4096
     assert slot_of_round(258, 3, 5, 4096) == zlib.crc32(position + (5).to_bytes(8, "little")) % 4096
 
