@@ -123,7 +123,8 @@ def _slots(columns: tuple[IntArray, ...], slots: int) -> IntArray:
     zeros, changes = _tables(8 * len(columns))
     checksums = np.full(len(columns[0]), zeros, np.uint32)
     for number, column in enumerate(columns):
-        planes = np.ascontiguousarray(column, dtype="<i8").view(np.uint8).reshape(-1, 8)
+        planes = np.ascontiguousarray(np.ascontiguousarray(column, dtype="<i8").view(np.uint8).reshape(-1, 8).T)
         for byte in range(8):
-            checksums ^= changes[8 * number + byte][planes[:, byte]]
+            if planes[byte].any():  # A byte that is 0 changes nothing, and most high bytes are.
+                checksums ^= changes[8 * number + byte].take(planes[byte])
     return (checksums % np.uint32(slots)).astype(np.int64)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from state import SubscriptionType
+from state import LeaseMember, LeaseReplay, SubscriptionType
+from state.lease_events import Append, Drained, Looked
 from tests.support.lease_world import STEP, Consumer, World
 
 LEASE = 10_000
@@ -149,6 +150,22 @@ def test_a_steady_subscription_costs_a_renewal_a_consumer_and_nothing_else() -> 
     world = world_of(4, slots=64)
     world.run(60_000)
     assert world.appends == world.rows == 4 * 20
+
+
+def test_members_of_a_process_share_a_replay_and_a_commit() -> None:
+    """The caller folds the log once for all of them; three consumers renew with one commit in three seconds."""
+    replay = LeaseReplay(9)
+    members = [LeaseMember(replay, f"c{number}", number) for number in range(3)]
+    commits = list[int]()
+    for now in range(0, 60_000, 100):
+        out = [each for member in members for each in member.handle(now, Looked())]
+        for member in members:
+            out += member.handle(now, *(Drained(slot) for slot in member.slots))
+        rows = [row for each in out if isinstance(each, Append) for row in each.rows]
+        replay.apply(rows)
+        commits += [now] if rows else []
+    assert [len(member.slots) for member in members] == [3, 3, 3]
+    assert [now for now in commits if now >= 30_000] == list(range(30_000, 60_000, 3_000))
 
 
 def test_a_claim_that_lands_when_its_time_is_over_is_void_or_handed_on() -> None:
