@@ -1,6 +1,7 @@
 """Starting and stopping the stages: one streaming query each, with its own checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.errors import StreamingQueryException
@@ -11,7 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline.config.errors import MemoryEnded
 from pipeline.config.options import Options
-from pipeline.config.settings import LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
+from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.config.timeline import timeline
 from pipeline.delta import arrival
@@ -39,6 +40,7 @@ _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
 """What Delta's errors begin with when a stream has to be started again."""
 _PAUSE, _REMOTE_PAUSE = "300 milliseconds", "500 milliseconds"
 """Between two looks of a query at its source, where no clock waits for it: on this machine, and in a store."""
+_NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
 
@@ -117,7 +119,9 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
             publisher.watch = options.watch
             publisher.start()
         work = AtWork(spark, warehouse, stage, body, checkpoint)
-        query = _write(rows, work, checkpoint, stage, options).start()
+        writer = _write(rows, work, checkpoint, stage, options)
+        with _batches_for_watermarks(spark, needed=not isinstance(options.clock, LiveClock)):
+            query = writer.start()
         return Stage(stage, query, lock, publisher, work, lambda: start(spark, warehouse, stage, options))
     except BaseException:
         if publisher is not None:
@@ -159,7 +163,7 @@ def _parts(
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
         watched = _watched(warehouse, stage, checkpoint)
-        instants = ticks(spark, in_steps(options.clock), warehouse.instants(stage), origin.instant, watched)
+        instants = ticks(spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, watched)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants, keys.shards(spark))
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
@@ -172,10 +176,10 @@ def taking_in(options: Options) -> Options:
 
     The schedule's does, so what it will ask for has to be near that much earlier, and a step of the clock.
     """
-    clock = in_steps(options.clock)
-    if not isinstance(clock, LiveClock):
+    clock, asking = in_steps(options.clock), a_step_ahead(options.clock)
+    if not isinstance(clock, LiveClock) or not isinstance(asking, LiveClock):
         return options
-    horizon = options.settings.horizon_ms + clock.lookahead_ms + clock.resolution_ms
+    horizon = options.settings.horizon_ms + asking.lookahead_ms + clock.resolution_ms
     express = options.settings.express_ms
     # The clock of the schedule is past it already.
     express = clock.lookahead_ms // _STEPS if express is None else express
@@ -194,6 +198,18 @@ def in_steps(clock: Clock) -> Clock:
     return replace(
         clock, resolution_ms=max(clock.resolution_ms, min(clock.lookahead_ms // _STEPS, clock.max_step_ms, MINUTE_MS))
     )
+
+
+def a_step_ahead(clock: Clock) -> Clock:
+    """The clock of the schedule. An instant is its watermark from the batch after it on, so it is told a step early.
+
+    Then the batch of a tick releases what is due before the tick before. A batch of its own for each watermark, as a
+    replay has it, costs as much as the one that brought the instant (decision 0039).
+    """
+    clock = in_steps(clock)
+    if not isinstance(clock, LiveClock):
+        return clock
+    return replace(clock, lookahead_ms=min(clock.lookahead_ms + clock.resolution_ms, DAY_MS))
 
 
 def inbox_and_clock(
@@ -219,6 +235,17 @@ def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, op
     writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
     pause = _pause(stage, checkpoint, options)
     return writer if pause is None else writer.trigger(processingTime=pause)
+
+
+@contextmanager
+def _batches_for_watermarks(spark: SparkSession, *, needed: bool) -> Iterator[None]:
+    """Whether queries that are started meanwhile run a batch without rows when their watermark has moved."""
+    before = str(spark.conf.get(_NO_DATA))
+    spark.conf.set(_NO_DATA, str(needed).lower())
+    try:
+        yield
+    finally:
+        spark.conf.set(_NO_DATA, before)
 
 
 def _watched(warehouse: Warehouse, stage: str, checkpoint: Checkpoint) -> list[str]:

@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
@@ -19,9 +18,10 @@ from pipeline.config.errors import ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.storage.files import Files
+from pipeline.storage.waiting import Folders
+from pipeline.worker.garbage import leave_out_modules
 
 Offset = dict[str, int]
-_LOOK_S = 0.01
 _LONGEST_WAIT_MS = 2_000
 """So long a query that is to stop may wait for its clock, and a change that nobody noticed for its batch."""
 
@@ -42,6 +42,7 @@ class _InstantReader(DataSourceStreamReader):
         return [Tick(end["instant"])] if end["instant"] > start["instant"] else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        leave_out_modules()
         assert isinstance(partition, Tick)  # noqa: S101 - narrows the type that Spark hands back
         yield (partition.instant,)
 
@@ -76,8 +77,9 @@ class LiveReader(_InstantReader):
             watched: folders of this machine. While nothing in them changes and the clock does not move, whoever asks
                 for the next instant waits: no query goes round for nothing, and a commit wakes the one that follows it.
         """
-        self._clock, self._start, self._watched = clock, start, watched
+        self._clock, self._start, self._folders = clock, start, Folders(watched) if watched else None
         self._seen: list[int] = []
+        self._far = False
         self._started = wall_ms() - monotonic_ms()
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -93,12 +95,20 @@ class LiveReader(_InstantReader):
         end = monotonic_ms() + _LONGEST_WAIT_MS
         while True:
             # The folders first: what changes after this look ends the next wait.
-            seen = [_changed_ns(folder) for folder in self._watched]
+            seen = [] if self._folders is None else self._folders.state()
             instant = self._next(start["instant"])
-            if instant > start["instant"] or seen != self._seen or not seen or monotonic_ms() >= end:
-                self._seen = seen
+            if self._far and instant == start["instant"]:
+                # It is the watermark from the next batch on: what waited while the clock stood has waited long enough.
+                instant += 1
+            left = end - monotonic_ms()
+            if self._folders is None or instant > start["instant"] or seen != self._seen or left <= 0:
+                self._seen, self._far = seen, instant - start["instant"] > self._clock.resolution_ms
                 return {"instant": instant}
-            time.sleep(_LOOK_S)
+            self._folders.wait(min(left, self._until_tick()) / 1_000)
+
+    def _until_tick(self) -> int:
+        resolution = self._clock.resolution_ms
+        return resolution - (wall_ms() + self._clock.lookahead_ms) % resolution
 
     def _next(self, last: int) -> int:
         wall = wall_ms()
@@ -131,14 +141,6 @@ class InstantSource(DataSource):
         fields = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms")
         watched = json.loads(self.options["watched"])
         return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}), start, watched)
-
-
-def _changed_ns(folder: str) -> int:
-    """When a name came into a folder last, or left it; 0 before it is there."""
-    try:
-        return Path(folder).stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def next_instant(last: int, wall: int, clock: LiveClock) -> int:

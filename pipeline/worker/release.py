@@ -9,6 +9,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from pipeline.config.settings import HOUR_MS
 from pipeline.worker import group_state
+from pipeline.worker.garbage import leave_out_modules
 from state import DelaylineError, IndexGroup, Runs
 
 KEY = ("shard", "segment_ms")
@@ -28,6 +29,7 @@ Frames = Iterable[pd.DataFrame]
 
 def release(key: Key, frames: Frames, state: GroupState) -> Iterator[pd.DataFrame]:
     """Take in the chunks of a key, let go what is due. What goes wrong becomes a row: an exception would come back."""
+    leave_out_modules()
     instant = group_state.watermark_ms(state)
     sent: list[Sent] = []
     try:

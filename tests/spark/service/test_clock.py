@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -14,8 +15,9 @@ from pipeline.config.errors import BadSetting, ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.service import clock
 from pipeline.service.clock import advance
+from pipeline.storage.waiting import Folders
 from pipeline.worker import instants
-from pipeline.worker.instants import LiveReader, VirtualReader, given, next_instant
+from pipeline.worker.instants import LiveReader, Tick, VirtualReader, given, next_instant
 
 PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
 
@@ -58,11 +60,11 @@ class Wall:
         self.ms, self.waits, self.meanwhile = 1_000_000, 0, dict[int, Callable[[], object]]()
         monkeypatch.setattr(instants, "wall_ms", lambda: self.ms)
         monkeypatch.setattr(instants, "monotonic_ms", lambda: self.ms)
-        monkeypatch.setattr("time.sleep", self.sleep)
+        monkeypatch.setattr(Folders, "wait", lambda _, seconds: self.wait(seconds))
 
-    def sleep(self, seconds: float) -> None:
-        """Time goes on, and somebody may do something."""
-        self.ms, self.waits = self.ms + round(seconds * 1_000), self.waits + 1
+    def wait(self, seconds: float) -> None:
+        """A part of the time goes by, and somebody may do something."""
+        self.ms, self.waits = self.ms + min(10, round(seconds * 1_000)), self.waits + 1
         self.meanwhile.pop(self.waits, lambda: None)()
 
 
@@ -88,6 +90,23 @@ def test_a_query_waits_for_its_clock_until_something_changes(monkeypatch: pytest
     wall.ms = 1_009_950
     assert reader.latestOffset(start, ReadAllAvailable()) == {"instant": 1_010_000}
     assert wall.ms == 1_010_000
+
+
+def test_a_clock_that_comes_from_far_gives_another_instant_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instant takes effect with the batch after it: what became due during an outage waits for no further tick."""
+    Wall(monkeypatch)
+    reader, start, given_since = LiveReader(LiveClock(lookahead_ms=0, resolution_ms=10_000)), 900_000, []
+    for _ in range(4):
+        start = reader.latestOffset({"instant": start}, ReadAllAvailable())["instant"]
+        given_since.append(start)
+    assert given_since == [960_000, 1_000_000, 1_000_001, 1_000_001]
+
+
+def test_a_clock_that_watches_can_be_sent(tmp_path: Path) -> None:
+    """Spark pickles a reader to send it to those who read its partitions."""
+    reader = LiveReader(LiveClock(), 0, [str(tmp_path)])
+    copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 - our own bytes
+    assert list(copy.read(Tick(5))) == [(5,)]
 
 
 def test_a_clock_that_watches_nothing_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

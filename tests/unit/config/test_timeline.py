@@ -8,9 +8,9 @@ pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from pipeline.config import timeline as module
 from pipeline.config.options import Options
-from pipeline.config.settings import HOUR_MS, LiveClock, Settings, VirtualClock
+from pipeline.config.settings import DAY_MS, HOUR_MS, LiveClock, Settings, VirtualClock
 from pipeline.config.timeline import timeline
-from pipeline.service.run import in_steps, taking_in
+from pipeline.service.run import a_step_ahead, in_steps, taking_in
 
 T0 = 1_700_000_000_000
 
@@ -57,11 +57,20 @@ def test_a_long_step_is_only_for_the_way_back() -> None:
     assert taking_in(short).settings == taking_in(long).settings
 
 
+@pytest.mark.parametrize(("ahead", "told"), [(10_000, 15_000), (0, 100), (DAY_MS, DAY_MS)])
+def test_the_schedule_is_told_an_instant_a_step_early(ahead: int, told: int) -> None:
+    """It is the watermark of the batch after it: what is due within half a lookahead has been released at each tick."""
+    found = a_step_ahead(LiveClock(lookahead_ms=ahead))
+    assert isinstance(found, LiveClock)
+    assert found.lookahead_ms == told
+    assert a_step_ahead(VirtualClock()) == VirtualClock()
+
+
 def test_ingest_has_near_what_the_schedule_will_ask_for() -> None:
     """Its own clock does not run ahead, and is up to a step behind: without a horizon parked messages came too late."""
     told = taking_in(Options(LiveClock(lookahead_ms=10_000), Settings(horizon_ms=0)))
     assert isinstance(told.clock, LiveClock)
     assert (told.clock.lookahead_ms, told.clock.resolution_ms) == (0, 5_000)
-    assert told.settings.horizon_ms == 15_000
+    assert told.settings.horizon_ms == 20_000
     plain = Options(VirtualClock())
     assert taking_in(plain) == plain

@@ -1,0 +1,53 @@
+"""Waiting until something changes in a folder."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.storage.waiting import Folders
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Two folders that are there."""
+    made = [tmp_path / "one", tmp_path / "other"]
+    for each in made:
+        each.mkdir()
+    return made
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init1"), reason="only Linux tells of changes")
+@pytest.mark.parametrize("how", ["written", "linked", "renamed"])
+def test_who_waits_is_told_of_a_name_that_comes(tmp_path: Path, folders: list[Path], how: str) -> None:
+    """Versions of a table are written, linked or renamed into its log."""
+    source = tmp_path / "source"
+    source.write_text("x")
+    watched = Folders([str(each) for each in folders])
+    before = watched.state()
+    assert not watched.wait(0)
+    if how == "written":
+        (folders[1] / "new").write_text("x")
+    elif how == "linked":
+        os.link(source, folders[1] / "new")
+    else:
+        source.rename(folders[1] / "new")
+    assert watched.wait(60)
+    assert not watched.wait(0)
+    assert [old == new for old, new in zip(before, watched.state(), strict=True)] == [True, False]
+
+
+def test_a_folder_that_is_not_there_yet_is_looked_for(tmp_path: Path, folders: list[Path]) -> None:
+    """The offsets of a query are there from its first batch on."""
+    late = tmp_path / "late"
+    watched = Folders([str(folders[0]), str(late)])
+    assert watched.state()[1] == 0
+    assert not watched.wait(0)
+    late.mkdir()
+    assert watched.state()[1] > 0
+    (late / "0").write_text("x")
+    assert watched.state()[1] > 0
+    assert watched.wait(60)
