@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from pathlib import Path
 
 from pipeline.config.errors import PipelineError
 
@@ -24,8 +25,8 @@ class NoJava(PipelineError):
         self.looked_at, self.found = looked_at, found
 
 
-def need_java(environment: Mapping[str, str] = os.environ) -> int:
-    """The version of the Java that Spark will start: JAVA_HOME first, then PATH.
+def need_java(environment: Mapping[str, str] = os.environ) -> Path:
+    """The Java that Spark will start: JAVA_HOME first, then PATH.
 
     Raises:
         NoJava: there is none, or it is too old.
@@ -40,4 +41,4 @@ def need_java(environment: Mapping[str, str] = os.environ) -> int:
     found = int(match[1]) if match else None
     if found is None or found < LEAST:
         raise NoJava(program, found)
-    return found
+    return Path(path)

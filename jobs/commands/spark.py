@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.commands.java import need_java
+from jobs.commands.kept import Kept
 from pipeline.config.errors import PipelineError
 from pipeline.config.session import Machine, local_session
 from pipeline.storage.objectstore import check_store
@@ -51,13 +52,16 @@ def session(
         NoSession: Spark did not start.
         NoConditionalPuts, StoreRefused: the warehouse lies in a store of objects that will not do.
     """
-    need_java()
+    kept = Kept.of(need_java(), paths)
     starting()
     log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
-    options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    jars = kept.jars()
+    options = f"{machine.java_options} {kept.java_options()} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
         with _stderr_to(log):
-            spark = local_session(app, replace(machine, java_options=options), *paths)
+            spark = local_session(app, replace(machine, java_options=options), *paths, jars=jars)
+        if not jars:
+            kept.keep_jars(spark)
     except Exception as error:
         raise NoSession(log, error) from error
     try:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,7 +142,11 @@ def builder(app: str, *paths: str) -> SparkSession.Builder:
 
 
 def local_session(
-    app: str, machine: Machine | None = None, *paths: str, extra: Mapping[str, str] | None = None
+    app: str,
+    machine: Machine | None = None,
+    *paths: str,
+    extra: Mapping[str, str] | None = None,
+    jars: Sequence[str] = (),
 ) -> SparkSession:
     """A session in this process: local Spark, local Delta, with the JARs that they need.
 
@@ -151,6 +155,7 @@ def local_session(
         machine: what it takes of this one; the defaults without it.
         paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
         extra: further settings, which win over ours.
+        jars: paths of the JARs that they need, when they are known; else Spark resolves them, which takes a second.
     """
     machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
@@ -168,8 +173,12 @@ def local_session(
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
     for key, value in (extra or {}).items():
         plain = plain.config(key, value)
-    jars = [HADOOP_AWS] if any(map(is_s3, paths)) else []
-    spark = configure_spark_with_delta_pip(plain, extra_packages=jars).getOrCreate()
+    if jars:
+        plain = plain.config("spark.driver.extraClassPath", os.pathsep.join(jars))
+    else:
+        packages = [HADOOP_AWS] if any(map(is_s3, paths)) else []
+        plain = configure_spark_with_delta_pip(plain, extra_packages=packages)
+    spark = plain.getOrCreate()
     without_sums(spark)
     return spark
 

@@ -204,7 +204,7 @@ def a_step_ahead(clock: Clock) -> Clock:
     """The clock of the schedule. An instant is its watermark from the batch after it on, so it is told a step early.
 
     Then the batch of a tick releases what is due before the tick before. A batch of its own for each watermark, as a
-    replay has it, costs as much as the one that brought the instant (decision 0039).
+    replay has it, costs as much as the one that brought the instant (decision 0040).
     """
     clock = in_steps(clock)
     if not isinstance(clock, LiveClock):

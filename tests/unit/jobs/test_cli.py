@@ -377,7 +377,7 @@ def test_java_on_the_path_is_found(tmp_path: Path) -> None:
     program = tmp_path / "java"
     program.write_text('#!/bin/sh\necho "openjdk version \\"21.0.2\\"" >&2\n')
     program.chmod(0o755)
-    assert java.need_java({"PATH": str(tmp_path)}) == 21
+    assert java.need_java({"PATH": str(tmp_path)}) == program
 
 
 @pytest.mark.parametrize(
