@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -53,12 +54,12 @@ def until(look: Callable[[], bool], what: str) -> None:
 class Service:
     """A running `delayline run`, and what it has printed."""
 
-    def __init__(self, root: str, log: Path) -> None:
+    def __init__(self, root: str, log: Path, **environment: str) -> None:
         """Start it and wait until the stages are up."""
         self.root, self._log = root, log
         with log.open("w") as file:
-            words = [*COMMAND, "run", "-w", root]
-            self.process = subprocess.Popen(words, cwd=ROOT, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
+            words, told = [*COMMAND, "run", "-w", root], {**os.environ, **environment}
+            self.process = subprocess.Popen(words, cwd=ROOT, env=told, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
         until(lambda: "Running on" in self.said or self.process.poll() is not None, "the stages to start")
         assert self.process.poll() is None, self.said
 
@@ -224,3 +225,29 @@ def test_without_java_there_is_one_clear_line(tmp_path: Path, words: list[str]) 
     (line,) = said.stderr.splitlines()
     assert "Java 17" in line
     assert str(tmp_path / "none") in line
+
+
+def test_the_third_start_maps_the_classes_that_the_second_one_kept(tmp_path: Path) -> None:
+    """The first start keeps the JARs, the second one the classes when it ends; nothing else is said or done."""
+    root, cache = str(tmp_path / "warehouse"), tmp_path / "cache"
+    assert call("init", "-w", root).returncode == 0
+    mapped, kept = [], list[Path]()
+    for number in range(3):
+        service = Service(root, tmp_path / f"{number}.log", XDG_CACHE_HOME=str(cache))
+        java = next(each for each in _children(service.process.pid) if "java" in each.joinpath("cmdline").read_text())
+        mapped.append(f"{cache}/delayline/classes-" in java.joinpath("maps").read_text())
+        service.process.terminate()
+        assert service.end() == 0
+        until(lambda java=java: not java.exists(), "Java to end")  # type: ignore[misc]
+        kept = sorted((cache / "delayline").iterdir())
+        assert len(service.said.splitlines()) == len((tmp_path / "0.log").read_text().splitlines()), service.said
+    assert mapped == [False, False, True]
+    assert [each.suffix for each in kept] == [".jsa", ".txt"]
+
+
+def _children(process: int) -> Iterator[Path]:
+    """The folders of the processes that a process has started, as Linux shows them."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if folder.joinpath("stat").read_text().rpartition(")")[2].split()[1] == str(process):
+                yield folder
