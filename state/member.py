@@ -35,7 +35,7 @@ from state.lease_events import (
     Resume,
     Take,
 )
-from state.leases import MAX_NUMBER, MAX_PRIORITY, LeaseKind, LeaseReplay, LeaseRow, Peer
+from state.leases import MAX_NUMBER, MAX_PRIORITY, LeasedSlot, LeaseKind, LeaseReplay, LeaseRow, Peer
 from state.shares import Candidate, fair_shares, parts_of_free
 from state.slots import SubscriptionType
 
@@ -218,15 +218,18 @@ class LeaseMember:
             self._progress.pop(number, None)
             self._out.append(Drop(number))
         for number, slot in owned.items():
-            mine = self._mine.get(number)
-            if mine is None:
+            if number not in self._mine:
                 self._mine[number] = _Mine(slot.since, slot.handed)
                 self._out.append(Take(number, slot.owed))
-            elif slot.behind and slot.handed > mine.announced:
-                mine.announced = slot.handed
-                self._out.append(Announced(number, slot.handed))
-            if number in self._progress and self._shown(number):
-                del self._progress[number]
+            self._compare_progress(number, slot)
+
+    def _compare_progress(self, number: int, slot: LeasedSlot) -> None:
+        mine, shown = self._mine[number], number in self._progress and self._shown(number)
+        if slot.behind and (shown or slot.handed > mine.announced):
+            mine.announced = slot.handed
+            self._out.append(Announced(number, slot.handed))
+        if shown:
+            del self._progress[number]
 
     def _shown(self, number: int) -> bool:
         """Whether the log has what we said last of a slot that is, or was, behind."""
@@ -307,7 +310,7 @@ class LeaseMember:
             return  # An exclusive consumer does not join before it has a chance.
         releases = [self._row(LeaseKind.RELEASE, number) for number in self.slots if self._releases(number)]
         due = self._renewed is None or now // self.timing.renew_ms != self._renewed // self.timing.renew_ms
-        if not (due or claims or releases or self._unsaid):
+        if not (due or claims or releases or (self._unsaid and self._progress)):
             return
         rows = [self._renewal(now)]
         rows += [self._row(LeaseKind.RENEW, n, upto) for n, upto in self._progress.items() if n in self._mine]

@@ -113,6 +113,14 @@ def test_what_a_lost_owner_may_have_handed_out_is_owed_by_the_next() -> None:
     assert [(slot.owner, slot.owed) for slot in made.slots[:2]] == [(BOB, 700), (BOB, 40)]
 
 
+def test_a_message_that_kills_its_consumer_at_once_is_owed_from_its_second_victim_on() -> None:
+    """The first one dies before a renewal names place 41; the second one has announced it before it handed it out."""
+    made = replay(renew(ANN, 1, handed=40), claim(ANN, 0, 0), got_to(ANN, 0, 1, None), renew(BOB, 1), claim(BOB, 0, 1))
+    assert made.slots[0].owed == 40
+    made.apply([got_to(BOB, 0, 2, 41), renew(CID, 1), claim(CID, 0, 2)])
+    assert (made.slots[0].owner, made.slots[0].owed) == (CID, 41)
+
+
 def test_what_is_owed_stays_owed_until_an_owner_has_paid() -> None:
     """An owner that dies, or gives the slot back, before it nacked leaves that to the next one."""
     made = replay(renew(ANN, 1), claim(ANN, 0, 0), got_to(ANN, 0, 1, 9), renew(BOB, 1), claim(BOB, 0, 1))

@@ -79,6 +79,16 @@ def test_how_far_it_is_in_a_slot_that_is_behind_is_appended_at_once_and_answered
     assert [slot.behind for slot in desk.replay.slots] == [True, True, False, True]
 
 
+def test_a_place_that_the_log_has_already_is_announced_without_a_row() -> None:
+    """Nobody waits for something that nobody writes."""
+    desk = owner_of_all()
+    desk.handle(200, Handed(50, slot=2))
+    desk.look(300)
+    desk.land()
+    assert desk.handle(400, Handed(30, slot=2)) == [Announced(2, 50)]
+    assert desk.waiting == []
+
+
 def test_how_far_it_is_in_a_slot_is_said_again_when_the_append_was_lost() -> None:
     """With the next renewal."""
     desk = owner_of_all()
