@@ -10,6 +10,9 @@ from typing import Protocol
 from pipeline.delta.offsets import ORIGIN, WRITTEN, Origin, Position, parse
 from pipeline.storage.files import Files
 
+_WITHOUT_CLOCK = 3
+"""Lines of an entry: the version, metadata, and one source."""
+
 
 class Log(Protocol):
     """What the body of a stage asks about its batches."""
@@ -79,6 +82,19 @@ class Checkpoint:
         """The batches that the offset log has, the last ones of the query. Empty before the first one."""
         found = [int(name) for name in self._files.names(f"{self.path}/offsets") if name.isdigit()]
         return range(min(found), max(found) + 1) if found else range(0)
+
+    def know_clock(self) -> None:
+        """Give the entries that Spark reads at a start the line of a clock that has not ticked, where they lack it.
+
+        Dispatch had no clock once, and Spark refuses a log with another number of sources.
+        """
+        for batch in self.batches()[-2:]:
+            name = f"{self.path}/offsets/{batch}"
+            entry = self._files.text(name).splitlines()
+            if len(entry) == _WITHOUT_CLOCK:
+                self._files.write(name, "\n".join([*entry[:2], '{"instant": 0}', *entry[2:]]))
+                # The sum of what was there, which those that were written by Hadoop itself have beside them.
+                self._files.delete(f"{self.path}/offsets/.{batch}.crc")
 
     @property
     def instant(self) -> int:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Clock, VirtualClock
 from pipeline.storage.files import Files
@@ -29,6 +30,17 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched:
     for field in ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"):
         reader = reader.option(field, getattr(clock, field))
     return reader.load()
+
+
+def woken(spark: SparkSession, rows: DataFrame, watched: Sequence[str]) -> DataFrame:
+    """A stream that asks its source only when something in watched folders of this machine has changed.
+
+    A clock without instants comes first: Spark asks the sources in this order, and who waits has not asked the other.
+    """
+    spark.dataSource.register(InstantSource)
+    nothing = spark.readStream.format(InstantSource.name()).option("watched", json.dumps(list(watched))).load()
+    columns = (F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema)
+    return nothing.select(*columns).unionByName(rows)
 
 
 def advance(path: str, instant: int) -> None:

@@ -28,7 +28,7 @@ from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
 from pipeline.service.atwork import AtWork, memory_ended
-from pipeline.service.clock import ticks
+from pipeline.service.clock import ticks, woken
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -38,8 +38,8 @@ from schemas import INBOX, REDELIVERY, SEGMENTS
 _ALL_FILES = 1_000_000
 _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
 """What Delta's errors begin with when a stream has to be started again."""
-_PAUSE, _REMOTE_PAUSE = "300 milliseconds", "500 milliseconds"
-"""Between two looks of a query at its source, where no clock waits for it: on this machine, and in a store."""
+_REMOTE_PAUSE = "500 milliseconds"
+"""Between two looks of a query at its source in a store, where no clock waits for changes."""
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
@@ -167,8 +167,12 @@ def _parts(
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants, keys.shards(spark))
         return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
+    watched = _watched(warehouse, stage, checkpoint) if isinstance(options.clock, LiveClock) else []
+    checkpoint.know_clock()
     time = timeline(options.clock)
-    return redelivery, Dispatch(spark, warehouse, checkpoint, options.settings, time, options.observe)
+    return woken(spark, redelivery, watched), Dispatch(
+        spark, warehouse, checkpoint, options.settings, time, options.observe
+    )
 
 
 def taking_in(options: Options) -> Options:
@@ -233,7 +237,7 @@ def inbox_and_clock(
 def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
     writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
     writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
-    pause = _pause(stage, checkpoint, options)
+    pause = _pause(checkpoint, options)
     return writer if pause is None else writer.trigger(processingTime=pause)
 
 
@@ -258,11 +262,8 @@ def _watched(warehouse: Warehouse, stage: str, checkpoint: Checkpoint) -> list[s
     return [str(folder) for folder in here if folder is not None]
 
 
-def _pause(stage: str, checkpoint: Checkpoint, options: Options) -> str | None:
-    """The pause between two looks for something to do, when nobody has stated one; None: the clock waits for it."""
+def _pause(checkpoint: Checkpoint, options: Options) -> str | None:
+    """The pause between two looks for something to do, when nobody has stated one; None: a clock waits for it."""
     if options.trigger is not None or not isinstance(options.clock, LiveClock):
         return options.trigger
-    if Files().local(checkpoint.path) is None:
-        return _REMOTE_PAUSE
-    # Dispatch has no clock: a look of its own at the log is what it takes to be woken.
-    return _PAUSE if stage == DISPATCH else None
+    return _REMOTE_PAUSE if Files().local(checkpoint.path) is None else None

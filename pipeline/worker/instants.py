@@ -65,7 +65,42 @@ class VirtualReader(_InstantReader):
         return {"instant": next(later, start["instant"])}
 
 
-class LiveReader(_InstantReader):
+class WaitingReader(_InstantReader):
+    """No instant ever; who asks for one waits until there may be something else to do."""
+
+    def __init__(self, watched: Sequence[str] = ()) -> None:
+        """Watch folders of this machine.
+
+        While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
+        commit wakes the one that follows it.
+        """
+        self._folders = Folders(watched) if watched else None
+        self._seen: list[int] = []
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        """The only one."""
+        return {"instant": 0}
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
+        """The next instant, or the last one again when there may be something else to do."""
+        end = monotonic_ms() + _LONGEST_WAIT_MS
+        while True:
+            # The folders first: what changes after this look ends the next wait.
+            seen = [] if self._folders is None else self._folders.state()
+            instant, left = self._next(start["instant"]), end - monotonic_ms()
+            if self._folders is None or instant > start["instant"] or seen != self._seen or left <= 0:
+                self._seen = seen
+                return {"instant": instant}
+            self._folders.wait(min(left, self._until_next()) / 1_000)
+
+    def _next(self, last: int) -> int:
+        return last
+
+    def _until_next(self) -> int:
+        return _LONGEST_WAIT_MS
+
+
+class LiveReader(WaitingReader):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
     def __init__(self, clock: LiveClock, start: int = 0, watched: Sequence[str] = ()) -> None:
@@ -74,48 +109,37 @@ class LiveReader(_InstantReader):
         Args:
             clock: its settings.
             start: the clock goes on from here, ms.
-            watched: folders of this machine. While nothing in them changes and the clock does not move, whoever asks
-                for the next instant waits: no query goes round for nothing, and a commit wakes the one that follows it.
+            watched: folders of this machine.
         """
-        self._clock, self._start, self._folders = clock, start, Folders(watched) if watched else None
-        self._seen: list[int] = []
-        self._far = False
+        super().__init__(watched)
+        self._clock, self._start, self._far = clock, start, False
         self._started = wall_ms() - monotonic_ms()
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The wall clock, one step back, so that the first batch has an instant; not before a rebuilt stage goes on."""
         return {"instant": max(self._start, self._grid(wall_ms()) - self._clock.resolution_ms)}
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802, ARG002 - Spark's signature
-        """The next instant, or the last one again when there may be something else to do.
+    def _next(self, last: int) -> int:
+        """The next instant, or the last one again.
 
         Raises:
             ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
         """
-        end = monotonic_ms() + _LONGEST_WAIT_MS
-        while True:
-            # The folders first: what changes after this look ends the next wait.
-            seen = [] if self._folders is None else self._folders.state()
-            instant = self._next(start["instant"])
-            if self._far and instant == start["instant"]:
-                # It is the watermark from the next batch on: what waited while the clock stood has waited long enough.
-                instant += 1
-            left = end - monotonic_ms()
-            if self._folders is None or instant > start["instant"] or seen != self._seen or left <= 0:
-                self._seen, self._far = seen, instant - start["instant"] > self._clock.resolution_ms
-                return {"instant": instant}
-            self._folders.wait(min(left, self._until_tick()) / 1_000)
-
-    def _until_tick(self) -> int:
-        resolution = self._clock.resolution_ms
-        return resolution - (wall_ms() + self._clock.lookahead_ms) % resolution
-
-    def _next(self, last: int) -> int:
         wall = wall_ms()
         jump = wall - monotonic_ms() - self._started
         if abs(jump) > self._clock.max_jump_ms:
             raise ClockJumped(jump, self._clock.max_jump_ms)
-        return next_instant(last, wall, self._clock)
+        instant = next_instant(last, wall, self._clock)
+        if self._far and instant == last:
+            # An instant is the watermark from the next batch on: what waited while the clock stood waits no longer.
+            instant += 1
+        if instant > last:
+            self._far = instant - last > self._clock.resolution_ms
+        return instant
+
+    def _until_next(self) -> int:
+        resolution = self._clock.resolution_ms
+        return resolution - (wall_ms() + self._clock.lookahead_ms) % resolution
 
     def _grid(self, ms: int) -> int:
         return ms - ms % self._clock.resolution_ms
@@ -135,11 +159,12 @@ class InstantSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
         """The reader that the options ask for."""
-        start = int(self.options["start"])
         if "path" in self.options:
-            return VirtualReader(self.options["path"], start)
-        fields = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms")
+            return VirtualReader(self.options["path"], int(self.options["start"]))
         watched = json.loads(self.options["watched"])
+        if "start" not in self.options:
+            return WaitingReader(watched)
+        fields, start = ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"), int(self.options["start"])
         return LiveReader(LiveClock(**{field: int(self.options[field]) for field in fields}), start, watched)
 
 

@@ -26,6 +26,7 @@ from tests.support.stream import (
     advance,
     append,
     check,
+    delivered,
     kill_after,
     message,
     payloads,
@@ -316,3 +317,22 @@ def test_a_copy_that_was_taken_while_the_stages_ran_goes_on_after_a_rebuild(spar
             copy_now(*names),
         ]
     play(spark, folder, [subscribe("t", "s"), *moves, check(on_the_copy)])
+
+
+def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock(spark: SparkSession, folder: str) -> None:
+    """Spark refuses a log with another number of sources. A batch that was begun is repeated as it was."""
+
+    def forget_clock(world: World) -> None:
+        world.end()
+        entries = list(Path(world.warehouse.checkpoint("dispatch"), "offsets").glob("[0-9]*"))
+        assert len(entries) > 1
+        for entry in entries:
+            version, metadata, *clock, place = entry.read_text().splitlines()
+            assert list(map(json.loads, clock)) in ([], [{"instant": 0}])
+            entry.write_text(f"{version}\n{metadata}\n{place}")
+            entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
+
+    steps = [subscribe("t", "s"), append(message("a"), message("b", after=5_000)), advance(T0)]
+    steps += [kill_after("dispatch.deliveries"), advance(T0 + 5_000), check(forget_clock), restart()]
+    steps += [delivered("a", "b"), append(message("c")), advance(T0 + 6_000), check(forget_clock), restart()]
+    play(spark, folder, [*steps, append(message("d")), advance(T0 + 7_000), delivered("a", "b", "c", "d")])
