@@ -32,11 +32,13 @@ SHORT = {
     "day": [],
     "steady": ["steady", "--beside", "polling"],
     "live": ["spread", "release", "many", "soon"],
+    "knee": ["--rates", "10000", "--seconds", "45"],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
     "live": [*SHORT["live"], "release-plain", "maintained", "--full"],
+    "knee": [],
 }
 """What each benchmark is told. The sizes stand in the files of workloads."""
 

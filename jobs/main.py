@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from jobs.commands.failures import explain, one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
+from jobs.commands.spark import kept_session
 from pipeline.client.create import create_all as create_by_client
 from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.paths import is_s3, one_spelling
@@ -121,8 +122,7 @@ def submitted() -> bool:
 def _session(app: str, machine: Machine, root: str) -> SparkSession:
     """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
     if not submitted():
-        need_java()
-        return local_session(app, machine, root)
+        return kept_session(need_java(), app, machine, root)
     spark = builder(app, root).getOrCreate()
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
     spark.sparkContext.environment["PYTHONPATH"] = import_root()

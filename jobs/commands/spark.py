@@ -52,16 +52,13 @@ def session(
         NoSession: Spark did not start.
         NoConditionalPuts, StoreRefused: the warehouse lies in a store of objects that will not do.
     """
-    kept = Kept.of(need_java(), paths)
+    java = need_java()
     starting()
     log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
-    jars = kept.jars()
-    options = f"{machine.java_options} {kept.java_options()} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
         with _stderr_to(log):
-            spark = local_session(app, replace(machine, java_options=options), *paths, jars=jars)
-        if not jars:
-            kept.keep_jars(spark)
+            spark = kept_session(java, app, replace(machine, java_options=options), *paths)
     except Exception as error:
         raise NoSession(log, error) from error
     try:
@@ -70,6 +67,17 @@ def session(
         yield spark
     finally:
         spark.stop()
+
+
+def kept_session(java: Path, app: str, machine: Machine, *paths: str) -> SparkSession:
+    """A local session with what earlier starts have kept, which keeps what it lacks."""
+    kept = Kept.of(java, paths)
+    jars = kept.jars()
+    machine = replace(machine, java_options=f"{machine.java_options} {kept.java_options()}")
+    spark = local_session(app, machine, *paths, jars=jars)
+    if not jars:
+        kept.keep_jars(spark)
+    return spark
 
 
 @contextmanager

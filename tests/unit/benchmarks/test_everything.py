@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 pytest.importorskip("matplotlib", reason="the report has plots")
 
-from benchmarks import aims, backlog, day, everything
+from benchmarks import aims, backlog, day, everything, knee
 from benchmarks.stages import load
-from benchmarks.support.load import workloads
+from benchmarks.support.load import Workload, workloads
 from tests.support.modules import ROOT
 
 
@@ -27,7 +27,7 @@ def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]
     workload = workloads(full=True)[name]
     quiet: dict[str, Any] = {
         "seconds": 60.0,
-        "cpu_s_per_minute": 14.0,
+        "cpu_s_per_minute": 4.0,
         "commits_start": 9,
         "commits_end": 9,
         "data_files": 0,
@@ -37,7 +37,8 @@ def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]
         "parameters": vars(workload), "workload": name, "system": system, "early": 0, "twice": 0, "missing": 0,
         "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(400, 900)}, "quiet": quiet,
         "by_minute": [{"minute": number, **late(60, 150 + number)} for number in range(3)],
-        "last_seen_ms": 5_900, "last_due_ms": 5_000,
+        "last_seen_ms": 5_900, "last_due_ms": 5_000, "cold": {"late": late(90, 1_900)}, "started_s": 9.5,
+        "run": {"cpu_s_per_minute": 70.0},
     }  # fmt: skip
     return told | changes
 
@@ -97,8 +98,8 @@ def test_each_aim_is_judged_by_its_figure() -> None:
     found = marks(good)
     assert {key for key, met in found.items() if met is False} == set()
     slow = {"late": late(501, 2_001), "to_prepared": late(900, 2_000), "at_once": late(2_000, 4_000)}
-    late_ones: dict[str, Any] = {"warm": slow, "last_seen_ms": 10_001}
-    busy = live("steady")["quiet"] | {"cpu_s_per_minute": 15.1}
+    late_ones: dict[str, Any] = {"warm": slow, "cold": slow, "started_s": 10.1, "last_seen_ms": 10_001}
+    busy = live("steady")["quiet"] | {"cpu_s_per_minute": 5.1}
     rows = [live(name, **late_ones, quiet=busy, early=1) for name in workloads(full=True)]
     worse = {"index": index(2.1), "backlog": waiting(1.6), "day": long_run(1.3)}
     bad = marks({"stages": stages(5.1, 10.1), "live": {"rows": rows}} | worse)
@@ -132,6 +133,45 @@ def test_a_short_run_of_a_release_has_a_figure_and_no_verdict() -> None:
     assert marks({"live": {"rows": [short]}})["release", "due to last row"] is None
 
 
+def rising(*p99: float) -> dict[str, Any]:
+    """Results of runs at 10 000 a second, 20 000, and so on."""
+    steady = workloads(full=True)["steady"]
+    rows = [
+        live("steady", parameters=vars(steady) | {"rate": 10_000 * number}, warm={"late": late(9, each)})
+        for number, each in enumerate(p99, start=1)
+    ]
+    return {"knee": {"rows": rows}}
+
+
+@pytest.mark.parametrize(
+    ("p99", "met", "told"),
+    [
+        ((80, 90, 100, 200, 1_000), True, "50,000 a second"),
+        ((80, 90, 1_001), False, "20,000 a second"),
+        ((1_001,), None, "0 a second"),
+        ((80,), None, "10,000 a second"),
+    ],
+)
+def test_the_knee_is_the_highest_rate_that_was_on_time(p99: tuple[float, ...], met: bool | None, told: str) -> None:  # noqa: FBT001 - a parameter
+    """One run alone is no search: it has a figure and no verdict."""
+    line = list(aims.table(rising(*p99)))[-1]
+    assert (line.met, line.ours) == (met, told)
+
+
+def test_a_search_ends_with_the_first_rate_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is faster still would take as long and say nothing."""
+    asked: list[int] = []
+
+    def measured(workload: Workload, system: str) -> dict[str, Any]:
+        asked.append(workload.rate)
+        assert (workload.seconds, workload.bulk, system) == (60, 0, "delayline")
+        return live("steady", warm={"late": late(9, workload.rate / 20)})
+
+    monkeypatch.setattr(knee, "measured", measured)
+    assert len(list(knee.runs((10_000, 20_000, 30_000, 40_000), 60))) == 3
+    assert asked == [10_000, 20_000, 30_000]
+
+
 def test_the_report_is_made_again_from_what_was_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Table, plots and commands; a baseline that delivered nothing is said to have."""
     nothing = live("steady", "polling", warm={"late": {"count": 0}}, by_minute=[])
@@ -146,9 +186,9 @@ def test_the_report_is_made_again_from_what_was_kept(tmp_path: Path, capsys: pyt
     assert "[its p99 is 1.0x ours]" in printed
     assert "[10.0x row-wise, 10.0x polling]" in printed
     assert "it delivered nothing in time" in printed
-    assert "[row-wise 14.0 CPU s, polling 14.0 CPU s]" in printed
+    assert "[row-wise 4.0 CPU s, polling 4.0 CPU s]" in printed
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for words in ("stages.png", "lateness.png", "python -m benchmarks.live, 7 s", "&lt;= 15 CPU s"):
+    for words in ("stages.png", "lateness.png", "python -m benchmarks.live, 7 s", "&lt;= 5 CPU s"):
         assert words.replace("live, 7", "live</code>, 7") in page
     pictures = {"stages.png", "lateness.png", "backlog.png", "day.png"}
     assert {path.name for path in tmp_path.glob("*.png")} == pictures
