@@ -101,7 +101,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
     registry.subscribe(root, registry.Subscription("t", "s", start="earliest", tick_ms=1))
     profile = tmp_path / "profile.toml"
     profile.write_text(PROFILE)
-    monkeypatch.setattr(run, "session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(run, "session", lambda *_, **__: nullcontext(spark))
     said: list[str] = []
 
     def use() -> None:

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupState
 
+from pipeline.schedule import stage
 from pipeline.worker import release
 from tests.support.stream import advance, append, delivered, message, play, subscribe
 
@@ -34,7 +35,7 @@ def test_a_worker_that_is_killed_does_not_end_the_query(
     """Linux kills the largest process when memory ends. The task is done again, and nothing is lost or comes twice."""
     marks = tmp_path / "marks"
     marks.mkdir()
-    monkeypatch.setattr(release, "release", partial(killed_once, str(marks)))
+    monkeypatch.setattr(stage, "release", partial(killed_once, str(marks)))
     kill = (marks / "once").touch
     play(
         spark,
