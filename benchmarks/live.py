@@ -34,6 +34,7 @@ from benchmarks.support.report import tell
 from benchmarks.support.sizes import merged
 from benchmarks.support.snapshot import Snapshot, Upkeep
 from benchmarks.support.usual import LOCAL
+from benchmarks.support.way import way
 from pipeline.client.create import create_all
 from pipeline.delta.deltars import append, open_table, query, rows_of
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
@@ -87,7 +88,7 @@ class Run:
             after = Snapshot.take(self._root, job.pid)
             quiet = self._quiet(job) if self._workload.quiet_s else {}
             code = self._stopped(job)
-        told = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code}
+        told = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code, "way": way(self._root)}
         return told | observed | self._check(observed) | quiet
 
     def _park(self, job: subprocess.Popen[bytes]) -> None:

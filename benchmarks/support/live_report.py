@@ -21,6 +21,9 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
     )
     if row["count"]:
         yield from _lateness(row)
+    spent = ", ".join(f"{name} {_ms(step)}" for name, step in row["way"].items() if step["count"])
+    if spent:
+        yield f"  due at once, ms (p50 / p99): {spent}"
     yield f"  run    {_used(row['run'])}"
     if "quiet" in row:
         upkeep = row["quiet"]["upkeep"]
@@ -50,6 +53,10 @@ def _spread(name: str, figures: Mapping[str, float]) -> Iterator[str]:
     if figures["count"]:
         values = "".join(f"{figures[key] / 1_000:>9.2f}" for key in _SPREAD[1:])
         yield f"  {name:24}{figures['count']:>11,}{values}"
+
+
+def _ms(step: Mapping[str, float]) -> str:
+    return f"{step['p50']} / {step['p99']}"
 
 
 def _used(told: Mapping[str, Any]) -> str:

@@ -38,7 +38,7 @@ def live(name: str, system: str = "delayline", **changes: Any) -> dict[str, Any]
         "warm": {"late": late(70, 180), "to_prepared": late(900, 2_000), "at_once": late(400, 900)}, "quiet": quiet,
         "by_minute": [{"minute": number, **late(60, 150 + number)} for number in range(3)],
         "last_seen_ms": 5_900, "last_due_ms": 5_000, "cold": {"late": late(90, 1_900)}, "started_s": 9.5,
-        "run": {"cpu_s_per_minute": 70.0},
+        "run": {"cpu_s_per_minute": 70.0}, "way": {},
     }  # fmt: skip
     return told | changes
 

@@ -284,7 +284,8 @@ def test_a_run_is_told_with_its_parameters_and_cold_beside_warm() -> None:
     workload = workloads(full=False)["steady"]
     quiet = used | {"upkeep": {"commits": 2, "data_files": 4}}
     row = {"workload": "steady", "system": "delayline", "parameters": vars(workload), "run": used, "quiet": quiet}
-    more = {"missing": 0, "twice": 0, "started_s": 9.5, "job_exit": 0, "longest_pause_ms": 7.5}
+    more: dict[str, Any] = {"missing": 0, "twice": 0, "started_s": 9.5, "job_exit": 0, "longest_pause_ms": 7.5}
+    more |= {"way": {"sent to inbox": {"count": 3, "p50": 12, "p99": 40}, "inbox to messages": {"count": 0}}}
     text = "\n".join(show(row | found | more))
     for words in (
         "maintenance: 2 commits, 4 data files",
@@ -293,6 +294,7 @@ def test_a_run_is_told_with_its_parameters_and_cold_beside_warm() -> None:
         "cold, late",
         "warm, late",
         "commits 4 to 7 (deliveries 3)",
+        "due at once, ms (p50 / p99): sent to inbox 12 / 40\n",
     ):
         assert words in text
     assert next(line for line in text.splitlines() if "warm, late" in line).split()[2:] == ["1", *["0.20"] * 4]
