@@ -21,7 +21,7 @@ from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
 from jobs.commands.values import UNITS_MS, pairs, printable
-from pipeline.client import registry
+from pipeline.client import subscriptions
 from pipeline.config.paths import one_spelling
 from pipeline.config.sizing import DEFAULT_RATE
 
@@ -118,8 +118,8 @@ def subscribe(
     ] = Kind.SHARED,
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
-    new = registry.Subscription(topic, subscription, kind.value, start.value, tick)
-    fresh = registry.subscribe(warehouse, new)
+    new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick)
+    fresh = subscriptions.subscribe(warehouse, new)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 

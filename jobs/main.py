@@ -30,7 +30,7 @@ from pipeline.service.run import Stage, start, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
 from pipeline.service.watch.process import watched
 from pipeline.storage.locks import unlocked
-from pipeline.storage.objectstore import check_store
+from pipeline.storage.storecheck import check_store
 
 STOPPED, FAILED, REFUSED = 0, 1, 2
 """Exit codes: asked to stop, a stage failed, not even started."""

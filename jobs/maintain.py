@@ -11,7 +11,7 @@ from pipeline.config.settings import DAY_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rounds import maintain
-from pipeline.storage.objectstore import check_store
+from pipeline.storage.storecheck import check_store
 from schemas import TABLES
 
 _ANY_SIZE = 1 << 62

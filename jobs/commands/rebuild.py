@@ -12,7 +12,7 @@ from pipeline.config.stages import STAGES
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.rebuild import rebuild
-from pipeline.storage.objectstore import check_store
+from pipeline.storage.storecheck import check_store
 
 ALL = "all"
 """Instead of a stage: all of them, in the order in which a message passes them."""

@@ -15,7 +15,7 @@ from jobs.commands.java import need_java
 from jobs.commands.kept import Kept
 from pipeline.config.errors import PipelineError
 from pipeline.config.session import Machine, local_session
-from pipeline.storage.objectstore import check_store
+from pipeline.storage.storecheck import check_store
 
 LOG4J = Path(__file__).resolve().parents[2] / "conf" / "log4j2.properties"
 """Errors only, from the JVM's first line on; a level that is set later leaves what was written until then."""

@@ -4,7 +4,7 @@ from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries, Delivery
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, Pending, pending
-from pipeline.client.registry import Subscription, subscribe, subscriptions
+from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
 
 __all__ = [
     "Backlog",

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.registry import lives, subscriptions
+from pipeline.client.subscriptions import lives, subscriptions
 from pipeline.config.stages import INGEST
 from pipeline.delta.commits import between, commits, metadata
 from pipeline.delta.deltars import open_table, path_of, query

@@ -3,7 +3,6 @@
 __all__ = [
     "appender",
     "arrival",
-    "asked",
     "change",
     "checkpoints",
     "commits",
@@ -20,6 +19,7 @@ __all__ = [
     "offsets",
     "properties",
     "sink",
+    "smallqueries",
     "tablelog",
     "tables",
     "views",

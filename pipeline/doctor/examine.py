@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pipeline.doctor.accounted import accounted
+from pipeline.doctor.check_dispatch import delivered
+from pipeline.doctor.check_ingest import accounted
+from pipeline.doctor.check_schedule import released
 from pipeline.doctor.checkpoints import checkpoints
-from pipeline.doctor.delivered import delivered
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look, Unreadable
-from pipeline.doctor.released import released
 from pipeline.doctor.shelf import prepared
 from pipeline.doctor.surroundings import clock, rejected, space
 from pipeline.doctor.tables import tables

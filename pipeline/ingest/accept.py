@@ -39,7 +39,7 @@ class Ways:
     """Which way accepted rows take, by their due times; all in ms.
 
     Attributes:
-        express: what is due before goes past the schedule.
+        express: messages that are due before this time (ms) skip the schedule.
         load_until: what is due from here on is parked.
         segment_ms: the span of a segment.
     """

@@ -30,7 +30,7 @@ class Span:
         load_until: what is due from here on stays parked.
         first_ledger: the first ledger of the batch.
         next_ledger: the first ledger after the batch.
-        express: what the batch accepted and is due before goes past the schedule.
+        express: messages of the batch that are due before this time (ms) skip the schedule.
     """
 
     now: int

@@ -78,7 +78,7 @@ class Plan:
         begin: where the batch begins in the inbox: version, index.
         source: where it ends there.
         told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
-        express: what the batch accepts and is due before goes past the schedule; 0: nothing does.
+        express: messages of the batch that are due before this time (ms) skip the schedule; 0: none does.
         redelivery: the version of `redelivery` after which the batch may have written there.
         near: whether the batch may have accepted what goes to the schedule.
     """

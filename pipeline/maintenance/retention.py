@@ -98,6 +98,8 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
 def going(mark: SettledMark, deliveries_until: int | None) -> list[Expired]:
     """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
 
+    `pipeline.maintenance.rounds` says until when, from the settings of maintenance.
+
     Args:
         mark: what is settled.
         deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.

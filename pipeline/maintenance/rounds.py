@@ -198,8 +198,8 @@ def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep
     if table in _FOLLOWED:
         return cut_log(spark, warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
     if table is INBOX:
-        # Who appends by Spark asks when he is done whether the version behind the one that he began with is there. Was
-        # it cut, his commit lies before the beginning of the log, and nobody ever reads it.
+        # A producer on Spark looks, when its files are written, for the version after the one that it began with. If
+        # that entry has been cut, it takes its number, which is before the start of the log, and nobody reads it.
         keep = max(upkeep.log_ms, upkeep.files_ms)
     return cut_log(spark, warehouse, table, now_ms - keep)
 

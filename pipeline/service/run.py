@@ -27,8 +27,8 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
-from pipeline.service.atwork import AtWork, memory_ended
 from pipeline.service.clock import ticks, woken
+from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files

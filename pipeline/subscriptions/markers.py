@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta import messages
-from pipeline.delta.asked import ask
 from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
 from pipeline.storage.parquet import NotInDriver

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from jobs import cli
 from jobs.commands import run
 from jobs.commands.spark import session
-from pipeline.client import registry
+from pipeline.client import subscriptions
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.config.session import Machine
@@ -28,7 +28,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import HadoopFiles, session_files
-from pipeline.storage.objectstore import NoConditionalPuts, StoreRefused, check_store
+from pipeline.storage.storecheck import NoConditionalPuts, StoreRefused, check_store
 from schemas import INBOX
 from tests.support.racing import Race
 from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, named
@@ -98,7 +98,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
     """The command, used from outside for ten seconds: all that was acknowledged arrives once, and `stop` ends it."""
     root, race = f"{BUCKET}/raced", Race(f"{BUCKET}/raced")
     create_all(root)
-    registry.subscribe(root, registry.Subscription("t", "s", start="earliest", tick_ms=1))
+    subscriptions.subscribe(root, subscriptions.Subscription("t", "s", start="earliest", tick_ms=1))
     profile = tmp_path / "profile.toml"
     profile.write_text(PROFILE)
     monkeypatch.setattr(run, "session", lambda *_, **__: nullcontext(spark))

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from pipeline.client.inbox import Message, send
-from pipeline.client.registry import Subscription, subscribe
+from pipeline.client.subscriptions import Subscription, subscribe
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import INBOX

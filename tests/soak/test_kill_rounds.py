@@ -18,7 +18,7 @@ import pytest
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.registry import Subscription, subscribe
+from pipeline.client.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.commits import actions
 from pipeline.delta.deltars import open_table, path_of

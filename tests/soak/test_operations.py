@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
-from pipeline.client.registry import Subscription, subscribe
+from pipeline.client.subscriptions import Subscription, subscribe
 from tests.support.modules import ROOT
 from tests.support.operations import commands, run
 

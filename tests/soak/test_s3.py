@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
-from pipeline.client import registry
+from pipeline.client import subscriptions
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
@@ -47,7 +47,7 @@ def test_a_minute_of_everybody_at_once_loses_nothing(tmp_path: Path) -> None:
     profile.write_text(local.replace("maintain_ms = 600_000", "maintain_ms = 1_000"), encoding="utf-8")
     race = Race("s3a://bucket/minute")
     create_all(race.root)
-    registry.subscribe(race.root, registry.Subscription("t", "s", start="earliest", tick_ms=1))
+    subscriptions.subscribe(race.root, subscriptions.Subscription("t", "s", start="earliest", tick_ms=1))
     command = jobs.module("cli", "run", "--profile", str(profile), "--warehouse", race.root)
     with jobs.started(command, tmp_path / "run", PYTHONPATH=str(ROOT)) as job:
         jobs.until(lambda: "Running on" in jobs.said(tmp_path / "run"), job, tmp_path / "run")
@@ -138,7 +138,7 @@ def test_a_replay_reads_and_writes_a_bucket(tmp_path: Path) -> None:
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     for each in (source, root):
         create_all(each)
-    registry.subscribe(root, registry.Subscription("t", "s", start="earliest", tick_ms=1))
+    subscriptions.subscribe(root, subscriptions.Subscription("t", "s", start="earliest", tick_ms=1))
     send(source, [Message("t", b"%d" % hour, noon, deliver_at=noon + timedelta(hours=hour)) for hour in range(3)])
     course = ["--from", "2026-01-01T12:00", "--to", "2026-01-01T15:00", "--step", "1h"]
     command = jobs.module("cli", "replay", "--warehouse", root, "--input", f"{source}/inbox", *course)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client import registry
+from pipeline.client import subscriptions
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import pending
@@ -46,7 +46,7 @@ PROPERTIES = {"none": None, "": "", "💥\0": "\n'\"\\"}
 def subscribed(world: World) -> None:
     """Each name is a topic and its subscription."""
     for name in NAMES:
-        registry.subscribe(world.warehouse.root, registry.Subscription(name, name, tick_ms=1))
+        subscriptions.subscribe(world.warehouse.root, subscriptions.Subscription(name, name, tick_ms=1))
 
 
 def send_one_each(after_ms: int) -> Step:

@@ -15,7 +15,7 @@ from pipeline.delta.commits import spelled
 from pipeline.delta.tablelog import TableLog
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.objectstore import NoConnector, check_store
+from pipeline.storage.storecheck import NoConnector, check_store
 from tests.support.filesystems import live_through
 
 FILE_CONTEXT = "fs.AbstractFileSystem.file.impl"

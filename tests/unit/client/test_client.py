@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
-from pipeline.client.registry import Subscription, subscribe, subscriptions
+from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.config.errors import (
     AlreadySubscribed,
     BadSetting,

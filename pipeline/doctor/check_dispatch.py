@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pipeline.client.registry import active
+from pipeline.client.subscriptions import active
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.deltars import arrow_of, path_of, query
 from pipeline.delta.logfiles import takes_out

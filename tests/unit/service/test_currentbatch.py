@@ -14,7 +14,7 @@ from jobs.commands.failures import explain
 from pipeline.config.errors import MemoryEnded
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.atwork import AtWork, memory_ended
+from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.process import StopFile, serve
 from pipeline.service.run import Stage
 from pipeline.storage.files import Files
@@ -38,7 +38,7 @@ class Log:
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AtWork:
     """Ingest, at a batch of two versions of one file and four."""
-    monkeypatch.setattr("pipeline.service.atwork.session_files", lambda _: Files())
+    monkeypatch.setattr("pipeline.service.currentbatch.session_files", lambda _: Files())
     log = tmp_path / INBOX.name / "_delta_log"
     log.mkdir(parents=True)
     for version, sizes in enumerate(([54_000_000], [1_000_000, 3_000_000, 2_000_000, 4_000_000])):
