@@ -126,6 +126,10 @@ bench-full: java $(FULL) ## The full sizes of every benchmark: hours
 bench-index: $(CORE) ## Measure the index beside its baselines (ARGS=--full: 10 million messages)
 	$(PY) -m benchmarks.index $(ARGS)
 
+.PHONY: bench-outstanding
+bench-outstanding: $(CORE) ## Measure the state of settling: a hundred million outstanding, and holes
+	$(PY) -m benchmarks.outstanding $(ARGS)
+
 .PHONY: bench-stages
 bench-stages: java $(FULL) ## Measure the stages on Spark beside plain applications (ARGS=--full: the full sizes)
 	$(PY) -m benchmarks.stages $(ARGS)

@@ -70,6 +70,27 @@ def _index(result: Row) -> Iterator[Line]:
         yield Line(row["workload"], f"index, pop of {row['taken']:,} of {where}", "", cost, None)
 
 
+def _outstanding(result: Row) -> Iterator[Line]:
+    fewest: Row | None = None
+    for row in result["rows"]:
+        ours = row["ours"]
+        if row["holes"]:
+            what, met = f"{ours['stored'] / 1e6:.4f} MB", ours["stored"] <= 2e6
+            yield Line(row["workload"], "settling, bytes of the cursor", "<= 2 MB", what, met)
+            continue
+        fewest = fewest or row
+        cost = f"{ours['batch_ms']:.2f} ms, {ours['resident_mb']:.1f} MB"
+        slower = _times({each["name"]: each["batch_ms"] / ours["batch_ms"] for each in row["baselines"]})
+        beside = f"slower: {slower}" if slower else ""
+        aim, met = "", None
+        if row["messages"] > fewest["messages"] and not row["anywhere"]:
+            growth = ours["batch_ms"] / fewest["ours"]["batch_ms"]
+            more = ours["resident_mb"] - fewest["ours"]["resident_mb"]
+            cost += f": {growth:.2f}x the time, {more:+.1f} MB"
+            aim, met = f"<= {FLAT}x the time of {_short(fewest['messages'])}", growth <= FLAT
+        yield Line(row["workload"], f"settling, batch of {row['events']:,} messages", aim, cost, met, beside)
+
+
 def _stages(result: Row) -> Iterator[Line]:
     rows = {row["workload"]: row for row in result["rows"]}
     for name, row in rows.items():
@@ -267,6 +288,7 @@ def _short(count: int) -> str:
 
 _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "index": _index,
+    "outstanding": _outstanding,
     "stages": _stages,
     "backlog": _backlog,
     "day": _day,

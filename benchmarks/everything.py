@@ -27,6 +27,7 @@ MODULES = {"steady": "live"}
 """Which module runs a benchmark, where it is not of the same name."""
 SHORT = {
     "index": ["--messages", "300000", "--baseline-messages", "100000"],
+    "outstanding": [],
     "stages": [],
     "backlog": [],
     "day": [],
@@ -36,6 +37,7 @@ SHORT = {
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
+    "outstanding": [],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
     "live": [*SHORT["live"], "release-plain", "maintained", "--full"],
     "knee": [],
