@@ -302,7 +302,7 @@ def _effects(event: _Placed, move: Move, positions: Positions, now: int, policy:
     elif before is None or isinstance(event, Released):
         return
     elif not isinstance(event, Nack):
-        yield Closed(positions, before.round, event.cause)
+        yield Closed(positions, before.round, event.cause, before.condition == Condition.WAITING)
     elif after is None:
         yield DeadLetter(positions, before.round, before.redelivery_count, event.reason)
         yield Closed(positions, before.round, Cause.DEAD_LETTER)

@@ -118,11 +118,19 @@ class Clear:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Positions are settled: dispatch must not take this round of them, and no consumer may be handed it."""
+    """Positions are settled: dispatch must not take this round of them, and no consumer may be handed it.
+
+    Attributes:
+        positions: what is settled.
+        round: the round that was outstanding or waiting.
+        cause: why.
+        withdrawn: True when the round was waiting: it is in the index, and its release is yet to come.
+    """
 
     positions: Positions
     round: int
     cause: Cause
+    withdrawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

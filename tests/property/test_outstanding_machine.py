@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from pyroaring import BitMap
 
 from state import (
     Ack,
     Backoff,
     Cancel,
+    Cell,
     Clear,
+    Condition,
     Event,
     Nack,
     Outstanding,
@@ -19,7 +29,7 @@ from state import (
     RetryPolicy,
     Undeliverable,
 )
-from state.cursor_bytes import block_counts
+from state.cursor_bytes import Head, block_counts, counted, pack_block
 from tests.support.cursor_reader import read_cursor
 from tests.support.outstanding_model import LATEST, OutstandingModel, Position, held, told
 
@@ -30,6 +40,13 @@ RUNS = st.builds(
     lambda ledger, first, more: (ledger, first, min(first + more, 2**31 - 1)), LEDGERS, ENTRIES, st.integers(0, 25)
 )
 POSITIONS = st.lists(RUNS, max_size=4)
+POSITION = st.tuples(LEDGERS, ENTRIES)
+CELLS = st.builds(
+    lambda condition, around, count: Cell(condition, max(around, condition), min(count, around)),
+    st.sampled_from([Condition.OUTSTANDING, Condition.WAITING]),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
 ROUNDS = st.sampled_from([0, 0, 1, 1, 2, 3, 2**31 - 1])
 DELAYS = st.sampled_from([None, None, 0, 700, 10**9, LATEST])
 REASONS = st.sampled_from(["nack", "ack_timeout", "owner_lost"])
@@ -50,6 +67,21 @@ class OutstandingMachine(RuleBasedStateMachine):
         self.state, self.model = Outstanding(), OutstandingModel()
         self.head, self.table = b"", dict[int, bytes]()
         self.save()
+
+    @initialize(rows=st.dictionaries(POSITION, CELLS, max_size=8))
+    def begin(self, rows: dict[Position, Cell]) -> None:
+        """With positions whose rounds grew for other reasons than failures, as a table may hold them."""
+        ledgers: dict[int, dict[Cell, BitMap]] = {}
+        for (ledger, entry), cell in rows.items():
+            ledgers.setdefault(ledger, {}).setdefault(cell, BitMap()).add(entry)
+            known = (self.model.outstanding, self.model.waiting)[cell.condition]
+            known[ledger, entry] = (cell.round, cell.redelivery_count)
+        self.model.highest = max(rows, default=(-1, -1))
+        numbers = {ledger // 16 for ledger in ledgers}
+        self.table = {n: pack_block(n, {k: v for k, v in ledgers.items() if k // 16 == n}) for n in numbers}
+        highest = max(rows) if rows else None
+        self.head = Head(-1, highest, counted(ledgers), len(numbers)).to_bytes()
+        self.state = Outstanding.restore(self.head, self.table)
 
     def save(self) -> None:
         """Write what has changed."""

@@ -48,7 +48,8 @@ def told(effects: Iterable[Effect]) -> list[Told]:
             case Ignored():
                 out += [("ignored", *p, effect.reason.value) for p in each(effect.positions)]
             case Closed():
-                out += [("closed", *p, effect.round, effect.cause.value) for p in each(effect.positions)]
+                kind = "withdrawn" if effect.withdrawn else "closed"
+                out += [(kind, *p, effect.round, effect.cause.value) for p in each(effect.positions)]
             case DeadLetter():
                 rest = (effect.round, effect.redelivery_count, effect.reason)
                 out += [("dead", *p, *rest) for p in each(effect.positions)]
@@ -126,7 +127,7 @@ class OutstandingModel:
             return [("closed", *p, self.outstanding.pop(p)[0], event.cause.value)]
         if p in self.waiting:
             self.withdrawn[p] = self.waiting.pop(p)[0]
-            return [("closed", *p, self.withdrawn[p], event.cause.value)]
+            return [("withdrawn", *p, self.withdrawn[p], event.cause.value)]
         return [self.unknown(p)]
 
     def nack(self, p: Position, event: Nack, now: int, policy: RetryPolicy) -> list[Told]:

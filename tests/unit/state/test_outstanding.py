@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,13 @@ from state import (
     Cancel,
     Cell,
     Clear,
+    Closed,
     Condition,
     CorruptBytes,
     Counts,
     Cursor,
     Event,
+    Ignored,
     InvalidArgument,
     Nack,
     OutOfRange,
@@ -143,14 +146,30 @@ def test_a_nack_without_a_delay_comes_again_after_the_backoff_of_its_count() -> 
     assert delays == [10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 600_000, 600_000, 600_000]
 
 
+def unequal(condition: Condition) -> Outstanding:
+    """Entries 0 and 2 of ledger 16 in round 4; entry 0 never failed, entry 2 did twice."""
+    rows = {16: {Cell(condition, 4, count): BitMap([count]) for count in (0, 2)}}
+    counts = cursor_bytes.counted(rows)
+    head = cursor_bytes.Head(9, (16, 2), counts, 1).to_bytes()
+    return Outstanding.restore(head, {1: cursor_bytes.pack_block(1, rows)})
+
+
 def test_messages_of_one_round_that_failed_unequally_often_get_unequal_delays() -> None:
     """The round grows for other reasons, too: the delay goes by the redelivery count."""
-    rows = {16: {Cell(Condition.OUTSTANDING, 4, count): BitMap([count]) for count in (0, 2)}}
-    data = cursor_bytes.pack_block(1, rows)
-    head = cursor_bytes.Head(9, (16, 2), Counts(2, 0, 0), 1).to_bytes()
-    state = Outstanding.restore(head, {1: data})
+    state = unequal(Condition.OUTSTANDING)
     found = apply(state, Nack(at((16, 0, 2)), 4), policy=RetryPolicy(Backoff()))
     assert found[1:] == [("retry", 16, 0, 5, 1, NOW + 10_000, "nack"), ("retry", 16, 2, 5, 3, NOW + 40_000, "nack")]
+
+
+def test_retries_that_failed_unequally_often_are_withdrawn_together() -> None:
+    """Each is closed once, and all of them are withdrawn in their round."""
+    state = unequal(Condition.WAITING)
+    assert apply(state, Ack(at((16, 0, 2)))) == [
+        ("ignored", 16, 1, "not_outstanding"),
+        ("withdrawn", 16, 0, 4, "ack"),
+        ("withdrawn", 16, 2, 4, "ack"),
+    ]
+    assert held(state) == {(16, 0): [(2, 4, 0)], (16, 2): [(2, 4, 0)]}
 
 
 def test_a_nack_is_valid_once() -> None:
@@ -174,7 +193,7 @@ def test_a_nack_and_an_ack_in_one_batch_count_in_the_order_of_the_log() -> None:
     """Whoever came first decides; in both orders the message is settled, and its retry is withdrawn if there is one."""
     nack, ack = Nack(at((1, 0, 0)), 0), Ack(at((1, 0, 0)))
     first = released((1, 0, 0))
-    assert apply(first, nack, ack) == [("retry", 1, 0, 1, 1, NOW + 60_000, "nack"), ("closed", 1, 0, 1, "ack")]
+    assert apply(first, nack, ack) == [("retry", 1, 0, 1, 1, NOW + 60_000, "nack"), ("withdrawn", 1, 0, 1, "ack")]
     assert first.counts == Counts(0, 0, 1)
     second = released((1, 0, 0))
     assert apply(second, ack, nack) == [("closed", 1, 0, 0, "ack"), ("ignored", 1, 0, "not_outstanding")]
@@ -185,7 +204,7 @@ def test_a_late_ack_withdraws_the_retry_and_its_release_is_not_outstanding() -> 
     """A consumer that finished late has finished: the round that waits is closed, and forgotten when it is released."""
     state = released((1, 0, 1))
     apply(state, Nack(at((1, 0, 1)), 0))
-    assert apply(state, Ack(at((1, 0, 0)))) == [("closed", 1, 0, 1, "ack")]
+    assert apply(state, Ack(at((1, 0, 0)))) == [("withdrawn", 1, 0, 1, "ack")]
     assert apply(state, Ack(at((1, 0, 0)))) == [("ignored", 1, 0, "settled")]
     assert apply(state, Nack(at((1, 0, 0)), 1)) == [("ignored", 1, 0, "settled")]
     assert apply(state, Released(at((1, 0, 1)), 1, 1)) == [("ignored", 1, 0, "withdrawn")]
@@ -319,6 +338,20 @@ def test_an_instant_outside_the_calendar_is_refused_and_changes_nothing() -> Non
     assert state.counts.outstanding == 1
 
 
+def test_a_long_run_is_not_written_out_message_by_message() -> None:
+    """A row of a few bytes must not take down the process that reads it."""
+    runs = [(1, 0, 2**28), *((1, 2**29 + 2 * i, 2**29 + 2 * i) for i in range(50))]
+    tracemalloc.start()
+    try:
+        state = released(*runs)
+        effects = state.handle(Ack(at(*runs)), Ack(at(*runs)), now=NOW)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [sum(isinstance(each, kind) for each in effects) for kind in (Closed, Ignored)] == [1, 1]
+    assert peak < 2**20
+
+
 def test_what_is_held_comes_by_ledger_and_from_a_ledger_on() -> None:
     """A new consumer reads what is outstanding in order, and may begin in the middle."""
     state = released((300, 0, 1), (2, 5, 6), (2, 0, 1), (17, 0, 0))
@@ -380,9 +413,12 @@ def test_a_block_that_nobody_touched_between_two_saves_is_kept_as_bytes(monkeypa
         state.changes()
         state.saved()
     read = counted(monkeypatch, "read_block")
-    assert told(state.handle(Ack(at((1, 0, 0))), now=NOW)) == [("closed", 1, 0, 0, "ack")]
+    for entry in range(3):
+        assert told(state.handle(Ack(at((1, entry, entry))), now=NOW)) == [("closed", 1, entry, 0, "ack")]
+        state.changes()
+        state.saved()
     assert len(read) == 1
-    assert state.counts.outstanding == 19
+    assert state.counts.outstanding == 17
 
 
 def test_a_block_that_cannot_be_read_stops_a_batch_before_it_changed_anything() -> None:
