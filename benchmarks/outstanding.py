@@ -17,18 +17,18 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
 import numpy as np
 
+from benchmarks.support import WORKLOADS
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import tell
 from state import Ack, Cursor, Nack, Outstanding, Positions, Released
 from state.buckets import IntArray
 
-WORKLOADS = Path(__file__).parent / "workloads" / "outstanding.toml"
+FILE = WORKLOADS / "outstanding.toml"
 DICT_FITS = 1_000_000
 NOW = 1_700_000_000_000
 
@@ -60,7 +60,7 @@ class Workload:
 
 def load() -> list[Workload]:
     """The workloads of the file."""
-    told = tomllib.loads(WORKLOADS.read_text(encoding="utf-8"))
+    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
     common = {key: value for key, value in told.items() if key != "workload"}
     return [Workload(**(common | each)) for each in told["workload"]]
 
