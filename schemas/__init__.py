@@ -2,6 +2,11 @@
 
 from schemas.state import STATE_ROW, STATE_VERSION
 from schemas.tables import (
+    CLOSED,
+    CONSUMER_EVENTS,
+    CURSOR_HEAD,
+    CURSOR_LEASES,
+    CURSORS,
     DELIVERIES,
     INBOX,
     LEFT,
@@ -12,6 +17,7 @@ from schemas.tables import (
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
+    REJECTED_SETTLE,
     SEGMENTS,
     SUBSCRIPTIONS,
     TABLES,
@@ -19,6 +25,11 @@ from schemas.tables import (
 )
 
 __all__ = [
+    "CLOSED",
+    "CONSUMER_EVENTS",
+    "CURSORS",
+    "CURSOR_HEAD",
+    "CURSOR_LEASES",
     "DELIVERIES",
     "INBOX",
     "LEFT",
@@ -29,6 +40,7 @@ __all__ = [
     "REJECTED_DISPATCH",
     "REJECTED_INGEST",
     "REJECTED_SCHEDULE",
+    "REJECTED_SETTLE",
     "SEGMENTS",
     "STATE_ROW",
     "STATE_VERSION",

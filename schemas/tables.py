@@ -104,6 +104,8 @@ MESSAGES = Table(
 # how far parked messages were loaded, which ledger ids are used, and since which ledger a subscription listens
 # (`first_ledger`; `LEFT` when it left). `marker` orders them. A subscription that comes back under its name begins
 # another life; rows name the life they are for, so that what an earlier one left behind is told apart.
+# Rows of kind `retry` are settle's: positions that come again, for one subscription, with the redelivery count that
+# they will be delivered with and why they come again (`cause`). In all other rows the two are NULL.
 LEFT = -1
 """The `first_ledger` of a marker that says that a subscription left."""
 SEGMENTS = Table(
@@ -121,9 +123,12 @@ SEGMENTS = Table(
         ("first_ledger", LONG),
         ("marker", LONG),
         ("batch_id", LONG),
+        ("redelivery_count", LONG),
+        ("cause", TEXT),
         ("chunk", BYTES),
         optional=(
-            "segment_start", "first_due", "last_due", "loaded_until", "next_ledger", "first_ledger", "marker", "chunk",
+            "segment_start", "first_due", "last_due", "loaded_until", "next_ledger", "first_ledger", "marker",
+            "redelivery_count", "cause", "chunk",
         ),
     ),
     writer="ingest",
@@ -225,6 +230,95 @@ REJECTED_DISPATCH = Table(
     writer="dispatch",
 )
 
+# Appended by consumers, by any Delta writer: all columns may be NULL, and what cannot be followed is refused with a
+# reason. Acknowledgements name positions as runs. Leases of slots stand in the same table, so that one append holds
+# what a consumer did and whether it was still the owner.
+CONSUMER_EVENTS = Table(
+    "consumer_events",
+    _columns(
+        ("kind", TEXT),
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("life", LONG),
+        ("consumer", TEXT),
+        ("session", LONG),
+        ("at", TIME),
+        ("ledger_id", LONG),
+        ("first_entry", LONG),
+        ("last_entry", LONG),
+        ("redelivery_count", LONG),
+        ("after_ms", LONG),
+        ("reason", TEXT),
+        ("counter", LONG),
+        ("slot", LONG),
+        ("handed", LONG),
+        ("priority", LONG),
+        ("lease_ms", LONG),
+        optional=(
+            "kind", "topic", "subscription", "life", "consumer", "session", "at", "ledger_id", "first_entry",
+            "last_entry", "redelivery_count", "after_ms", "reason", "counter", "slot", "handed", "priority", "lease_ms",
+        ),
+    ),
+    writer="consumers",
+    properties=_SOON_FORGOTTEN,
+)  # fmt: skip
+
+CURSOR_HEAD, CURSOR_LEASES = -1, -2
+"""Values of `block` in `cursors`: the row holds the head of a cursor, or who leases which slots."""
+# What is open of each subscription that acknowledges. Of the rows of one subscription, life and block the one with the
+# largest `batch_id` counts; without bytes there is no such block any more. `events` and `released` are the versions of
+# `consumer_events` and `redelivery` up to which settle had read; the commit's note has them, too.
+CURSORS = Table(
+    "cursors",
+    _columns(
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("life", LONG),
+        ("block", LONG),
+        ("batch_id", LONG),
+        ("events", LONG),
+        ("released", LONG),
+        ("outstanding", LONG),
+        ("waiting", LONG),
+        ("bytes", BYTES),
+        optional=("outstanding", "waiting", "bytes"),
+    ),
+    writer="settle",
+    properties=_SOON_FORGOTTEN,
+)
+
+# Redeliveries that wait in the index though the position is settled: it was acknowledged late, after a nack or a
+# timeout. Dispatch leaves them out, and consumers pass over them.
+CLOSED = Table(
+    "closed",
+    _columns(
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("life", LONG),
+        ("ledger_id", LONG),
+        ("first_entry", LONG),
+        ("last_entry", LONG),
+        ("redelivery_count", LONG),
+        ("cause", TEXT),
+        ("closed_at", TIME),
+        ("batch_id", LONG),
+    ),
+    writer="settle",
+    properties=_SOON_FORGOTTEN,
+)
+
+REJECTED_SETTLE = Table(
+    "rejected_settle",
+    _columns(
+        ("reason", TEXT),
+        ("rejected_at", TIME),
+        ("batch_id", LONG),
+        *((f.name, f.dataType) for f in CONSUMER_EVENTS.schema.fields),
+        optional=tuple(CONSUMER_EVENTS.schema.names),
+    ),
+    writer="settle",
+)
+
 TABLES = (
     INBOX,
     SUBSCRIPTIONS,
@@ -236,4 +330,8 @@ TABLES = (
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
     REJECTED_DISPATCH,
+    CONSUMER_EVENTS,
+    CURSORS,
+    CLOSED,
+    REJECTED_SETTLE,
 )

@@ -1,0 +1,132 @@
+"""What a subscription asks for beside its delays: acknowledgement, and what becomes of messages that fail.
+
+Policies are a map of texts in the registry, so that any Delta writer can set them. They are checked when the client or
+the command sets them, and again by whoever follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from pipeline.config.errors import BadValue, check_text
+from state import Backoff, RetryPolicy
+from state.buckets import MAX_TIME
+from state.retry import MAX_ROUND, UnackedLimit
+from state.settling import MAX_VERSION
+from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
+
+_FLAGS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Policies:
+    """The policies of a subscription; the names are those of the registry's map.
+
+    Attributes:
+        ack: consumers acknowledge, and what they do not settle comes again.
+        ack_after: the version of `redelivery` up to which what was released counts as settled; None: the version
+            at which settle first sees the policy.
+        ack_timeout_ms: a message that was handed to an application and is not settled after so long comes again
+            (ms); 0: it does not.
+        retry_min_ms: delay of the first redelivery of a message that failed (ms), when the consumer names none.
+        retry_multiplier: each further delay is so many times as long.
+        retry_max_ms: the longest of these delays (ms).
+        max_redeliveries: so often a message may come again; then it goes to the dead-letter topic. None: any number.
+        dead_letter_topic: where to; None: `<topic>-<subscription>-DLQ`.
+        slots: parts of a shared subscription that consumers divide among them. Exclusive and failover have one.
+        max_unacked: messages that a consumer may hold without having settled them; 0: any number.
+
+    Raises:
+        BadValue: a name or a value that cannot be followed.
+    """
+
+    ack: bool = False
+    ack_after: int | None = None
+    ack_timeout_ms: int = 0
+    retry_min_ms: int = 60_000
+    retry_multiplier: int = 1
+    retry_max_ms: int = 600_000
+    max_redeliveries: int | None = None
+    dead_letter_topic: str | None = None
+    slots: int = SLOTS
+    max_unacked: int = 50_000
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be followed."""
+        _check("ack_after", self.ack_after, -1, MAX_VERSION)
+        if self.ack_timeout_ms:
+            _check("ack_timeout_ms", self.ack_timeout_ms, 1_000, MAX_TIME)
+        _check("retry_min_ms", self.retry_min_ms, 0, MAX_TIME)
+        _check("retry_multiplier", self.retry_multiplier, 1, 1_000)
+        _check("retry_max_ms", self.retry_max_ms, self.retry_min_ms, MAX_TIME)
+        _check("max_redeliveries", self.max_redeliveries, 0, MAX_ROUND)
+        _check("slots", self.slots, 1, MAX_SLOTS)
+        _check("max_unacked", self.max_unacked, 0, MAX_ROUND)
+        if self.dead_letter_topic is not None:
+            check_text("dead_letter_topic", self.dead_letter_topic)
+            if not self.dead_letter_topic.strip():
+                raise BadValue("dead_letter_topic", self.dead_letter_topic, "a name")
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """What becomes of a message that failed."""
+        backoff = Backoff(self.retry_min_ms, self.retry_multiplier, self.retry_max_ms)
+        return RetryPolicy(backoff, self.max_redeliveries)
+
+    @property
+    def unacked(self) -> UnackedLimit:
+        """How much a consumer holds at most, nothing of it yet."""
+        return UnackedLimit(self.max_unacked)
+
+    def slots_of(self, subscription_type: str) -> int:
+        """How many slots a subscription of a type (one of `SubscriptionType`) has."""
+        return SubscriptionType(subscription_type).slots(self.slots)
+
+    def dead_letters(self, topic: str, subscription: str) -> str:
+        """The topic to which dead letters go."""
+        return self.dead_letter_topic or f"{topic}-{subscription}-DLQ"
+
+    def as_map(self) -> dict[str, str]:
+        """The texts of the registry: those that differ from the defaults."""
+        told = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return {name: _text(value) for name, value, default in told if value != default}
+
+    @classmethod
+    def of_map(cls, texts: Mapping[str, str | None] | None) -> Policies:
+        """From the texts of the registry.
+
+        Raises:
+            BadValue: a name that is no policy, or a value that cannot be followed.
+        """
+        known = [each.name for each in fields(cls)]
+        told: dict[str, bool | int | str] = {}
+        for name, text in (texts or {}).items():
+            if name not in known:
+                raise BadValue("policy", name, ", ".join(known))
+            if text is not None:
+                told[name] = _value(name, text)
+        return cls(**told)  # type: ignore[arg-type] # each value is of the type of its name
+
+
+def _value(name: str, text: str) -> bool | int | str:
+    """A policy from its text."""
+    if name == "dead_letter_topic":
+        return text
+    if name == "ack":
+        if text not in _FLAGS:
+            raise BadValue(name, text, ", ".join(_FLAGS))
+        return _FLAGS[text]
+    try:
+        return int(text)
+    except ValueError as error:
+        raise BadValue(name, text, "a whole number") from error
+
+
+def _text(value: bool | int | str) -> str:  # noqa: FBT001 - a value, not a switch
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check(name: str, value: int | None, low: int, high: int) -> None:
+    if value is not None and not low <= value <= high:
+        raise BadValue(name, value, f"a whole number in {low}..{high}")

@@ -1,0 +1,78 @@
+"""Policies of a subscription: texts of the registry, checked, and what follows from them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.config.errors import BadValue
+from pipeline.subscriptions.policies import Policies
+
+EVERY = {
+    "ack": "true",
+    "ack_after": "17",
+    "ack_timeout_ms": "30000",
+    "retry_min_ms": "1000",
+    "retry_multiplier": "3",
+    "retry_max_ms": "20000",
+    "max_redeliveries": "4",
+    "dead_letter_topic": "lost orders",
+    "slots": "16",
+    "max_unacked": "100",
+}
+
+
+def test_what_the_registry_holds_comes_back_as_it_was() -> None:
+    """Only what differs from the defaults is written."""
+    assert Policies.of_map(EVERY).as_map() == EVERY
+    assert Policies.of_map(None) == Policies() == Policies.of_map({})
+    assert Policies().as_map() == {}
+
+
+def test_a_text_that_is_null_is_the_default() -> None:
+    """A map of Delta may hold NULL."""
+    assert Policies.of_map({"ack": "true", "slots": None}) == Policies(ack=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("acks", "true", "ack, ack_after, ack_timeout_ms"),
+        ("ack", "yes", "true, false"),
+        ("slots", "many", "a whole number"),
+        ("slots", "0", r"1\.\.4096"),
+        ("slots", "4097", r"1\.\.4096"),
+        ("ack_timeout_ms", "999", r"1000\.\."),
+        ("retry_max_ms", "10", r"60000\.\."),
+        ("retry_multiplier", "0", r"1\.\.1000"),
+        ("max_redeliveries", "-1", r"0\.\."),
+        ("max_unacked", "-1", r"0\.\."),
+        ("ack_after", "-2", r"-1\.\."),
+        ("dead_letter_topic", " ", "a name"),
+    ],
+)
+def test_a_policy_that_cannot_be_followed_is_refused_with_its_name_value_and_range(
+    name: str, text: str, allowed: str
+) -> None:
+    """Also a name that is no policy: nothing is kept without being followed."""
+    with pytest.raises(BadValue, match=f"{text if name != 'acks' else name}.*{allowed}"):
+        Policies.of_map({name: text})
+
+
+def test_the_delay_of_a_failed_message_grows_as_the_policies_say() -> None:
+    """And so does the number of times that it comes again."""
+    retry = Policies.of_map(EVERY).retry
+    assert [retry.backoff.delay(count) for count in range(4)] == [1_000, 3_000, 9_000, 20_000]
+    assert [retry.gives_up(count) for count in (3, 4)] == [False, True]
+
+
+def test_one_consumer_at_a_time_needs_one_slot() -> None:
+    """Only shared subscriptions are cut into slots."""
+    policies = Policies(slots=16)
+    types = ("exclusive", "failover", "shared", "key_shared")
+    assert [policies.slots_of(each) for each in types] == [1, 1, 16, 16]
+
+
+def test_dead_letters_have_a_topic_named_after_topic_and_subscription() -> None:
+    """Unless the policy names one."""
+    assert Policies().dead_letters("orders", "billing") == "orders-billing-DLQ"
+    assert Policies(dead_letter_topic="lost").dead_letters("orders", "billing") == "lost"
