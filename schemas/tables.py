@@ -248,7 +248,7 @@ CONSUMER_EVENTS = Table(
         ("last_entry", LONG),
         ("redelivery_count", LONG),
         ("after_ms", LONG),
-        ("reason", TEXT),
+        ("cause", TEXT),
         ("counter", LONG),
         ("slot", LONG),
         ("handed", LONG),
@@ -256,7 +256,7 @@ CONSUMER_EVENTS = Table(
         ("lease_ms", LONG),
         optional=(
             "kind", "topic", "subscription", "life", "consumer", "session", "at", "ledger_id", "first_entry",
-            "last_entry", "redelivery_count", "after_ms", "reason", "counter", "slot", "handed", "priority", "lease_ms",
+            "last_entry", "redelivery_count", "after_ms", "cause", "counter", "slot", "handed", "priority", "lease_ms",
         ),
     ),
     writer="consumers",
