@@ -1,8 +1,60 @@
-"""Watching a running pipeline: the seam through which dispatch tells what became visible, and how late that was."""
+"""Watching a running pipeline: the seam through which stages tell what Spark does not tell of them.
 
+Dispatch tells what became visible, and how late that was; settle, which is no query of Spark's, tells of its batches.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.config.settings import check
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What a batch of settle did for a subscription, and what is open of it afterwards.
+
+    Attributes:
+        topic: its topic.
+        subscription: its name.
+        outstanding: messages that were released and are not settled.
+        waiting: messages that failed and come again later.
+        acked: messages that this batch settled because they were acknowledged.
+        returned: messages that this batch put back, by cause: `nack`, `ack_timeout`, `owner_lost`.
+        dead_letters: messages that this batch gave up.
+    """
+
+    topic: str
+    subscription: str
+    outstanding: int
+    waiting: int
+    acked: int
+    returned: Mapping[str, int]
+    dead_letters: int
+
+
+@dataclass(frozen=True)
+class SettleBatch:
+    """A batch of settle.
+
+    Attributes:
+        number: of the batch.
+        rows: rows of `consumer_events` that it read.
+        begun_ms: when it began, ms UTC.
+        ended_ms: when it ended, ms UTC.
+        instant_ms: the instant that it stands for, ms UTC.
+        version: the version of `consumer_events` up to which it has read.
+        refused: events that it could not follow.
+        subscriptions: those whose figures it changed; in the first batch of a process all of them.
+    """
+
+    number: int
+    rows: int
+    begun_ms: int
+    ended_ms: int
+    instant_ms: int
+    version: int
+    refused: int
+    subscriptions: tuple[Settled, ...]
 
 
 class Watch:
@@ -10,6 +62,15 @@ class Watch:
 
     Its methods are called from the threads of the stages, so they answer at once and raise nothing.
     """
+
+    def started(self, stage: str) -> None:
+        """A stage that is no query of Spark's runs."""
+
+    def ended(self, stage: str) -> None:
+        """A stage that is no query of Spark's ended, whatever the reason."""
+
+    def settled(self, batch: SettleBatch) -> None:
+        """A batch of settle ended: what it did is in the tables."""
 
     def took(self, stage: str, rows: int) -> None:
         """A stage read rows of its source by itself, which Spark has not counted."""

@@ -1,12 +1,13 @@
 """The metrics for Prometheus, in a registry of their own. `docs/metrics.md` says what each means."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from pipeline.config.watching import Settled
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.progress import Progress
 
@@ -38,6 +39,34 @@ class Lateness(Collector):
         )
 
 
+class SettleMetrics:
+    """What is open, and what became of messages, of each subscription that acknowledges."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register them."""
+        names = ["topic", "subscription"]
+        self._outstanding = Gauge("delayline_outstanding", "Released and not settled", names, registry=registry)
+        self._waiting = Gauge("delayline_waiting", "Failed, and due again later", names, registry=registry)
+        self._acked = Counter("delayline_acked", "Messages settled by an acknowledgement", names, registry=registry)
+        self._returned = Counter(
+            "delayline_returned", "Messages that failed and come again", [*names, "cause"], registry=registry
+        )
+        self._dead = Counter("delayline_dead_letters", "Messages given up as dead letters", names, registry=registry)
+        self._refused = Counter("delayline_events_refused", "Events of consumers that were refused", registry=registry)
+
+    def settled(self, refused: int, subscriptions: Iterable[Settled]) -> None:
+        """A batch of settle ended."""
+        self._refused.inc(refused)
+        for each in subscriptions:
+            name = each.topic, each.subscription
+            self._outstanding.labels(*name).set(each.outstanding)
+            self._waiting.labels(*name).set(each.waiting)
+            self._acked.labels(*name).inc(each.acked)
+            self._dead.labels(*name).inc(each.dead_letters)
+            for cause, count in each.returned.items():
+                self._returned.labels(*name, cause).inc(count)
+
+
 class Metrics:
     """All metrics of a process."""
 
@@ -66,6 +95,8 @@ class Metrics:
         self._next_due = Gauge(
             "delayline_next_due_seconds", "The earliest due time of what is pending, Unix time", registry=self.registry
         )
+
+        self._settling = SettleMetrics(self.registry)
 
     def started(self, stage: str) -> None:
         """A stage runs; what can be counted of it begins with 0, so that a first mistake is seen as a change."""
@@ -106,6 +137,10 @@ class Metrics:
         self._commits.inc()
         self._delivered.inc(part.count)
         self._lateness.add(part)
+
+    def settled(self, refused: int, subscriptions: Iterable[Settled]) -> None:
+        """A batch of settle refused so many events, and changed the figures of some subscriptions."""
+        self._settling.settled(refused, subscriptions)
 
     def waiting(self, count: int, next_due_ms: int | None) -> None:
         """So many are pending; the first of them is due then, ms UTC."""

@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.pending import pending
 from pipeline.config.errors import BadSetting, PipelineError
+from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.config.watching import Watch, Watching
+from pipeline.config.watching import SettleBatch, Watch, Watching
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.line import Board
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
-from pipeline.service.watch.progress import Progress
+from pipeline.service.watch.progress import WHOLE, Progress
 
 _LINE_S, _QUIET_LINES = 5.0, 12
 """A line every few seconds while something moves, and one a minute while nothing does."""
@@ -49,6 +50,26 @@ class Watcher(Watch):
         """A batch ended."""
         self.metrics.progressed(batch)
         self.board.progressed(batch)
+
+    def settled(self, batch: SettleBatch) -> None:
+        """A batch of settle ended; it is told as those of the stages are."""
+        told = Progress(
+            stage=SETTLE,
+            batch=batch.number,
+            ended_ms=batch.ended_ms,
+            rows=batch.rows,
+            duration_ms={WHOLE: max(0, batch.ended_ms - batch.begun_ms)},
+            instant_ms=batch.instant_ms,
+            watermark_ms=None,
+            version=batch.version,
+            state_rows=None,
+            state_bytes=None,
+            dropped=0,
+        )
+        LOG.info(told.dumps())
+        # Not to the board: settle need not move while nobody acknowledges, and is not behind then.
+        self.metrics.progressed(told)
+        self.metrics.settled(batch.refused, batch.subscriptions)
 
     def took(self, stage: str, rows: int) -> None:
         """A stage read rows of its source by itself."""

@@ -8,6 +8,8 @@ from typing import Any
 
 PREFIX = "delayline-"
 """Our queries are called by this and the name of their stage."""
+WHOLE = "triggerExecution"
+"""Spark's name for the phase that is all of a batch."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Progress:
     @property
     def seconds(self) -> float:
         """How long the batch took."""
-        return self.duration_ms.get("triggerExecution", 0) / 1_000
+        return self.duration_ms.get(WHOLE, 0) / 1_000
 
     def dumps(self) -> str:
         """One line of JSON."""
@@ -62,7 +64,7 @@ def parse(told: Mapping[str, Any]) -> Progress | None:
     return Progress(
         stage=name.removeprefix(PREFIX),
         batch=int(told["batchId"]),
-        ended_ms=_ms(told["timestamp"]) + duration.get("triggerExecution", 0),
+        ended_ms=_ms(told["timestamp"]) + duration.get(WHOLE, 0),
         rows=sum(int(source["numInputRows"]) for source in tables),
         duration_ms=duration,
         instant_ms=_greatest(end.get("instant") for end in ends),

@@ -21,7 +21,7 @@ from prometheus_client import generate_latest
 
 from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting
-from pipeline.config.watching import Watching
+from pipeline.config.watching import SettleBatch, Settled, Watching
 from pipeline.service.watch import process
 from pipeline.service.watch.lateness import Publication, percentile
 from pipeline.service.watch.line import Board, Line, span
@@ -219,6 +219,8 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher.progressed(batch(stage="schedule", watermark_ms=1, state_rows=1, state_bytes=1))
     watcher.published(1, START, START, START)
     watcher.routed("schedule", "driver")
+    told = Settled("orders", "billing", 5, 3, 90, {"nack": 2}, 1)
+    watcher.settled(SettleBatch(1, 100, START, START + 300, START, 8, 0, (told,)))
     known = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
         for family in watcher.metrics.registry.collect()
