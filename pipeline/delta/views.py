@@ -1,5 +1,7 @@
 """Views over the tables of a warehouse: what was refused, and how late deliveries were."""
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -10,6 +12,7 @@ from schemas import (
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
+    REJECTED_SETTLE,
     Table,
 )
 
@@ -20,9 +23,9 @@ def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
         warehouse.read(spark, table).select(
             F.lit(table.writer).alias("stage"), "reason", "rejected_at", "batch_id", "topic", _source_row(table)
         )
-        for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
+        for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
     ]
-    return parts[0].unionByName(parts[1]).unionByName(parts[2])
+    return reduce(DataFrame.unionByName, parts)
 
 
 def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:

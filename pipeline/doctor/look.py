@@ -22,6 +22,9 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import read_mark
 from schemas import (
+    CLOSED,
+    CONSUMER_EVENTS,
+    CURSORS,
     DELIVERIES,
     INBOX,
     MESSAGES,
@@ -30,6 +33,7 @@ from schemas import (
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
+    REJECTED_SETTLE,
     SEGMENTS,
     SUBSCRIPTIONS,
     TABLES,
@@ -37,6 +41,7 @@ from schemas import (
 )
 
 _ORDER = (
+    *(REJECTED_SETTLE, CURSORS, CLOSED, CONSUMER_EVENTS),
     *(PUBLICATIONS, DELIVERIES, REJECTED_DISPATCH, REDELIVERY, REJECTED_SCHEDULE),
     *(SEGMENTS, MESSAGES, REJECTED_INGEST, INBOX, SUBSCRIPTIONS),
 )

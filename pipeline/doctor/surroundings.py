@@ -10,7 +10,7 @@ from pipeline.config.stages import DISPATCH
 from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look
-from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE
+from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -49,7 +49,7 @@ def space(look: Look) -> Iterator[Finding]:
 
 def rejected(look: Look) -> Iterator[Finding]:
     """Rows that were refused, by reason: the senders' matter."""
-    for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH):
+    for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE):
         # The schedule names the error first; what it was about makes each reason another one.
         reason = "'refused by the index'" if table is REJECTED_SCHEDULE else "reason"
         sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
