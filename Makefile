@@ -152,7 +152,7 @@ docs: $(FULL) ## Write docs/settings.md from the code
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 # What spark-submit may be given to run.
-MAINS := deliver ingest schedule dispatch maintain rebuild
+MAINS := deliver ingest schedule dispatch settle maintain rebuild
 DIST := dist/delayline-$(VERSION).zip
 PACKAGED := pyproject.toml setup.py README.md $(shell find state schemas pipeline jobs conf -type f -not -path '*/__pycache__/*')
 

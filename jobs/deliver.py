@@ -3,7 +3,7 @@
 import sys
 
 from jobs.main import run
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import ALL_STAGES
 
 if __name__ == "__main__":
-    sys.exit(run(STAGES))
+    sys.exit(run(ALL_STAGES))

@@ -14,7 +14,7 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import read_profile
 from pipeline.config.settings import QUIET_VERSIONS, Upkeep
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import ALL_STAGES, STAGES
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile, serve, upkeep
@@ -138,7 +138,7 @@ def counts(opened: list[DeltaTable]) -> Counts:
 
 def _check_free(root: str) -> None:
     """Find out in a moment, and not after Spark's start, that another process runs here."""
-    for stage in STAGES:
+    for stage in ALL_STAGES:
         lock = StageLock(stage, f"{root}/_checkpoints")
         lock.take()
         lock.release()

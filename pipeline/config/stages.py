@@ -1,8 +1,8 @@
 """The names of the stages."""
 
-INGEST, SCHEDULE, DISPATCH = "ingest", "schedule", "dispatch"
+INGEST, SCHEDULE, DISPATCH, SETTLE = "ingest", "schedule", "dispatch", "settle"
 
 STAGES = (INGEST, SCHEDULE, DISPATCH)
-"""In the order in which a message passes them."""
-SETTLE = "settle"
-"""What settles messages of subscriptions that acknowledge. It is no query of Spark's, and runs beside the stages."""
+"""The streaming queries, in the order in which a message passes them. Settle is a loop of its own behind them."""
+ALL_STAGES = (*STAGES, SETTLE)
+"""What a service runs."""

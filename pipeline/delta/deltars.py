@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
@@ -65,11 +65,25 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
         raise
 
 
-def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], None] = time.sleep) -> int:
+def append(
+    root: str,
+    table: Table,
+    rows: pa.Table,
+    pause: Callable[[float], None] = time.sleep,
+    once: tuple[str, int] | None = None,
+) -> int:
     """Append rows in one commit; give the table's version afterwards.
 
     Appends do not contradict each other, so a lost race for a version is repeated: by delta-rs at once, then here with
     growing pauses (`pause` takes seconds).
+
+    Args:
+        root: where the tables lie.
+        table: the table.
+        rows: columns of it.
+        pause: waits so many seconds.
+        once: a name and a number. Delta keeps the highest number of a name beside the rows (`txn`); rows of a number
+            that is not higher were appended before, and are not again.
 
     Raises:
         NoWarehouse: there is no such table.
@@ -78,14 +92,23 @@ def append(root: str, table: Table, rows: pa.Table, pause: Callable[[float], Non
     """
     for attempt in range(ATTEMPTS):
         opened = open_table(root, table)
+        if once is not None and _was_done(opened, *once):
+            return opened.version()
         try:
             named = _by_name(opened, table, rows)
-            write_deltalake(opened, named, mode="append", commit_properties=CommitProperties(max_commit_retries=15))
+            noted = None if once is None else [Transaction(*once)]
+            how = CommitProperties(max_commit_retries=15, app_transactions=noted)
+            write_deltalake(opened, named, mode="append", commit_properties=how)
         except CommitFailedError:
             pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
         else:
             return opened.version()
     raise StillConflicting(table.name, ATTEMPTS)
+
+
+def _was_done(opened: DeltaTable, name: str, number: int) -> bool:
+    highest = opened.transaction_version(name)
+    return highest is not None and highest >= number
 
 
 def _by_name(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:

@@ -1,19 +1,17 @@
-"""Starting and stopping the stages: one streaming query each, with its own checkpoint."""
+"""Starting and stopping the stages: a streaming query each, with its own checkpoint, and the loop of settle."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline.config.errors import MemoryEnded
 from pipeline.config.options import Options
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
+from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.config.timeline import timeline
 from pipeline.delta import arrival
 from pipeline.delta.checkpoints import Checkpoint
@@ -29,7 +27,9 @@ from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
 from pipeline.service.clock import ticks, woken
 from pipeline.service.currentbatch import AtWork, memory_ended
+from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
+from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
@@ -47,10 +47,10 @@ _STEPS = 2
 
 @dataclass
 class Stage:
-    """A running stage; dispatch has a publisher beside its query."""
+    """A running stage; dispatch has a publisher beside its query, and settle is a loop of its own."""
 
     name: str
-    query: StreamingQuery
+    query: Query
     lock: StageLock
     publisher: Publisher | None = None
     work: AtWork | None = None
@@ -63,7 +63,7 @@ class Stage:
             return f"stage {self.name}: {self.publisher.error}"
         if self.query.isActive:
             return None
-        error: StreamingQueryException | None = self.query.exception()
+        error = self.query.exception()
         if self.work is not None and memory_ended(str(error)):
             return str(MemoryEnded(self.name, "memory ended", self.work.files, self.work.memory))
         return f"stage {self.name}: {error or 'the query ended'}"
@@ -104,6 +104,10 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     lock.take()
     publisher: Publisher | None = None
     try:
+        if stage == SETTLE:
+            settle = Settle(spark, warehouse, options.observe)
+            settle.watch = options.watch
+            return Stage(stage, SettleLoop(settle, warehouse, options.clock), lock)
         checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint)
         if stage == DISPATCH:
@@ -134,7 +138,7 @@ def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> li
     """Start all stages in one session; none stays up when one is refused."""
     running: list[Stage] = []
     try:
-        for stage in STAGES:
+        for stage in ALL_STAGES:
             running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
     except BaseException:
         stop_all(running)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipeline.config.stages import INGEST
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
-from pipeline.subscriptions.incarnations import Name, alive
+from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import Markers
 from schemas import SEGMENTS
 
@@ -24,7 +24,7 @@ class PresentIncarnations:
         self._spark, self._warehouse = spark, warehouse
         self._markers = Markers(spark, warehouse)
         self._settled = (-1, -1)
-        self._known: tuple[int, dict[Name, int]] = (-1, {})
+        self._known: tuple[int, dict[Name, Incarnation]] = (-1, {})
 
     def marker(self, registry: int) -> int:
         """The number of the marker up to which ingest had said something of a version of the registry by now."""
@@ -40,7 +40,10 @@ class PresentIncarnations:
 
     def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:
         """The number of the present life of each registered subscription that ingest knows, up to a marker."""
+        return {name: life.number for name, life in self.incarnations(marker).items() if name in registered}
+
+    def incarnations(self, marker: int) -> Mapping[Name, Incarnation]:
+        """The present life of each subscription that ingest knows, up to a marker."""
         if self._known[0] != marker:
-            lives = alive(self._markers.lives(marker))
-            self._known = (marker, {name: life.number for name, life in lives.items()})
-        return {name: number for name, number in self._known[1].items() if name in registered}
+            self._known = (marker, alive(self._markers.lives(marker)))
+        return self._known[1]

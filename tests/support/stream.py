@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.config.options import Options
 from pipeline.config.settings import Settings, VirtualClock
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
@@ -75,7 +75,7 @@ class World:
         """Start all stages and let them finish what a dead process left; a killed one takes all down."""
         options = replace(self.options, observe=self.observe)
         try:
-            for stage in STAGES:
+            for stage in ALL_STAGES:
                 self.running.append(start(self.spark, self.warehouse, stage, options))
         except Killed:
             self.end()
@@ -106,8 +106,8 @@ class World:
         """Bring every stage to the current instant, one after the other; a killed one takes all down."""
         try:
             reach(self.running, self.warehouse, self.instant, self.produce)
-        except StreamingQueryException as error:
-            if "Killed" not in str(error):
+        except (StreamingQueryException, Killed) as error:
+            if isinstance(error, StreamingQueryException) and "Killed" not in str(error):
                 raise
             self.end()
 

@@ -14,7 +14,6 @@ from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -166,7 +165,7 @@ def test_encoding_positions_reads_no_payload(spark: SparkSession, folder: str) -
     assert "payload:" in columns_read(spark, log.mapInArrow(lambda batches: batches, log.schema))
 
 
-def plan_of(query: StreamingQuery) -> str:
+def plan_of(query: Any) -> str:  # noqa: ANN401 - its Java object is not in its type
     """The plans of a query's last batch, logical and physical."""
     return str(query._jsq.explainInternal(True))  # noqa: FBT003 - the public method prints
 

@@ -16,7 +16,7 @@ PROJECT = ("state", "schemas", "pipeline", "jobs")
 FLOORS = (
     ("service",),
     ("maintenance", "doctor"),
-    ("ingest", "schedule", "dispatch", "client"),
+    ("ingest", "schedule", "dispatch", "settle", "client"),
     ("subscriptions",),
     ("delta",),
     ("worker",),

@@ -1,0 +1,141 @@
+"""Running settle: a loop in a thread when the clock is live, a step when a replay asks for it.
+
+It answers what the service asks of a streaming query, so that settle starts, fails and stops like the other stages.
+"""
+
+from __future__ import annotations
+
+import logging
+from threading import Event, Lock, Thread
+from typing import Any, Protocol
+
+from pipeline.config.settings import Clock, LiveClock
+from pipeline.config.stages import SETTLE
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.stage import Settle
+from pipeline.storage.files import Files
+from pipeline.storage.waiting import Folders
+from pipeline.worker.instants import given
+from schemas import CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS
+
+_LOG = logging.getLogger(__name__)
+_PAUSE_S, _REMOTE_PAUSE_S = 0.05, 0.5
+"""Between two batches, so that what comes together is taken together; in a store each look is a request."""
+_QUIET_S, _REMOTE_QUIET_S = 1.0, 2.0
+"""Without news, and where nothing says that there are some, tables are looked at so often."""
+
+
+class Query(Protocol):
+    """What the service asks of what runs a stage; a streaming query of Spark's has more."""
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether it runs."""
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Whether it is in a batch (`isTriggerActive`)."""
+
+    @property
+    def recentProgress(self) -> list[Any]:  # noqa: N802 - Spark's name
+        """What Spark says of its last batches, if Spark runs it."""
+
+    @property
+    def lastProgress(self) -> Any | None:  # noqa: ANN401, N802 - Spark's
+        """The last of these."""
+
+    def exception(self) -> Exception | None:
+        """What it died of."""
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        """Return when all that is there is worked on."""
+
+    def stop(self) -> None:
+        """End it, between two batches."""
+
+
+class SettleLoop:
+    """Settle on a clock."""
+
+    def __init__(self, body: Settle, warehouse: Warehouse, clock: Clock) -> None:
+        """Start the thread, when the clock is live."""
+        self._body, self._instants = body, warehouse.instants(SETTLE)
+        paths = [f"{warehouse.path(table)}/_delta_log" for table in (CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS)]
+        here = [str(path) for each in paths if (path := Files().local(each)) is not None]
+        self._folders = Folders(here) if here else None
+        self._ended, self._turn = Event(), Lock()
+        self._error: Exception | None = None
+        self._thread: Thread | None = None
+        if isinstance(clock, LiveClock):
+            self._thread = Thread(target=self._run, name="delayline-settle", daemon=True)
+            self._thread.start()
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether it goes on by itself, or would when it is asked."""
+        return self._error is None and not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Whether it is in a batch, by Spark's name for that."""
+        return {"isTriggerActive": self._turn.locked()}
+
+    @property
+    def recentProgress(self) -> list[Any]:  # noqa: N802 - Spark's name
+        """Spark knows nothing of it."""
+        return []
+
+    @property
+    def lastProgress(self) -> None:  # noqa: N802 - Spark's name
+        """As `recentProgress`."""
+
+    def exception(self) -> Exception | None:
+        """What it died of."""
+        return self._error
+
+    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
+        """Take batches at the last instant that a virtual clock was given, until there is nothing to take.
+
+        Raises:
+            Exception: what went wrong; settle is dead then.
+        """
+        instant = max(given(self._instants), default=0)
+        try:
+            while self.isActive and instant and self._step(instant, patient=False):
+                pass
+        except Exception as error:
+            self._error = error
+            raise
+
+    def stop(self) -> None:
+        """End the thread, between two batches."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _step(self, instant: int, *, patient: bool) -> bool:
+        with self._turn:
+            return self._body.step(instant, patient=patient)
+
+    def _run(self) -> None:
+        pause = _REMOTE_PAUSE_S if self._folders is None else _PAUSE_S
+        try:
+            while not self._ended.is_set():
+                seen = None if self._folders is None else self._folders.state()
+                self._step(wall_ms(), patient=True)
+                self._ended.wait(pause)
+                self._wait(seen)
+        except Exception as error:  # noqa: BLE001 - it ends the stage, which looks for it
+            _LOG.exception("settle ended")
+            self._error = error
+
+    def _wait(self, seen: list[int] | None) -> None:
+        """Wait for news, but not for ever."""
+        if self._folders is None or seen is None:
+            self._ended.wait(_REMOTE_QUIET_S)
+            return
+        left = _QUIET_S
+        while left > 0 and not self._ended.is_set() and self._folders.state() == seen:
+            self._folders.wait(_PAUSE_S * 2)
+            left -= _PAUSE_S * 2

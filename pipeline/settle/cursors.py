@@ -1,0 +1,120 @@
+"""The table `cursors`: what is open of each subscription that acknowledges, and how far settle has read.
+
+Each batch adds the rows that have changed, or a version without rows: its note says how far the batch went. The rows
+of a new batch replace older ones; when most of what the table holds is replaced, one file takes the place of all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipeline.config.stages import SETTLE
+from pipeline.delta.livefiles import LiveFiles
+from pipeline.delta.sink import Sink
+from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.listener import Listener
+from pipeline.settle.opened import Opened, Row
+from pipeline.settle.plan import Plan
+from pipeline.settle.sources import Source
+from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.incarnations import Name
+from schemas import CURSORS
+
+_FILES, _REPLACED = 64, 2
+"""One file takes the place of all when there are more, and they hold so many times what it would."""
+_PIECE_BYTES = 64 << 20
+"""Of the rows of a file."""
+_SCHEMA = arrow_schema(CURSORS.schema)
+
+
+class Cursors:
+    """Writes the table for one checkpoint; reads it once."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        """Look up the last batch."""
+        self._sink = Sink(spark, warehouse, CURSORS, SETTLE)
+        self._source = Source(spark, warehouse, CURSORS, CURSORS.schema.names)
+        self._live = LiveFiles(spark, warehouse.path(CURSORS), CURSORS, _size)
+
+    @property
+    def last(self) -> Plan | None:
+        """The plan of the last batch that the table holds."""
+        last = self._sink.last
+        return None if last is None else Plan.of_note(last.note)
+
+    @property
+    def owner(self) -> str | None:
+        """The checkpoint that wrote the last batch."""
+        return None if self._sink.last is None else self._sink.last.owner
+
+    def restored(self, listeners: Mapping[Name, Listener]) -> dict[Name, Opened]:
+        """What is open of subscriptions, as the table says it. One that it does not name has nothing yet.
+
+        Raises:
+            CursorUnreadable: it is not what settle wrote.
+        """
+        _, files = self._live.look()
+        newest: dict[tuple[str, str, int], dict[int, tuple[int, bytes | None]]] = defaultdict(dict)
+        for path in files:
+            for row in self._source.rows([path]).to_pylist():
+                blocks = newest[row["topic"], row["subscription"], row["life"]]
+                known = blocks.get(row["block"])
+                if known is None or known[0] < row["batch_id"]:
+                    blocks[row["block"]] = row["batch_id"], row["bytes"]
+        found = {}
+        for name, listener in listeners.items():
+            blocks = newest.get(listener.incarnation, {})
+            told = {block: data for block, (_, data) in blocks.items() if data is not None}
+            if told:
+                found[name] = Opened.restored(listener, told)
+        return found
+
+    def write(self, owner: str, plan: Plan, held: Iterable[Opened], gone: Iterable[Opened]) -> None:
+        """Commit a batch: what has changed, and how far it went; then keep the table small."""
+        held = list(held)
+        rows = [row for each in held for row in each.changed_rows()] + [
+            row for each in gone for row in each.gone_rows()
+        ]
+        files = self._sink.appender.put(_tables(rows, plan))
+        self._sink.commit(files, owner, plan.batch, plan.as_dict())
+        for each in held:
+            each.saved()
+        self._sink.appender.checkpoint()
+        if rows and plan.batch % _FILES == 0:
+            self._shrink(plan, held)
+
+    def _shrink(self, plan: Plan, held: Iterable[Opened]) -> None:
+        """Put one file in the place of all, when most of what they hold is replaced."""
+        version, files = self._live.look()
+        if len(files) <= _FILES:
+            return
+        rows = [row for each in held for row in each.all_rows()]
+        size = sum(len(row["bytes"]) for row in rows)
+        if sum(files.values()) < _REPLACED * size:
+            return
+        put = self._sink.appender.put(_tables(rows, plan))
+        self._sink.appender.replace(version, dict(files), put, {}, fewer=True)
+
+
+def _tables(rows: Iterable[Row], plan: Plan) -> Iterable[pa.Table]:
+    """Rows of a batch, in pieces that shall be files."""
+    told: dict[str, Any] = {"batch_id": plan.batch, "events": plan.events, "released": plan.released}
+    piece: list[Row] = []
+    size = 0
+    for row in rows:
+        piece.append(row | told)
+        size += len(row["bytes"] or b"")
+        if size >= _PIECE_BYTES:
+            yield pa.Table.from_pylist(piece, schema=_SCHEMA)
+            piece, size = [], 0
+    if piece:
+        yield pa.Table.from_pylist(piece, schema=_SCHEMA)
+
+
+def _size(file: Mapping[str, Any]) -> int:
+    return int(file["size"])

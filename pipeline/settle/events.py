@@ -1,0 +1,228 @@
+"""Rows that settle reads, as events of each subscription, by whole arrays; and why some cannot be followed.
+
+Consumers append rows with any Delta writer. So everything is looked at before it becomes an event: the core takes what
+it is given.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.settle.listener import Listener
+from pipeline.storage.arrays import IntArray, arrow_schema, longs
+from pipeline.subscriptions.incarnations import Name
+from schemas import CONSUMER_EVENTS, REDELIVERY
+from state.buckets import MAX_TIME
+from state.leases import LeaseKind, LeaseRow
+from state.positions import Positions
+from state.retry import MAX_ROUND
+from state.runs import MAX_ENTRY, MAX_LEDGER
+from state.settling import Ack, Nack, Released, Undeliverable
+
+ACK, NACK = "ack", "nack"
+UNKNOWN_KIND, NOT_ACKNOWLEDGING, OTHER_INCARNATION = "unknown_kind", "not_acknowledging", "other_incarnation"
+BAD_POSITION, BAD_REDELIVERY_COUNT, BAD_AFTER_MS = "bad_position", "bad_redelivery_count", "bad_after_ms"
+EVENT = arrow_schema(CONSUMER_EVENTS.schema)
+REFUSED = EVENT.insert(0, pa.field("reason", pa.string()))
+"""Columns of `rejected_settle` less those of the batch."""
+RELEASED = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count")
+"""What settle reads of `redelivery`."""
+_LEASES = tuple(LeaseKind)
+_KINDS = {ACK: 1, NACK: 2} | dict.fromkeys(_LEASES, 3)
+_SAME = ("redelivery_count", "after_ms")
+_NOTHING = -1
+_Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Told:
+    """What rows of `consumer_events` say, in the order of the log.
+
+    Attributes:
+        events: acknowledgements of each subscription.
+        leases: rows about leases of each subscription.
+        refused: rows that cannot be followed, of `REFUSED`.
+    """
+
+    events: dict[Name, list[Ack | Nack]] = field(default_factory=lambda: defaultdict(list))
+    leases: dict[Name, list[LeaseRow]] = field(default_factory=lambda: defaultdict(list))
+    refused: list[pa.Table] = field(default_factory=list)
+
+
+def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
+    """What consumers say.
+
+    Args:
+        rows: of `consumer_events`, in the order of the log.
+        listeners: the subscriptions that acknowledge.
+    """
+    told = Told()
+    for name, number in _by_name(rows):
+        own = rows.take(pa.array(number))
+        kinds = _kinds(own)
+        listener = listeners.get(name) if name is not None else None
+        wrong = _wrong(own, kinds, listener)
+        if len(wrong):
+            told.refused.append(_refused(own, wrong))
+        if listener is not None and name is not None:
+            sound = np.ones(own.num_rows, np.bool_)
+            sound[list(wrong)] = False
+            told.events[name] += _events(own, kinds, sound & (kinds <= _KINDS[NACK]))
+            present = _filled(own, "life") == listener.life
+            told.leases[name] += _lease_rows(own, sound & present & (kinds == _KINDS[LeaseKind.CLAIM]))
+    return told
+
+
+def released_by(rows: pa.Table, version: int, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Released]]:
+    """What a version of `redelivery` releases, by subscription and redelivery count.
+
+    Args:
+        rows: the columns `RELEASED` of the version.
+        version: its number.
+        listeners: whose releases count; those of other incarnations do not.
+    """
+    for name, own in _of_listeners(rows, listeners):
+        counts = longs(own, "redelivery_count")
+        for count in np.unique(counts):
+            yield name, Released(_positions(own, counts == count), int(count), version)
+
+
+def refused_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Undeliverable]]:
+    """What dispatch refused, by subscription; `rows` have the columns of `rejected_dispatch`, which names no life."""
+    if not rows.num_rows:
+        return
+    for end in ("first_entry", "last_entry"):
+        rows = rows.append_column(end, rows.column("entry_id"))
+    for name, number in _by_name(rows):
+        if name is not None and name in listeners:
+            yield name, Undeliverable(_positions(rows.take(pa.array(number)), None))
+
+
+def _of_listeners(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, pa.Table]]:
+    """The rows of each listener's present incarnation."""
+    names = pa.array([each.name[1] for each in listeners.values()], pa.string())
+    rows = rows.filter(pc.is_in(rows.column("subscription"), names))
+    for name, number in _by_name(rows) if rows.num_rows else ():
+        if name is not None and name in listeners:
+            own = rows.take(pa.array(number))
+            own = own.filter(pc.equal(own.column("life"), listeners[name].life))
+            if own.num_rows:
+                yield name, own
+
+
+def _by_name(rows: pa.Table) -> Iterator[tuple[Name | None, IntArray]]:
+    """The numbers of the rows of each subscription, ascending; None: topic or subscription is NULL."""
+    if not rows.num_rows:
+        return
+    codes = [rows.column(name).combine_chunks().dictionary_encode() for name in ("topic", "subscription")]
+    topic, name = (_indices(each) for each in codes)
+    topics, names = (each.dictionary.to_pylist() for each in codes)
+    code = (topic + 1) * (len(names) + 1) + name + 1
+    order = np.argsort(code, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
+        first = part[0]
+        told = topic[first] >= 0 and name[first] >= 0
+        yield (topics[topic[first]], names[name[first]]) if told else None, part
+
+
+def _kinds(rows: pa.Table) -> IntArray:
+    codes = rows.column("kind").combine_chunks().dictionary_encode()
+    known = np.array([*(_KINDS.get(kind, 0) for kind in codes.dictionary.to_pylist()), 0], np.int64)
+    found: IntArray = known[_indices(codes)]
+    return found
+
+
+def _indices(codes: pa.DictionaryArray) -> IntArray:
+    """The number of each text in the dictionary; -1: NULL."""
+    found: IntArray = pc.fill_null(codes.indices, _NOTHING).to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
+
+
+def _wrong(rows: pa.Table, kinds: IntArray, listener: Listener | None) -> dict[int, str]:
+    """Why rows cannot be followed, by number; the first reason counts."""
+    if listener is None:
+        return dict.fromkeys(range(rows.num_rows), NOT_ACKNOWLEDGING)
+    placed, failed = (kinds == _KINDS[ACK]) | (kinds == _KINDS[NACK]), kinds == _KINDS[NACK]
+    ledger, first, last = (_filled(rows, name) for name in ("ledger_id", "first_entry", "last_entry"))
+    inside = (ledger >= 0) & (ledger <= MAX_LEDGER) & (first >= 0) & (first <= last) & (last <= MAX_ENTRY)
+    count, after = _filled(rows, "redelivery_count"), _filled(rows, "after_ms")
+    asked = rows.column("after_ms").is_valid().to_numpy()
+    found: dict[int, str] = {}
+    for reason, flags in (
+        (UNKNOWN_KIND, kinds == 0),
+        (OTHER_INCARNATION, placed & (_filled(rows, "life") != listener.life)),
+        (BAD_POSITION, placed & ~inside),
+        (BAD_REDELIVERY_COUNT, failed & ~((count >= 0) & (count <= MAX_ROUND))),
+        (BAD_AFTER_MS, failed & asked & ~((after >= 0) & (after <= MAX_TIME))),
+    ):
+        found = dict.fromkeys(np.flatnonzero(flags).tolist(), reason) | found
+    return found
+
+
+def _refused(rows: pa.Table, wrong: Mapping[int, str]) -> pa.Table:
+    some = rows.take(pa.array(list(wrong), pa.int64()))
+    return some.add_column(0, REFUSED.field("reason"), pa.array(list(wrong.values()), pa.string()))
+
+
+def _events(rows: pa.Table, kinds: IntArray, chosen: _Flags) -> Iterator[Ack | Nack]:
+    """One event for neighbours of one kind, redelivery count, delay and cause."""
+    numbers = np.flatnonzero(chosen)
+    if not len(numbers):
+        return
+    own, kind = rows.take(pa.array(numbers)), kinds[numbers]
+    causes = own.column("cause").combine_chunks().dictionary_encode()
+    cause = _indices(causes)
+    # What an acknowledgement says besides its position does not matter.
+    same = [np.where(kind == _KINDS[NACK], each, 0) for each in (*(_filled(own, name) for name in _SAME), cause)]
+    steps = np.logical_or.reduce([np.diff(each) != 0 for each in (kind, *same)])
+    for part in np.split(np.arange(len(numbers)), np.flatnonzero(steps) + 1):
+        some = own.slice(int(part[0]), len(part))
+        if kind[part[0]] == _KINDS[ACK]:
+            yield Ack(_positions(some, None))
+            continue
+        count, after, why = (int(each[part[0]]) for each in same)
+        asked = some.column("after_ms")[0].is_valid
+        yield Nack(
+            _positions(some, None),
+            count,
+            after if asked else None,
+            causes.dictionary[why].as_py() if why >= 0 else NACK,
+        )
+
+
+def _lease_rows(rows: pa.Table, chosen: _Flags) -> Iterable[LeaseRow]:
+    """Rows about leases; what is wrong in them makes them void, and nobody else is told."""
+    numbers = np.flatnonzero(chosen)
+    names = ("kind", "consumer", "session", "counter", "slot", "handed", "priority", "lease_ms")
+    for row in rows.select(names).take(pa.array(numbers)).to_pylist() if len(numbers) else ():
+        yield LeaseRow(
+            LeaseKind(row["kind"]),
+            row["consumer"] or "",
+            _NOTHING if row["session"] is None else row["session"],
+            _NOTHING if row["counter"] is None else row["counter"],
+            row["slot"],
+            row["handed"],
+            row["priority"] or 0,
+            row["lease_ms"] or 0,
+        )
+
+
+def _positions(rows: pa.Table, chosen: _Flags | None) -> Positions:
+    columns = [longs(rows, name) for name in ("ledger_id", "first_entry", "last_entry")]
+    return Positions.of(*(columns if chosen is None else [each[chosen] for each in columns]))
+
+
+def _filled(rows: pa.Table, column: str) -> IntArray:
+    """Numbers of a column; -1 is none."""
+    found: IntArray = pc.fill_null(rows.column(column), _NOTHING).to_numpy()
+    return found
+
+
+EMPTY_RELEASES = pa.schema([arrow_schema(REDELIVERY.schema).field(name) for name in RELEASED]).empty_table()

@@ -1,0 +1,149 @@
+"""What comes of a batch, as rows of the tables that settle writes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.settle.events import REFUSED
+from pipeline.settle.listener import Listener
+from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.incarnations import Name
+from schemas import CLOSED, SEGMENTS
+from state import tick_bits
+from state.buckets import trim_up
+from state.chunk import chunk_of_runs
+from state.positions import Positions
+from state.runs import Runs
+from state.settling import Closed, DeadLetter, Effect, Ignored, Reason, Retry
+
+RETRY = "retry"
+"""The kind of the rows of `segments` that settle writes."""
+
+
+@dataclass
+class Outcome:
+    """What a batch gives, by table.
+
+    Attributes:
+        now: the instant of the batch, ms UTC.
+        segment_ms: span of due time of a segment, ms.
+        retries: what comes again, with its subscription.
+        letters: what is given up, with its subscription.
+        closed: what dispatch must leave out, with its subscription.
+        refused: rows of `rejected_settle` less those of the batch.
+        ignored: how many positions changed nothing, by subscription and reason.
+    """
+
+    now: int
+    segment_ms: int
+    retries: list[tuple[Listener, Retry]] = field(default_factory=list)
+    letters: list[tuple[Listener, DeadLetter]] = field(default_factory=list)
+    closed: list[tuple[Listener, Closed]] = field(default_factory=list)
+    refused: list[pa.Table] = field(default_factory=list)
+    ignored: Counter[tuple[Listener, Reason]] = field(default_factory=Counter)
+
+    def take(self, listener: Listener, effects: Iterable[Effect]) -> None:
+        """Sort effects of a subscription by what is to be written."""
+        for effect in effects:
+            match effect:
+                case Retry():
+                    self.retries.append((listener, effect))
+                case DeadLetter():
+                    self.letters.append((listener, effect))
+                case Closed(withdrawn=True):
+                    self.closed.append((listener, effect))
+                case Ignored(reason=Reason.NEVER_DELIVERED):
+                    self.refuse(listener, effect.positions, Reason.NEVER_DELIVERED)
+                case Ignored():
+                    self.ignored[listener, effect.reason] += effect.positions.messages
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether anybody but settle reads of it: it takes more than one commit."""
+        return bool(self.retries or self.letters or self.closed or self.refused)
+
+    def refuse_line(self, name: Name, reason: str) -> None:
+        """Say why a line of the registry is not followed as it is."""
+        row = {"reason": reason, "topic": name[0], "subscription": name[1]}
+        self.refused.append(pa.Table.from_pylist([row], schema=REFUSED))
+
+    def refuse(self, listener: Listener, positions: Positions, reason: str) -> None:
+        """Say of positions why nothing came of them."""
+        self.refused.append(_rows(REFUSED, listener, positions, {"reason": reason}))
+
+    def retry_rows(self) -> pa.Table:
+        """Rows of `segments` less their batch; what comes again together, equally often, is one."""
+        together: dict[tuple[Listener, int, str, int], list[Runs]] = defaultdict(list)
+        for listener, each in self.retries:
+            segment = max(each.due, self.now) // self.segment_ms
+            due = int(trim_up(each.due, tick_bits(listener.tick_ms)))
+            together[listener, each.redelivery_count, each.reason, segment].append(each.positions.due_at(due))
+        rows = [self._retry_row(*key, _joined(runs)) for key, runs in together.items()]
+        return pa.Table.from_pylist(rows, schema=_without_batch(SEGMENTS.schema.names, arrow_schema(SEGMENTS.schema)))
+
+    def _retry_row(self, listener: Listener, count: int, cause: str, segment: int, runs: Runs) -> dict[str, object]:
+        topic, name, life = listener.incarnation
+        chunk = chunk_of_runs(runs, tick_bits(listener.tick_ms), strict=True)
+        return {
+            "topic": topic,
+            "subscriptions": [{"name": name, "life": life, "tick_ms": listener.tick_ms}],
+            "segment_start": segment * self.segment_ms * 1_000,
+            "count": chunk.count,
+            "first_due": int(runs.due.min()) * 1_000,
+            "last_due": int(runs.due.max()) * 1_000,
+            "kind": RETRY,
+            "redelivery_count": count,
+            "cause": cause,
+            "chunk": chunk.to_bytes(),
+        }
+
+    def closed_rows(self) -> pa.Table:
+        """Rows of `closed` less their batch."""
+        schema = _without_batch(CLOSED.schema.names, arrow_schema(CLOSED.schema))
+        rows = [
+            _rows(
+                schema,
+                listener,
+                each.positions,
+                {"redelivery_count": each.round, "cause": str(each.cause), "closed_at": self.now * 1_000},
+            )
+            for listener, each in self.closed
+        ]
+        return pa.concat_tables([schema.empty_table(), *rows])
+
+    def refused_rows(self) -> pa.Table:
+        """Rows of `rejected_settle` less those of the batch."""
+        return pa.concat_tables([REFUSED.empty_table(), *self.refused])
+
+
+def _rows(schema: pa.Schema, listener: Listener, positions: Positions, told: dict[str, object]) -> pa.Table:
+    """A row for each run; columns that nothing is said of are NULL."""
+    named = dict(zip(("topic", "subscription", "life"), listener.incarnation, strict=True)) | told
+    runs = {
+        "ledger_id": positions.ledger_ids,
+        "first_entry": positions.first_entries,
+        "last_entry": positions.last_entries,
+    }
+    columns = []
+    for column in schema:
+        if column.name in runs:
+            columns.append(pa.array(runs[column.name]))
+        elif column.name in named:
+            columns.append(pa.repeat(pa.scalar(named[column.name], column.type), len(positions)))
+        else:
+            columns.append(pa.nulls(len(positions), column.type))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _joined(runs: Sequence[Runs]) -> Runs:
+    columns = zip(*((each.due, each.ledger_ids, each.first_entries, each.last_entries) for each in runs), strict=True)
+    return Runs(*(np.concatenate(column) for column in columns))
+
+
+def _without_batch(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in names if name != "batch_id"])

@@ -1,0 +1,85 @@
+"""What decides a batch of settle, noted before its first commit: who repeats the batch follows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.storage.files import Files
+
+_FILE = "plan.json"
+
+
+@dataclass(frozen=True)
+class Upto:
+    """Versions of the tables that settle follows, all taken up to these.
+
+    Attributes:
+        events: of `consumer_events`.
+        released: of `redelivery`.
+        refused: of `rejected_dispatch`.
+    """
+
+    events: int
+    released: int
+    refused: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the rows of a batch beside what it reads.
+
+    Attributes:
+        batch: its number.
+        now: its instant, ms UTC; delays count from it.
+        registry: version of `subscriptions` that says who acknowledges, by which policies.
+        lives: the marker up to which ingest had said who lives.
+        begin: what earlier batches took.
+        events: what is taken with this one, as in `Upto`.
+        released: the same.
+        refused: the same.
+        segments: the version of `segments` after which the batch may have written there.
+    """
+
+    batch: int
+    now: int
+    registry: int
+    lives: int
+    begin: Upto
+    events: int
+    released: int
+    refused: int
+    segments: int
+
+    @property
+    def end(self) -> Upto:
+        """What is taken when the batch is done."""
+        return Upto(self.events, self.released, self.refused)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the metadata of a commit."""
+        return asdict(self)
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, Any]) -> Plan:
+        """The plan that a commit carries."""
+        return cls(**{**note, "begin": Upto(**note["begin"])})
+
+
+class PlanFile:
+    """The folder of settle's checkpoint: who it is, and the plan that it follows or has followed last."""
+
+    def __init__(self, files: Files, folder: str) -> None:
+        """Read it; of a folder that is not there yet nothing is known."""
+        self._files, self._path = files, f"{folder}/{_FILE}"
+        text = files.text_if_there(self._path)
+        told = json.loads(text) if text else {}
+        self.owner: str | None = told.get("owner")
+        self.plan: Plan | None = Plan.of_note(told["plan"]) if told else None
+
+    def write(self, owner: str, plan: Plan) -> None:
+        """Note a plan, whole or not at all."""
+        self._files.write(self._path, json.dumps({"owner": owner, "plan": plan.as_dict()}))
+        self.plan = plan

@@ -1,0 +1,66 @@
+"""The tables that others read of what settle does; each batch is in each of them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipeline.config.options import Observer
+from pipeline.config.stages import SETTLE
+from pipeline.delta.sink import Sink
+from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.letters import DeadLetters
+from pipeline.settle.outcome import Outcome
+from pipeline.settle.plan import Plan
+from schemas import CLOSED, REJECTED_SETTLE, SEGMENTS
+
+
+class Writes:
+    """Commits what comes of batches, but for `cursors`, in a stated order."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, owner: str, after: int, observe: Observer) -> None:
+        """Look up once what the tables hold.
+
+        Args:
+            spark: the session.
+            warehouse: where they lie.
+            owner: the identity of the checkpoint.
+            after: the version of `segments` behind which the last batch may have written.
+            observe: told of each step.
+        """
+        self._owner, self._observe = owner, observe
+        self._letters = DeadLetters(spark, warehouse)
+        self._segments = Sink(spark, warehouse, SEGMENTS, SETTLE, after=after)
+        self._closed, self._rejected = (Sink(spark, warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """The tables that are appended to."""
+        return self._segments, self._closed, self._rejected
+
+    def plans(self) -> Iterator[Plan]:
+        """The plans of the last batches that the tables hold."""
+        for sink in self.sinks:
+            if sink.last is not None:
+                yield Plan.of_note(sink.last.note)
+
+    def write(self, outcome: Outcome, letters: pa.Table | None, plan: Plan) -> None:
+        """Commit what is not there yet: dead letters first, then what is to come again, what is not, and why."""
+        if letters is not None and letters.num_rows:
+            self._letters.append(letters, plan.batch)
+            self._observe("settle.inbox", plan.batch)
+        if outcome.retries:
+            self._append(self._segments, outcome.retry_rows(), plan)
+        if outcome.closed:
+            self._append(self._closed, outcome.closed_rows(), plan)
+        if outcome.refused:
+            rows = outcome.refused_rows()
+            at = pa.repeat(pa.scalar(outcome.now * 1_000, pa.timestamp("us", "UTC")), rows.num_rows)
+            self._append(self._rejected, rows.append_column("rejected_at", at), plan)
+
+    def _append(self, sink: Sink, rows: pa.Table, plan: Plan) -> None:
+        numbered = rows.append_column("batch_id", pa.repeat(pa.scalar(plan.batch, pa.int64()), rows.num_rows))
+        sink.append(numbered, self._owner, plan.batch, plan.as_dict())
+        self._observe(f"settle.{sink.name}", plan.batch)
