@@ -95,7 +95,7 @@ def append(
         if once is not None and _was_done(opened, *once):
             return opened.version()
         try:
-            named = _by_name(opened, table, rows)
+            named = fitted(opened, table, rows)
             noted = None if once is None else [Transaction(*once)]
             how = CommitProperties(max_commit_retries=15, app_transactions=noted)
             write_deltalake(opened, named, mode="append", commit_properties=how)
@@ -111,7 +111,7 @@ def _was_done(opened: DeltaTable, name: str, number: int) -> bool:
     return highest is not None and highest >= number
 
 
-def _by_name(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
+def fitted(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
     """Rows with all columns of a table as it is now: those that somebody added are NULL.
 
     Raises:

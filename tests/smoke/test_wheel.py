@@ -29,7 +29,7 @@ import state, jobs, pipeline, schemas
 assert (state.OWNER, jobs.OWNER, pipeline.OWNER, schemas.OWNER) == ("somebody",) * 4
 delayline.create_all("warehouse")
 delayline.subscribe("warehouse", delayline.Subscription("orders", "checkout", start="earliest", tick_ms=1))
-print(delayline.send("warehouse", [delayline.Message("orders", b"pay", deliver_after_ms=1)]))
+print(delayline.send("warehouse", [delayline.OutgoingMessage("orders", b"pay", deliver_after_ms=1)]))
 print(*(f"{each.topic} {each.name}" for each in delayline.subscriptions("warehouse")))
 """
 

@@ -1,0 +1,80 @@
+"""Options of the reference that cannot be had here: they are refused with the reason, never ignored.
+
+Their defaults are taken, so that a program that spells them out moves over as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipeline.client.choices import BatchingType, CompressionType, ProducerAccessMode, RegexSubscriptionMode
+from pipeline.client.exceptions import InvalidConfiguration
+
+Refused = Mapping[str, tuple[object, str]]
+"""For each option the value that changes nothing, and why there is no other."""
+
+_NO_BROKER = "a warehouse has no broker; who may read and write its files, its store says"
+_NO_TLS = "there is no connection to a broker; the store's own address says whether it is encrypted"
+_ONE_THREAD = "one thread writes for all producers of a client"
+_NO_CRYPTO = "the client does not encrypt; encrypt the content, or let the store do it"
+
+CLIENT: Refused = {
+    "authentication": (None, _NO_BROKER),
+    "io_threads": (1, _ONE_THREAD),
+    "message_listener_threads": (1, "a listener runs in its consumer's own thread"),
+    "concurrent_lookup_requests": (50_000, _NO_BROKER),
+    "log_conf_file_path": (None, "the client logs with Python's logging"),
+    "use_tls": (False, _NO_TLS),
+    "tls_trust_certs_file_path": (None, _NO_TLS),
+    "tls_allow_insecure_connection": (False, _NO_TLS),
+    "tls_validate_hostname": (False, _NO_TLS),
+    "tls_private_key_file_path": (None, _NO_TLS),
+    "tls_certificate_file_path": (None, _NO_TLS),
+    "connection_timeout_ms": (10_000, _NO_BROKER),
+    "listener_name": (None, _NO_BROKER),
+}
+PRODUCER: Refused = {
+    "compression_type": (CompressionType.NONE, "the files of the table are compressed"),
+    "chunking_enabled": (False, "a message of any size is one row"),
+    "properties": (None, "there is no broker that would show them; set properties of messages"),
+    "batching_type": (BatchingType.Default, "each message is an entry by itself"),
+    "encryption_key": (None, _NO_CRYPTO),
+    "crypto_key_reader": (None, _NO_CRYPTO),
+    "access_mode": (ProducerAccessMode.Shared, "any Delta writer may append to the inbox"),
+}
+SEND: Refused = {
+    "replication_clusters": (None, "a warehouse is not replicated by messages"),
+    "disable_replication": (False, "a warehouse is not replicated by messages"),
+}
+_READING: Refused = {
+    "is_read_compacted": (False, "topics are not compacted"),
+    "crypto_key_reader": (None, _NO_CRYPTO),
+    "crypto_failure_action": (None, _NO_CRYPTO),
+}
+CONSUMER: Refused = {
+    **_READING,
+    "broker_consumer_stats_cache_time_ms": (30_000, _NO_BROKER),
+    "properties": (None, "there is no broker that would show them"),
+    "replicate_subscription_state_enabled": (False, "a warehouse is not replicated by subscriptions"),
+    "max_pending_chunked_message": (10, "a message of any size is one row"),
+    "auto_ack_oldest_chunked_message_on_queue_full": (False, "a message of any size is one row"),
+    "batch_index_ack_enabled": (False, "each message is an entry, and is acknowledged by itself anyway"),
+    "regex_subscription_mode": (RegexSubscriptionMode.PersistentOnly, "all topics are persistent"),
+}
+READER: Refused = {**_READING, "subscription_role_prefix": (None, "a reader has no subscription")}
+
+
+def refuse(refused: Refused, given: Mapping[str, object]) -> None:
+    """Go through options that were given beside those that can be had.
+
+    Raises:
+        TypeError: the reference has no option of that name either.
+        InvalidConfiguration: it has, and the value is not the one that changes nothing.
+    """
+    for name, value in given.items():
+        if name not in refused:
+            message = f"there is no option {name!r}"
+            raise TypeError(message)
+        neutral, why = refused[name]
+        if value is not None and value != neutral:
+            raise InvalidConfiguration(name, value, why)

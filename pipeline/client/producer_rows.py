@@ -1,0 +1,130 @@
+"""What producers hand to the writer, and the rows of `inbox` that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from pipeline.client.messageid import MessageId
+from pipeline.delta.deltars import arrow_schema
+from schemas import INBOX
+
+Done = Callable[[Exception | None, MessageId | None], None]
+"""Told what became of a message: an error, or its id."""
+
+
+@dataclass(eq=False)
+class Sender:
+    """A producer as the writer sees it: what it asked for, and how far its messages are.
+
+    Only the writer changes the second half, under its lock.
+
+    Attributes:
+        topic: where its messages go.
+        name: its name.
+        named: the caller gave the name: its last sequence id is noted in the log.
+        timeout_s: so long the store may take for a message; 0: any time.
+        most: so many of its messages may wait.
+        blocks: who would be one too many waits; else it is refused.
+        delay_s: so long a message may wait for others to go with it.
+        batch: so many do not wait for more.
+        batch_bytes: nor do so many bytes.
+        numbered: the largest sequence id that was given to a message.
+        queued: the largest one of a message that waits or was sent.
+        acked: the largest one of a message that the log has; -1: none.
+        waiting: messages that wait.
+        waiting_bytes: of their payloads.
+        put: messages that were ever taken from it.
+        told: messages of which it was told what became of them.
+        error: the first error since the last flush that nobody was told of.
+        closed: it takes no more.
+    """
+
+    topic: str
+    name: str
+    named: bool = False
+    timeout_s: float = 30.0
+    most: int = 1_000
+    blocks: bool = False
+    delay_s: float = 0.01
+    batch: int = 1_000
+    batch_bytes: int = 128 << 10
+    numbered: int = -1
+    queued: int = -1
+    acked: int = -1
+    waiting: int = 0
+    waiting_bytes: int = 0
+    put: int = 0
+    told: int = 0
+    error: Exception | None = None
+    closed: bool = False
+
+    @property
+    def transaction(self) -> str:
+        """The application id of its transactions in the log of `inbox`."""
+        return f"delayline:producer:{quote(self.topic, safe='')}:{quote(self.name, safe='')}"
+
+
+class Content(NamedTuple):
+    """A message as its sender states it.
+
+    Attributes:
+        payload: the bytes.
+        published: when it was sent, in microseconds since the epoch.
+        deliver: the time asked for, the same; None: at once.
+        key: travels with it.
+        properties: what travels beside the payload.
+    """
+
+    payload: bytes
+    published: int
+    deliver: int | None = None
+    key: str | None = None
+    properties: dict[str, str] | None = None
+
+
+class Entry(NamedTuple):
+    """A message that waits for the store.
+
+    Attributes:
+        sender: whose it is.
+        content: what is to be written.
+        sequence_id: its number among those of its producer.
+        stated: the caller gave the number.
+        repeated: the number is that of a message which waits, too: this one is not written.
+        queued: when it was handed over, by the monotonic clock, in seconds.
+        done: told what became of it, in the writer's thread; None: the next flush is told of an error.
+    """
+
+    sender: Sender
+    content: Content
+    sequence_id: int
+    stated: bool
+    repeated: bool
+    queued: float
+    done: Done | None
+
+
+def inbox_rows(entries: Sequence[Entry]) -> pa.Table:
+    """The rows of `inbox` for some messages, in their order."""
+    schema, contents, times = arrow_schema(INBOX), [each.content for each in entries], pa.int64()
+    columns = {
+        "topic": pa.array([each.sender.topic for each in entries], pa.string()),
+        "message_key": pa.array([each.key for each in contents], pa.string()),
+        "properties": _maps([each.properties for each in contents], schema.field("properties").type),
+        "publish_time": pa.array([each.published for each in contents], times),
+        "deliver_at": pa.array([each.deliver for each in contents], times),
+        "deliver_after_ms": pa.nulls(len(entries), times),
+        "payload": pa.array([each.payload for each in contents], pa.binary()),
+    }
+    return pa.Table.from_arrays([columns[each.name].cast(each.type) for each in schema], schema=schema)
+
+
+def _maps(values: Sequence[dict[str, str] | None], kind: pa.MapType) -> pa.Array:
+    if not any(values):
+        return pa.nulls(len(values), kind)
+    return pa.array([None if each is None else list(each.items()) for each in values], kind)

@@ -1,0 +1,76 @@
+"""How values of an application become bytes and come back. The store knows bytes only, and keeps no schemas."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from pipeline.client.exceptions import InvalidMessage
+
+
+class Schema(ABC):
+    """Encodes and decodes the content of messages."""
+
+    @abstractmethod
+    def encode(self, content: Any) -> bytes:  # noqa: ANN401 - whatever the schema is for
+        """The bytes of a content.
+
+        Raises:
+            InvalidMessage: it is not what the schema is for.
+        """
+
+    @abstractmethod
+    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - the same
+        """The content of bytes."""
+
+
+class BytesSchema(Schema):
+    """Bytes as they are."""
+
+    def encode(self, content: Any) -> bytes:  # noqa: ANN401 - refused when it is something else
+        """The bytes themselves."""
+        if not isinstance(content, bytes):
+            raise InvalidMessage("content", content, "bytes")
+        return content
+
+    def decode(self, data: bytes) -> bytes:
+        """The bytes themselves."""
+        return data
+
+
+class StringSchema(Schema):
+    """Text, as UTF-8."""
+
+    def encode(self, content: Any) -> bytes:  # noqa: ANN401 - refused when it is something else
+        """The text as UTF-8."""
+        if not isinstance(content, str):
+            raise InvalidMessage("content", content, "a text")
+        return content.encode()
+
+    def decode(self, data: bytes) -> str:
+        """The text."""
+        return data.decode()
+
+
+class JsonSchema(Schema):
+    """JSON: of dataclasses when one is named, else of what `json` knows."""
+
+    def __init__(self, record_cls: Callable[..., Any] | None = None) -> None:
+        """Values are decoded to `record_cls(**fields)`, when it is given."""
+        self._record = record_cls
+
+    def encode(self, content: Any) -> bytes:  # noqa: ANN401 - refused when json does not know it
+        """The content as JSON."""
+        plain = asdict(content) if is_dataclass(content) and not isinstance(content, type) else content
+        try:
+            return json.dumps(plain).encode()
+        except (TypeError, ValueError) as error:
+            raise InvalidMessage("content", content, "what JSON can hold") from error
+
+    def decode(self, data: bytes) -> Any:  # noqa: ANN401 - what the sender encoded
+        """What the JSON says."""
+        found = json.loads(data)
+        return found if self._record is None else self._record(**found)

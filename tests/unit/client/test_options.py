@@ -1,0 +1,83 @@
+"""What a client refuses, when, and with which reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client import schema
+from pipeline.client.client import Client
+from pipeline.client.exceptions import InvalidConfiguration, InvalidMessage, InvalidTopicName, InvalidUrl
+from pipeline.config.errors import NoWarehouse
+from tests.support.producing import inbox, payloads
+
+
+@pytest.mark.parametrize(
+    ("how", "field"),
+    [
+        ({"deliver_at": -1}, "deliver_at"),
+        ({"deliver_at": 1, "deliver_after": timedelta(1)}, "deliver_after"),
+        ({"sequence_id": -1}, "sequence_id"),
+        ({"event_timestamp": "soon"}, "event_timestamp"),
+        ({"partition_key": 7}, "partition_key"),
+        ({"partition_key": "\ud800"}, "partition_key"),
+        ({"properties": {"delayline.event_time": "1"}}, "properties"),
+        ({"properties": {"a": 1}}, "property a"),
+        ({"ordering_key": b"k"}, "ordering_key"),
+    ],
+)
+def test_a_message_that_cannot_be_is_refused_at_once(
+    root: str, client: Client, how: dict[str, Any], field: str
+) -> None:
+    """Its sender learns it, not a table of rejected rows."""
+    with pytest.raises(InvalidMessage) as refused:
+        client.create_producer("t").send(b"x", **how)
+    assert refused.value.field == field
+    assert inbox(root) == []
+
+
+def test_content_is_what_the_schema_says(root: str, client: Client) -> None:
+    """Bytes without one; text and JSON are encoded."""
+    with pytest.raises(InvalidMessage):
+        client.create_producer("t").send("text")
+    client.create_producer("t", schema=schema.StringSchema()).send("größer")
+    client.create_producer("t", schema=schema.JsonSchema()).send({"a": [1]})
+    assert payloads(root) == ["größer".encode(), b'{"a": [1]}']
+
+
+def test_options_that_cannot_be_had_are_refused_with_the_reason(client: Client, root: str) -> None:
+    """Their defaults are taken, so that a program that spells them out moves over."""
+    Client(root, io_threads=1, use_tls=False, authentication=None)
+    client.create_producer("t", chunking_enabled=False, properties=None)
+    for made in (lambda: Client(root, use_tls=True), lambda: client.create_producer("t", encryption_key="k")):
+        with pytest.raises(InvalidConfiguration) as refused:
+            made()
+        assert refused.value.why
+    with pytest.raises(InvalidConfiguration):
+        client.create_producer("t").send(b"x", replication_clusters=["a"])
+    with pytest.raises(InvalidConfiguration):
+        client.create_producer("t", max_pending_messages=0)
+    with pytest.raises(TypeError):
+        client.create_producer("t", colour="red")
+
+
+@pytest.mark.parametrize("url", ["pulsar://localhost:6650", "", "s3://", "hdfs://name/x", "http://a/b"])
+def test_an_address_that_is_no_warehouse_is_refused(url: str) -> None:
+    """There is no broker to connect to."""
+    with pytest.raises(InvalidUrl):
+        Client(url)
+
+
+def test_a_topic_needs_a_name_and_a_warehouse(client: Client, tmp_path: Path) -> None:
+    """Said when the producer is made."""
+    for topic in ("", " ", "\ud800"):
+        with pytest.raises(InvalidTopicName):
+            client.create_producer(topic)
+    with pytest.raises(NoWarehouse):
+        Client(str(tmp_path / "nowhere")).create_producer("t")
