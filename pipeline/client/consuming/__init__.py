@@ -1,0 +1,1 @@
+"""Consumers: one engine for each process and warehouse, which follows the tables and appends what consumers say."""

@@ -1,0 +1,250 @@
+"""One consumer of one topic: its lease, and what it does for it. `turn` is all that ever happens to it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pipeline.client.consuming.closedlog import Key
+from pipeline.client.consuming.desk import Desk, DeskOptions
+from pipeline.client.consuming.events import Voice
+from pipeline.client.consuming.rows import Rows
+from pipeline.client.consuming.supply import Logs, Supply
+from pipeline.config.errors import VersionGone
+from state import LeaseMember, LeaseReplay, LeaseTiming, SubscriptionType
+from state.lease_events import (
+    Active,
+    Announced,
+    Append,
+    Busy,
+    Drain,
+    Drained,
+    Drop,
+    Ended,
+    Event,
+    Handed,
+    Instruction,
+    Leave,
+    Looked,
+    Rebased,
+    Resume,
+    Take,
+)
+
+_ASK_MS = 500
+"""Between two questions whether settle knows the subscription by now."""
+_SESSION_BITS = 62
+
+
+@dataclass(frozen=True)
+class Listening:
+    """What a consumer listens to, and how.
+
+    Attributes:
+        topic: the topic.
+        subscription: the subscription.
+        kind: its type.
+        consumer: the name of the consumer.
+        priority: of a failover consumer, 0 is the best.
+        queue_size: so many messages are read ahead, at least.
+        timing: of its lease.
+    """
+
+    topic: str
+    subscription: str
+    kind: SubscriptionType
+    consumer: str
+    priority: int = 0
+    queue_size: int = 1_000
+    timing: LeaseTiming = field(default_factory=LeaseTiming)
+
+
+def _nobody(active: bool) -> None:  # noqa: FBT001 - a listener that does not listen
+    pass
+
+
+class Core:
+    """A consumer of one topic. All but `desk` belongs to the thread that turns the engine.
+
+    Attributes:
+        desk: what the application has to do with; guarded by `lock`.
+        lock: guards the desk; notified when there is something for the application.
+        busy: who has the exclusive subscription, when somebody else does.
+        active: called with True when a failover consumer comes to be the one that gets messages, else with False.
+    """
+
+    def __init__(
+        self, logs: Logs, listening: Listening, options: DeskOptions, lock: threading.Condition | None = None
+    ) -> None:
+        """It has not joined yet."""
+        self._logs, self.listening = logs, listening
+        self.lock = lock or threading.Condition()
+        self.desk = Desk(logs.clock, options, self._may, logs.writer.add)
+        self.busy: str | None = None
+        self.active: Callable[[bool], None] = _nobody
+        self._key: Key = (listening.topic, listening.subscription, 0)
+        self._member: LeaseMember | None = None
+        self._supply: Supply | None = None
+        self._draining: set[int] = set()
+        self._resumed: set[int] = set()
+        self._asked_at: int | None = None
+        self._left = False
+
+    @property
+    def owns(self) -> bool:
+        """Whether it has a slot."""
+        return self._member is not None and bool(self._member.slots)
+
+    @property
+    def oldest(self) -> int | None:
+        """The version of `deliveries` up to which it has read all; None: it reads nothing."""
+        return None if self._supply is None else self._supply.oldest
+
+    def turn(self) -> None:
+        """Do what is to be done now: the logs were read to their ends."""
+        if self._left or (self._member is None and not self._join()):
+            return
+        member, supply = self._member, self._supply
+        assert member is not None  # noqa: S101 - it has joined
+        assert supply is not None  # noqa: S101 - the same
+        replay = self._replay()
+        if replay is None:
+            return
+        with self.lock:
+            self.desk.count(self._logs.clock.now())
+        events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
+        supply.again(replay, self.desk.holding, self._resumed)
+        self._resumed = set()
+        if not supply.begin_backlogs(self._voice):
+            self._reset()
+            return
+        rows, says = self._fill(supply)
+        events += says + self._progress()
+        self._obey(supply, member.handle(self._logs.clock.now(), *events, Looked()))
+        self._put(rows)
+
+    def leave(self) -> None:
+        """Say the last things: what was acknowledged, and that it is gone."""
+        self._left = True
+        member, supply = self._member, self._supply
+        if member is None or supply is None:
+            return
+        with self.lock:
+            self.desk.count(self._logs.clock.now())
+        self._obey(supply, member.handle(self._logs.clock.now(), Handed(self.desk.upto), Leave()))
+
+    # ---- joining
+
+    def _join(self) -> bool:
+        """Begin, when settle knows the subscription."""
+        now = self._logs.clock.now()
+        if self._asked_at is not None and now - self._asked_at < _ASK_MS:
+            return False
+        self._asked_at = now
+        told = self.listening
+        picture = self._logs.cursors.picture(told.topic, told.subscription)
+        if picture is None:
+            return False
+        self._key = (told.topic, told.subscription, picture.life)
+        replay = self._replay()
+        if replay is None:
+            return False
+        self._supply = Supply(self._logs, self._key, told.kind, len(replay.slots))
+        self._begin_session(replay)
+        return True
+
+    def _begin_session(self, replay: LeaseReplay) -> None:
+        told, session = self.listening, secrets.randbits(_SESSION_BITS)
+        self._member = LeaseMember(replay, told.consumer, session, told.kind, told.timing, told.priority)
+        self._voice = Voice(self._key, told.consumer, session)
+        self.desk.voice = self._voice
+
+    def _replay(self) -> LeaseReplay | None:
+        try:
+            return self._logs.replay(self._key)
+        except VersionGone:
+            return None  # Settle has said something newer, or will in a moment.
+
+    def _reset(self) -> None:
+        """The subscription began another life: nothing of this one counts any more."""
+        with self.lock:
+            self.desk.clear()
+        self._member, self._supply, self._asked_at = None, None, None
+
+    # ---- what happens
+
+    def _may(self, slot: int, now: int) -> bool:
+        return self._member is not None and self._member.may_hand_out(slot, now)
+
+    def _fill(self, supply: Supply) -> tuple[list[Rows], list[Event]]:
+        """Read ahead; give the rows, and what the lease is to be told before they may be handed out."""
+        found: list[Rows] = []
+        events: list[Event] = []
+        room = self.listening.queue_size - self.desk.queue.size
+        while room > 0:
+            rows, says = supply.next()
+            events += says
+            if rows is None:
+                break
+            found.append(rows)
+            room -= len(rows)
+        return found, events
+
+    def _put(self, parts: list[Rows]) -> None:
+        member = self._member
+        mine = set() if member is None else set(member.slots) - self._draining
+        with self.lock:
+            for rows in parts:
+                self.desk.queue.put(rows.of_slots(mine))
+            if self.desk.queue.size or self.busy is not None or mine:
+                self.lock.notify_all()
+
+    def _progress(self) -> list[Event]:
+        """How far the application is, and which slots it is done with that are to be handed over."""
+        held = self.desk.holding.slots() if self._draining else set()
+        return [Handed(self.desk.upto), *(Drained(slot) for slot in sorted(self._draining - held))]
+
+    def _obey(self, supply: Supply, instructions: list[Instruction]) -> None:
+        taken: list[Take] = []
+        for each in instructions:
+            match each:
+                case Append(rows):
+                    self._logs.writer.add(self._voice.leases(rows, self._logs.clock.wall()))
+                case Take():
+                    taken.append(each)
+                case Announced(slot, upto):
+                    supply.announced(slot, upto)
+                case Drain(slot) | Drop(slot):
+                    self._stop(supply, slot, drains=isinstance(each, Drain))
+                case Resume(slot):
+                    self._draining.discard(slot)
+                    self._resumed.add(slot)
+                case _:
+                    self._notice(each)
+        supply.take(taken, self.desk.holding)
+
+    def _stop(self, supply: Supply, slot: int, *, drains: bool) -> None:
+        """Hand out nothing more of a slot. It comes back by reading again what is open of it."""
+        self._draining = self._draining | {slot} if drains else self._draining - {slot}
+        self._resumed.discard(slot)
+        supply.drop({slot})
+        with self.lock:
+            self.desk.forget({slot})
+
+    def _notice(self, each: Instruction) -> None:
+        match each:
+            case Busy(consumer):
+                self.busy = consumer
+            case Active(active):
+                self.active(active)
+            case Ended() if not self._left:
+                # Others took it for dead.
+                replay = self._replay()
+                if replay is not None:
+                    self._begin_session(replay)
+                else:
+                    self._reset()
+            case _:
+                pass

@@ -1,0 +1,67 @@
+"""The rows of files of `deliveries`, a bounded number at a time; small files are read once for all consumers."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from pipeline.client.consuming.rows import COLUMNS, NAMES
+from pipeline.config.errors import VersionGone
+from pipeline.storage.files import Files
+from pipeline.storage.parquet import MOST_ROWS, NotInDriver, RowGroup, row_groups, typed
+from schemas import DELIVERIES
+
+_READ = tuple(dict.fromkeys((*NAMES, *COLUMNS)))
+_FEW = 64
+"""Rows at a time of a file that does not tell how long its rows are."""
+_KEPT, _SMALL_BYTES = 8, 8 << 20
+
+
+class DataRows:
+    """Reads files of a warehouse's `deliveries`; may be used by several threads."""
+
+    def __init__(self, folder: str, files: Files) -> None:
+        """Nothing is kept yet."""
+        self._folder, self._files = folder, files
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, path: str, version: int) -> Iterator[pa.Table]:
+        """The rows of a file, in their order, with the columns that consumers need.
+
+        Raises:
+            VersionGone: the file is gone; `version` is the one that has it.
+        """
+        with self._lock:
+            kept = self._kept.get(path)
+        if kept is not None:
+            yield kept
+            return
+        where = self._files.readable(f"{self._folder}/{path}")
+        try:
+            for group in row_groups(DELIVERIES, [where or path]):
+                whole = group.file.num_row_groups == 1 and group.count <= MOST_ROWS
+                for rows in _pieces(group):
+                    if whole and rows.num_rows == group.count and rows.nbytes <= _SMALL_BYTES:
+                        self._keep(path, rows)
+                    yield rows
+        except FileNotFoundError as error:
+            raise VersionGone(DELIVERIES.name, version, path) from error
+
+    def _keep(self, path: str, rows: pa.Table) -> None:
+        with self._lock:
+            self._kept[path] = rows
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+
+
+def _pieces(group: RowGroup) -> Iterator[pa.Table]:
+    try:
+        step = group.step
+    except NotInDriver:
+        step = _FEW
+    for batch in group.file.iter_batches(step, [group.number], list(_READ)):
+        yield pa.Table.from_batches([typed(DELIVERIES, batch, _READ)])

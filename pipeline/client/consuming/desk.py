@@ -1,0 +1,204 @@
+"""Between the application and one consumer of one topic: what it gets, and what it says of it.
+
+Nothing here reads or writes a table. The caller has the lock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.client.consuming.clock import Clock
+from pipeline.client.consuming.events import ACK_TIMEOUT, NACK, Voice, runs_of
+from pipeline.client.consuming.holding import Failed, Handed, Holding
+from pipeline.client.consuming.queue import Queue
+from pipeline.client.consuming.received import Received
+from pipeline.client.consuming.rows import Rows
+from pipeline.client.schema import Schema
+from pipeline.storage.arrays import longs
+from state import MessageTimers, Positions, UnackedLimit
+
+if TYPE_CHECKING:
+    from pipeline.client.consuming.core import Core
+
+Place = tuple[int, int]
+"""Ledger, entry."""
+
+
+@dataclass(frozen=True)
+class DeskOptions:
+    """What the application asks for.
+
+    Attributes:
+        schema: decodes the content of messages.
+        max_unacked: messages that it may hold; 0: any number.
+        ack_timeout_ms: after so long what it holds comes again; 0: never.
+        tick_ms: how much later it may be.
+        ordered: whether all up to a message can be acknowledged at once.
+    """
+
+    schema: Schema
+    max_unacked: int = 0
+    ack_timeout_ms: int = 0
+    tick_ms: int = 1_000
+    ordered: bool = False
+
+
+class Desk:
+    """Hands out rows and collects what is said of them, until `count` passes it on.
+
+    Attributes:
+        queue: what was read and not handed out.
+        holding: what the application has, as of the last `count`.
+        upto: the last place of which a message was handed out, as of the last `count`.
+        voice: how rows of events begin; set before anything is queued.
+    """
+
+    def __init__(
+        self, clock: Clock, options: DeskOptions, may: Callable[[int, int], bool], say: Callable[[pa.Table], None]
+    ) -> None:
+        """Nothing is queued.
+
+        Args:
+            clock: the clock.
+            options: what the application asks for.
+            may: whether a message of a slot may be handed out at an instant.
+            say: takes rows of events.
+        """
+        self._clock, self._options, self._may, self._say = clock, options, may, say
+        self.queue, self.holding = Queue(), Holding(UnackedLimit(options.max_unacked))
+        timeout = options.ack_timeout_ms
+        self._timers = MessageTimers(timeout, options.tick_ms) if timeout else None
+        self._handed = Handed(self.holding) if options.ordered else None
+        self._acks: list[Place] = []
+        self._ack_runs: list[Positions] = []
+        self._nacks: dict[tuple[int | None, str], list[Place]] = defaultdict(list)
+        self._room = self.holding.limit.room
+        self.upto = 0
+        self.voice: Voice | None = None
+
+    # ---- out
+
+    def take_one(self, consumer: Core) -> Received | None:
+        """The next message; None when there is none, or it may not be handed out now."""
+        now = self._clock.now()
+        while (shown := self.queue.peek()) is not None:
+            window, number = shown
+            if not self._may(window.slots[number], now):
+                return None
+            if self._room is not None and not window.counts[number]:
+                if self._room <= 0:
+                    self.count(now)
+                    if self._room <= 0 and not self.queue.bring_forward_redeliveries():
+                        return None
+                    continue
+                self._room -= 1
+            self.queue.step()
+            if self._timers is not None:
+                self._timers.add_one(window.ledgers[number], window.entries[number], now)
+            return Received(window, number, self._options.schema, consumer)
+        return None
+
+    def take_rows(self, most: int) -> Rows | None:
+        """The next messages as they were read; None when there are none, or they may not be handed out now."""
+        now = self._clock.now()
+        if self._room is not None and self._room <= 0:
+            self.count(now)
+            if self._room <= 0:
+                self.queue.bring_forward_redeliveries()
+        rows = self.queue.take(most, self._room, lambda slots: all(self._may(slot, now) for slot in slots))
+        if rows is None:
+            return None
+        if self._room is not None:
+            self._room -= int((rows.counts == 0).sum())
+        if self._timers is not None:
+            self._timers.add(runs_of(rows.ledgers, rows.entries), now)
+        return rows
+
+    # ---- in
+
+    def acknowledge(self, place: Place) -> None:
+        """A message is done with."""
+        self._acks.append(place)
+
+    def acknowledge_table(self, table: pa.Table) -> None:
+        """All messages of a table are."""
+        self._ack_runs.append(runs_of(longs(table, "ledger_id"), longs(table, "entry_id")))
+
+    def acknowledge_upto(self, place: Place) -> bool:
+        """All that was handed out up to a message is done with; False: it was not handed out."""
+        self.count(self._clock.now())
+        found = None if self._handed is None else self._handed.upto(*place)
+        if found is not None:
+            self._ack_runs.append(found)
+        return found is not None
+
+    def fail(self, place: Place, after_ms: int | None, cause: str = NACK) -> None:
+        """A message failed; one that the application does not hold is none of its business."""
+        self._nacks[after_ms, cause].append(place)
+
+    def fail_all(self) -> None:
+        """All that the application holds comes again at once."""
+        self.count(self._clock.now())
+        self._put_back(self.holding.take_all(), 0, NACK)
+
+    # ---- the books
+
+    def count(self, now: int) -> None:
+        """Note what was handed out, and pass on what was said of it since the last time."""
+        for rows in self.queue.taken():
+            self.holding.give(rows)
+            self.upto = max(self.upto, int(rows.places.max()))
+            if self._handed is not None:
+                self._handed.add(rows)
+        self._pass_acks()
+        nacks, self._nacks = self._nacks, defaultdict(list)
+        for (after_ms, cause), places in nacks.items():
+            self._put_back(self.holding.take_back(_runs(places)), after_ms, cause)
+        if self._timers is not None and (due := self._timers.take_due(now)):
+            self._put_back(self.holding.take_back(due), None, ACK_TIMEOUT)
+        self._room = self.holding.limit.room
+
+    def forget(self, slots: Collection[int]) -> None:
+        """Nothing more of these slots is handed out."""
+        if self.queue.size:
+            self.queue.drop(slots)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
+        self._handed = Handed(self.holding) if self._options.ordered else None
+        self._acks, self._ack_runs, self._nacks = [], [], defaultdict(list)
+        if self._timers is not None:
+            self._timers.clear()
+
+    def _pass_acks(self) -> None:
+        acks, self._acks = self._acks, []
+        runs, self._ack_runs = self._ack_runs, []
+        for positions in [*runs, _runs(acks)] if acks else runs:
+            if len(positions):
+                self._say(self._speaker.acks(positions, self._clock.wall()))
+                self.holding.take_back(positions)
+                if self._timers is not None:
+                    self._timers.remove(positions)
+
+    def _put_back(self, failed: Failed, after_ms: int | None, cause: str) -> None:
+        for count, positions in sorted(failed.items()):
+            self._say(self._speaker.nacks(positions, count, after_ms, cause, self._clock.wall()))
+            if self._timers is not None:
+                self._timers.remove(positions)
+
+    @property
+    def _speaker(self) -> Voice:
+        assert self.voice is not None  # noqa: S101 - whoever has a message came after the lease
+        return self.voice
+
+
+def _runs(places: list[Place]) -> Positions:
+    array = np.array(places, np.int64).reshape(-1, 2)
+    return runs_of(array[:, 0], array[:, 1])

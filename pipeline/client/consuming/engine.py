@@ -1,0 +1,114 @@
+"""The engine of a process for a warehouse: one follower for each table, one writer, one thread, for all consumers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from pipeline.client.consuming.clock import Clock, MachineClock
+from pipeline.client.consuming.closedlog import ClosedLog
+from pipeline.client.consuming.core import Core, Listening
+from pipeline.client.consuming.cursorlog import CursorLog
+from pipeline.client.consuming.deliverylog import DeliveryLog
+from pipeline.client.consuming.desk import DeskOptions
+from pipeline.client.consuming.leaselog import LeaseLog
+from pipeline.client.consuming.supply import Logs
+from pipeline.client.consuming.writer import EventWriter
+from pipeline.config.paths import local_path, one_spelling
+from pipeline.storage.files import Files
+
+_LOG = logging.getLogger(__name__)
+_BUSY_S, _IDLE_S, _HUNGRY_S = 0.05, 1.0, 0.002
+"""Between two turns: usually; where looking is a request and nothing happens; when an application waits."""
+
+
+class Engine:
+    """Turns all consumers of a warehouse in this process. Tests turn it themselves."""
+
+    def __init__(self, root: str, clock: Clock | None = None) -> None:
+        """Look how far the tables are.
+
+        Raises:
+            FileNotFoundError: the folder has no such tables.
+        """
+        files, self.clock = Files(), clock or MachineClock()
+        self._writer = EventWriter(root, self.clock)
+        # `closed` before `cursors`: what settle closes in between is in both.
+        closed = ClosedLog(root, files)
+        self.logs = Logs(
+            self.clock, DeliveryLog(root, files), CursorLog(root, files), closed, LeaseLog(root, files), self._writer
+        )
+        self._root = root
+        self._cores: list[Core] = []
+        self._lock = threading.RLock()
+        self._hunger = threading.Event()
+        self._ended = threading.Event()
+        self._started = False
+
+    def add(self, listening: Listening, options: DeskOptions, lock: threading.Condition | None = None) -> Core:
+        """A consumer of a topic, from the next turn on."""
+        core = Core(self.logs, listening, options, lock)
+        with self._lock:
+            self._cores.append(core)
+            if self._started and self.ended:
+                self.start()
+        return core
+
+    def remove(self, cores: Iterable[Core]) -> None:
+        """Consumers leave; what they said last is appended before this returns.
+
+        Raises:
+            DelaylineError: it cannot be appended.
+        """
+        with self._lock:
+            for core in cores:
+                if core in self._cores:
+                    core.leave()
+                    self._cores.remove(core)
+            self._writer.flush(at_once=True)
+            if not self._cores:
+                self._ended.set()
+                self._hunger.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last consumer is gone, so that nothing turns any more."""
+        return self._ended.is_set()
+
+    def turn(self) -> bool:
+        """Read what is new, let each consumer do what is to be done, append what they say; whether anything was."""
+        logs = self.logs
+        with self._lock:
+            news = [logs.leases.read(), logs.deliveries.read(), logs.cursors.read(), logs.closed.read()]
+            for core in list(self._cores):
+                core.turn()
+            needed = [core.oldest for core in self._cores]
+            logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
+            return self._writer.flush() or any(news)
+
+    # ---- the thread
+
+    def start(self) -> None:
+        """Turn in a thread from now on, until the last consumer is gone."""
+        with self._lock:
+            self._started, self._ended = True, threading.Event()
+            threading.Thread(target=self._run, args=(self._ended,), name="delayline-consumers", daemon=True).start()
+
+    def hurry(self) -> None:
+        """An application waits for a message."""
+        if not self._hunger.is_set():
+            self._hunger.set()
+
+    def _run(self, ended: threading.Event) -> None:
+        near, pause = local_path(one_spelling(self._root)) is not None, _BUSY_S
+        while not ended.is_set():
+            self._hunger.clear()
+            try:
+                busy = self.turn()
+            except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
+                _LOG.exception("a turn of the consumers failed; it is tried again")
+                busy = False
+            pause = _BUSY_S if busy or near else min(_IDLE_S, pause * 1.5)
+            ended.wait(_HUNGRY_S)
+            self._hunger.wait(pause)

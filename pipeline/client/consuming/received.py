@@ -1,0 +1,107 @@
+"""Messages out of a batch of rows: each is made when the application gets it, from columns that were read at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pipeline.client.consuming.rows import Rows
+from pipeline.client.message import Message
+from pipeline.client.messageid import MessageId
+from pipeline.client.schema import Schema
+
+if TYPE_CHECKING:
+    from pipeline.client.consuming.core import Core
+
+
+class Window:
+    """Some rows, with those columns as Python's values that everybody asks for."""
+
+    def __init__(self, rows: Rows) -> None:
+        """Take rows, a thousand or so."""
+        self.rows = rows
+        self.ledgers, self.entries = rows.ledgers.tolist(), rows.entries.tolist()
+        self.counts, self.slots = rows.counts.tolist(), rows.slots.tolist()
+        self.payloads: list[bytes | None] = rows.table.column("payload").to_pylist()
+
+    @cached_property
+    def published(self) -> list[int]:
+        """When each was sent, microseconds."""
+        return self._longs("publish_time")
+
+    @cached_property
+    def keys(self) -> list[str | None]:
+        """The key of each."""
+        keys: list[str | None] = self.rows.table.column("message_key").to_pylist()
+        return keys
+
+    def row(self, number: int) -> Mapping[str, Any]:
+        """All columns of a row."""
+        row: dict[str, Any] = self.rows.table.slice(number, 1).to_pylist()[0]
+        return row
+
+    def _longs(self, column: str) -> list[int]:
+        values: list[int] = self.rows.table.column(column).cast(pa.int64()).to_pylist()
+        return values
+
+
+class Received(Message):
+    """A message of a window. What is seldom asked for is looked up in its row then."""
+
+    __slots__ = ("_known", "_number", "_window", "consumer")
+
+    def __init__(self, window: Window, number: int, schema: Schema, consumer: Core) -> None:
+        """A row of a window.
+
+        Args:
+            window: the window.
+            number: of the row in it.
+            schema: decodes its content.
+            consumer: which got it.
+        """
+        self._window, self._number, self._schema, self.consumer = window, number, schema, consumer
+        self._known: Mapping[str, Any] | None = None
+
+    @property
+    def _row(self) -> Mapping[str, Any]:  # type: ignore[override] # Message keeps its row, this one looks it up
+        if self._known is None:
+            self._known = self._window.row(self._number)
+        return self._known
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Ledger and entry."""
+        return self._window.ledgers[self._number], self._window.entries[self._number]
+
+    def data(self) -> bytes:
+        """The bytes sent."""
+        return self._window.payloads[self._number] or b""
+
+    def partition_key(self) -> str:
+        """The key; empty when there is none."""
+        return self._window.keys[self._number] or ""
+
+    def publish_timestamp(self) -> int:
+        """When it was sent, ms since the epoch."""
+        published: int = self._window.published[self._number]
+        return published // 1_000
+
+    def redelivery_count(self) -> int:
+        """How often it came before."""
+        count: int = self._window.counts[self._number]
+        return count
+
+    def topic_name(self) -> str:
+        """Its topic."""
+        return str(self._row["topic"])
+
+    def message_id(self) -> MessageId:
+        """Its name."""
+        return MessageId.of(self.topic_name(), *self.position)
+
+    def __repr__(self) -> str:
+        """Its topic and its name."""
+        return f"Message({self.topic_name()!r}, {self.message_id()})"

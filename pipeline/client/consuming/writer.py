@@ -1,0 +1,92 @@
+"""What the consumers of a process say, appended in one commit a turn: commits are what a warehouse has few of."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from pipeline.client.consuming.clock import Clock
+from pipeline.config.errors import PipelineError
+from pipeline.delta.deltars import append
+from schemas import CONSUMER_EVENTS
+
+_LOG = logging.getLogger(__name__)
+_LEAST_MS, _TIMES = 100, 4
+"""Between two commits: so long, and so many times as long as the last one took."""
+_LONGEST_MS = 10_000
+
+
+class EventWriter:
+    """Appends rows to `consumer_events` in the order in which they were given; what fails is appended again.
+
+    Appending rows twice changes nothing: that is how settle and leases take them.
+
+    Attributes:
+        version: of the table, after the last commit; -1: there was none.
+        asked: how often rows were given.
+        done: how many of these are in the table.
+    """
+
+    def __init__(self, root: str, clock: Clock) -> None:
+        """Nothing waits."""
+        self._root, self._clock = root, clock
+        self._waiting: list[pa.Table] = []
+        self._lock = threading.Lock()
+        self._not_before, self._failures = 0, 0
+        self.version, self.asked, self.done = -1, 0, 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Append these, behind all that waits."""
+        if rows.num_rows:
+            with self._lock:
+                self._waiting.append(rows)
+                self.asked += 1
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is to be appended."""
+        return bool(self._waiting)
+
+    @property
+    def next_call(self) -> int | None:
+        """When something is to be appended, by the clock; None: nothing waits."""
+        return self._not_before if self._waiting else None
+
+    def flush(self, *, at_once: bool = False) -> bool:
+        """Append what waits, if it is time; whether it was appended.
+
+        Args:
+            at_once: do not wait for the time, and raise when it fails.
+
+        Raises:
+            DelaylineError: the table cannot be written to; only when it was to be at once.
+            DeltaError: the same, by delta-rs.
+            OSError: the same, by the file system.
+        """
+        with self._lock:
+            waiting = list(self._waiting)
+        began = self._clock.now()
+        if not waiting or (began < self._not_before and not at_once):
+            return False
+        try:
+            self.version = append(self._root, CONSUMER_EVENTS, pa.concat_tables(waiting))
+        except (PipelineError, DeltaError, OSError) as error:
+            self._failed(error)
+            if at_once:
+                raise
+            return False
+        with self._lock:
+            del self._waiting[: len(waiting)]
+            self.done += len(waiting)
+        took = self._clock.now() - began
+        self._not_before, self._failures = began + max(_LEAST_MS, _TIMES * took), 0
+        return True
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        pause = min(_LONGEST_MS, _LEAST_MS * 2**self._failures)
+        self._not_before = self._clock.now() + pause
+        _LOG.warning("consumer_events: append %d failed, again in %d ms: %s", self._failures, pause, error)
