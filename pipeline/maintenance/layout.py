@@ -27,7 +27,7 @@ from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver
-from schemas import INBOX, MESSAGES, Table
+from schemas import CONSUMER_EVENTS, INBOX, MESSAGES, Table
 
 _MIB = 1 << 20
 _SMALL_BYTES = 16 * _MIB
@@ -42,6 +42,8 @@ OPTIMIZE = {
     "spark.databricks.delta.optimize.maxFileSize": str(_FILE_BYTES),
     **SMALL_GROUPS,
 }
+_AGES = {INBOX.name: "publish_time", CONSUMER_EVENTS.name: "at"}
+"""The times by which whole files go of tables that others write."""
 _OPENED = 8
 """Clustering waits until a release would open more files than that."""
 RUN = "delayline.run"
@@ -87,7 +89,7 @@ def compact(spark: SparkSession, warehouse: Warehouse, table: Table) -> Merged:
 def _merged(table: Rewriting, ahead: Collection[str]) -> Merged:
     merged, into = 0, 0
     ready = (file for file in table.files if file["size"] < _SMALL_BYTES and file["path"] not in ahead)
-    files = [file for file in ready if table.table is not INBOX or _ages(file)]
+    files = [file for file in ready if _ages(table.table, file)]
     if rows_of(files) is None:
         raise NotInDriver
     for small in together(files):
@@ -166,10 +168,12 @@ def gathered(files: Sequence[Mapping[str, Any]], most_bytes: int) -> list[Mappin
     return chosen[: int(np.searchsorted(sizes, most_bytes, side="right"))]
 
 
-def _ages(file: Mapping[str, Any]) -> bool:
-    """Whether a file of the inbox will ever be old enough to go: its neighbours would have to stay with it."""
+def _ages(table: Table, file: Mapping[str, Any]) -> bool:
+    """Whether a file that others wrote will ever be old enough to go: its neighbours would have to stay with it."""
+    if table.name not in _AGES:
+        return True
     try:
-        return (last_ms(file["stats"], "publish_time") or 0) < wall_ms() + DAY_MS
+        return (last_ms(file["stats"], _AGES[table.name]) or 0) < wall_ms() + DAY_MS
     except KeyError:
         return False
 

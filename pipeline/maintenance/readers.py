@@ -5,7 +5,7 @@ from itertools import islice
 
 from pyspark.sql import SparkSession
 
-from pipeline.config.stages import DISPATCH, INGEST
+from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.commits import commits, metadata, newest
 from pipeline.delta.notes import Commit
@@ -17,7 +17,10 @@ from pipeline.dispatch.stage import noted
 from pipeline.ingest.stage import Plan
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.acknowledging import acknowledging, settled_before
 from schemas import (
+    CONSUMER_EVENTS,
+    CURSORS,
     DELIVERIES,
     INBOX,
     MESSAGES,
@@ -33,18 +36,45 @@ _FAR_BEHIND = 500
 
 
 READERS = {table.name: stage for stage, table in SOURCES.items()}
-"""Which stage follows which table."""
+"""Which stage, that is a query of Spark's, follows which table."""
+SETTLED = {CONSUMER_EVENTS.name: "events", REDELIVERY.name: "released", REJECTED_DISPATCH.name: "refused"}
+"""The tables that settle follows, and by which name its notes tell the version up to which it has read each."""
 
 
 def unread_from(spark: SparkSession, warehouse: Warehouse, table: Table) -> int | None:
-    """The version of a table from which on its reader needs log and files; None: no stage follows it.
+    """The version of a table from which on its readers need log and files; None: no stage follows it."""
+    stage, needed = READERS.get(table.name), list[int]()
+    if stage is not None:
+        needed.append(_unread_by(spark, warehouse, table, stage))
+    if table.name in SETTLED:
+        settled = settled_upto(spark, warehouse)
+        needed += [] if settled is None else [settled[SETTLED[table.name]] + 1]
+    return min(needed, default=None)
+
+
+def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:
+    """The version of each table up to which settle has read it, for good; None: nobody acknowledges, it reads nothing.
+
+    The note of its last commit to `cursors` says it, which is the last one of a batch: of one that was torn apart
+    nothing counts. Before its first commit it begins with what is released after subscriptions began to acknowledge.
+    """
+    known = acknowledging(spark, warehouse)
+    if not known:
+        return None
+    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    if last is not None:
+        return {name: int(last.note.get(name, -1)) for name in SETTLED.values()}
+    begins = [version for policies in known.values() if (version := settled_before(policies)) is not None]
+    latest = newest(session_files(spark), warehouse.path(REDELIVERY))
+    return {"events": -1, "released": min(begins, default=latest), "refused": -1}
+
+
+def _unread_by(spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> int:
+    """The version from which on a query of Spark's needs its source.
 
     That is one version before the batch that its checkpoint committed last, because Spark looks at that batch again
     when it starts, and before the batch that a take-over would finish. Without a checkpoint it is the first version.
     """
-    stage = READERS.get(table.name)
-    if stage is None:
-        return None
     needed = _committed(session_files(spark), warehouse.checkpoint(stage))
     if table is INBOX:
         needed = min(needed, _begin_of_ingest(spark, warehouse))

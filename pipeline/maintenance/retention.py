@@ -9,8 +9,8 @@ mark under which all is settled, and their releases after them.
 import json
 import logging
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,28 +18,33 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.paths import is_s3
+from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.commits import rows_of
-from pipeline.delta.datafiles import DataFile
-from pipeline.delta.filestats import last_ms
+from pipeline.delta.filestats import last_ms, span
 from pipeline.delta.sink import last_commit
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import Visible
+from pipeline.maintenance.kept import Kept, KeptLedgers, Stays
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
+from pipeline.maintenance.sift import Rule, sift
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
-from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from schemas import CLOSED, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from schemas.tables import TIME
 from state import tick_bits
 
 _LOG = logging.getLogger(__name__)
 _STEP_MS = 1 << 20
 """The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
+EVENTS_MS = HOUR_MS
+"""Rows of `consumer_events` stay so long."""
 _KEYS = ("topic", "subscription", "life", "ledger_id")
 
 
@@ -49,10 +54,33 @@ class InTheWay(Exception):
 
 @dataclass(frozen=True)
 class Expired:
-    """Rows of a table that may go: an SQL condition on its columns."""
+    """Rows of a table that may go.
+
+    Attributes:
+        table: the table.
+        condition: an SQL condition on its columns.
+        limits: the same for rows that are read as arrays: none of these columns is above its number (times in ms UTC).
+            Without any, nothing can be kept.
+        kept: what stays all the same.
+    """
 
     table: Table
     condition: str
+    limits: Mapping[str, int] = field(default_factory=dict)
+    kept: Kept = field(default_factory=KeptLedgers)
+
+    @classmethod
+    def within(cls, table: Table, kept: Kept, limits: Mapping[str, int]) -> "Expired":
+        """The rows of which no column is above its limit."""
+        kinds = {each.name: each.dataType for each in table.schema.fields}
+        texts = {name: f"timestamp_millis({top})" if kinds[name] == TIME else str(top) for name, top in limits.items()}
+        return cls(table, " AND ".join(f"{name} <= {text}" for name, text in texts.items()), limits, kept)
+
+    @property
+    def coarse(self) -> str:
+        """The condition for who cannot tell positions apart: from the first ledger with a kept one on, all stays."""
+        oldest = self.kept.oldest
+        return self.condition if oldest is None else f"{self.condition} AND ledger_id < {oldest}"
 
 
 def visible(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int]:
@@ -95,7 +123,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     return wanted
 
 
-def going(mark: SettledMark, deliveries_until: int | None) -> list[Expired]:
+def going(mark: SettledMark, deliveries_until: int | None, stays: Stays) -> list[Expired]:
     """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
 
     `pipeline.maintenance.rounds` says until when, from the settings of maintenance.
@@ -103,19 +131,24 @@ def going(mark: SettledMark, deliveries_until: int | None) -> list[Expired]:
     Args:
         mark: what is settled.
         deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.
+        stays: what stays for subscriptions that acknowledge.
     """
-    until = f"timestamp_millis({mark.due_ms})"
+    until, kept = f"timestamp_millis({mark.due_ms})", stays.open
+    below = {"ledger_id": mark.ledger - 1}
     found = [
-        Expired(MESSAGES, mark.covers("due_time")),
-        Expired(REDELIVERY, mark.covers("message_due")),
+        Expired.within(MESSAGES, kept, {"due_time": mark.due_ms, **below}),
+        # A redelivery is of a message that was due long before.
+        Expired.within(REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}),
         # The last marker is the memory of ingest; who joined and left when is told by all of them.
         Expired(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
     ]
+    if stays.closed is not None:
+        found.append(Expired.within(CLOSED, stays.closed, {"closed_at": mark.due_ms}))
     if deliveries_until is None:
         return found
-    shown = replace(mark, due_ms=min(mark.due_ms, deliveries_until))
-    old = f"last_due <= timestamp_millis({shown.due_ms})"
-    return [*found, Expired(DELIVERIES, shown.covers("due_time")), Expired(PUBLICATIONS, old)]
+    due = min(mark.due_ms, deliveries_until)
+    old = f"last_due <= timestamp_millis({due})"
+    return [*found, Expired.within(DELIVERIES, kept, {"due_time": due, **below}), Expired(PUBLICATIONS, old)]
 
 
 def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
@@ -130,43 +163,68 @@ def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
     ahead = unread(spark, warehouse, rows.table)
     if ahead is None:
         return 0
-    batches = ", ".join(map(str, sorted(ahead.batches)))
-    condition = f"{rows.condition} AND batch_id NOT IN ({batches})" if batches else rows.condition
     try:
-        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), condition)
+        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), rows, ahead.batches)
     except NotInDriver:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that somebody has just made (decision 0024).
             _LOG.warning("no rows of %s are deleted: the table is not what it was made as", rows.table.name)
             return 0
         path = warehouse.path(rows.table)
-        told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {condition}").first()  # noqa: S608 - our own words
+        told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {_but(rows.coarse, ahead.batches)}").first()  # noqa: S608 - our own words
         return 0 if told is None else int(told[0])
 
 
-def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, condition: str) -> int:
+def _but(condition: str, batches: Collection[int]) -> str:
+    """A condition less the rows of some batches."""
+    named = ", ".join(map(str, sorted(batches)))
+    return f"{condition} AND batch_id NOT IN ({named})" if batches else condition
+
+
+def _take_out(
+    spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows: Expired, batches: Collection[int]
+) -> int:
     """Write the files in which some rows go anew without them; take out those in which all do.
 
     Raises:
         NotInDriver: the log does not say how many rows such a file has, or says it wrong.
         InTheWay: another commit took out such files.
     """
+    oldest = rows.kept.oldest
+    if oldest is not None and table.folder is None:
+        _LOG.info("%s: rows from ledger %d on stay, which only Spark could tell apart", rows.table.name, oldest)
+        rows = Expired(rows.table, rows.coarse)
+    condition = _but(rows.condition, batches)
     live = warehouse.read(spark, table.table, table.seen).where(condition)
     found = live.groupBy("_metadata.file_path").count().collect()
     going = {unquote(row["file_path"]).rpartition(f"/{table.table.name}/")[2]: row["count"] for row in found}
     files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
     if len(files) < len(found) or rows_of(files.values()) is None:
         raise NotInDriver
-    kept = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
-    partly = [f"{warehouse.path(table.table)}/{path}" for path, left in kept.items() if left]
-    fresh: list[DataFile] = []
+    rule = Rule(rows.limits, batches, rows.kept)
+    sifted = sift(table, rule, [path for path, file in files.items() if _keeps(rows, file)])
+    going |= sifted.going
+    files = {path: file for path, file in files.items() if going[path]}
+    left = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
+    partly = [f"{table.path}/{path}" for path, count in left.items() if count and path not in sifted.going]
+    fresh = table.appender.put(sifted.rest()) if sifted.partly else []
     if partly:
-        rows = spark.read.schema(table.table.schema).parquet(*partly)
-        fresh = table.appender.write(rows.where(f"NOT coalesce({condition}, false)"))
+        rest = spark.read.schema(table.table.schema).parquet(*partly)
+        fresh += table.appender.write(rest.where(f"NOT coalesce({condition}, false)"))
     sizes = {file["path"]: file["size"] for file in files.values()}
-    if sizes and not table.put_in_place(sizes, sum(kept.values()), fresh, {}, fewer=True):
+    if sizes and not table.put_in_place(sizes, sum(left.values()), fresh, {}, fewer=True):
         raise InTheWay
-    return sum(going.values())
+    return sum(going[path] for path in files)
+
+
+def _keeps(rows: Expired, file: Mapping[str, Any]) -> bool:
+    """Whether something in a file may be kept, by its entry in the log."""
+    if rows.kept.oldest is None:
+        return False
+    try:
+        return rows.kept.between(*span(file["stats"], "ledger_id"))
+    except KeyError:
+        return True
 
 
 def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> int:
@@ -175,16 +233,38 @@ def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) ->
     Rows of the inbox do not say which commit they are of, and need not say when they were published. So files go as a
     whole. A row without a time of publication stays no longer than its neighbours.
     """
-    ahead = unread(spark, warehouse, INBOX)
+    return _take_out_files(spark, warehouse, INBOX, lambda file: _last(file, "publish_time", math.inf) <= mark.due_ms)
+
+
+def forget_events(spark: SparkSession, warehouse: Warehouse, now_ms: int) -> int:
+    """Take out the files of `consumer_events` that settle has read and that are an hour old; give how many rows.
+
+    No program reads them any more: settle and the clients follow the log, and who comes later begins with `cursors`. A
+    person who wonders why a message came again finds what its consumers said of the last hour. More would be much: an
+    event may be one message.
+    """
+
+    def old(file: Mapping[str, Any]) -> bool:
+        # Consumers say the time, by clocks of their own.
+        return not now_ms - EVENTS_MS < _last(file, "at", 0) < now_ms + DAY_MS
+
+    return _take_out_files(spark, warehouse, CONSUMER_EVENTS, old)
+
+
+def _take_out_files(
+    spark: SparkSession, warehouse: Warehouse, table: Table, old: Callable[[Mapping[str, Any]], bool]
+) -> int:
+    """Take out the old files of a table that have nothing that a stage has yet to read; give how many rows."""
+    ahead = unread(spark, warehouse, table)
     if ahead is None:
         return 0
-    log = TableLog(spark, warehouse.path(INBOX))
+    log = TableLog(spark, warehouse.path(table))
     while True:
         version, files = log.files()
-        old = [file for file in files if file["path"] not in ahead.files and _published(file) <= mark.due_ms]
+        gone = [file for file in files if file["path"] not in ahead.files and old(file)]
         # A lost race for the version is run again, on what the table is then.
-        if not old or log.add(version + 1, _removal(old)):
-            return rows_of(old) or 0
+        if not gone or log.add(version + 1, _removal(gone)):
+            return rows_of(gone) or 0
 
 
 def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -196,12 +276,12 @@ def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
     return [json.dumps(action) for action in ({"commitInfo": info}, *removes)]
 
 
-def _published(file: Mapping[str, Any]) -> float:
-    """The last time of publication in a file, ms UTC; nothing is known without statistics."""
+def _last(file: Mapping[str, Any], column: str, unknown: float) -> float:
+    """The last time in a column of a file, ms UTC; 0 when all are NULL, `unknown` without statistics."""
     try:
-        last = last_ms(file["stats"], "publish_time")
+        last = last_ms(file["stats"], column)
     except KeyError:
-        return math.inf
+        return unknown
     return 0 if last is None else last
 
 

@@ -5,7 +5,7 @@ Spark needs ten times the processor for the same rows, and all cores at once (de
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -169,9 +169,14 @@ def _is_known(table: Table, log: TableLog) -> bool:
 
 
 def _as_they_are(table: Table, paths: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of files, a piece at a time: they may unfold to far more than the files have."""
+    """The rows of files, a piece at a time."""
+    return pieces(table, (few for group in row_groups(table, paths) for few in group.all()))
+
+
+def pieces(table: Table, rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Rows in pieces of which each becomes a file: they may unfold to far more than the files have they come from."""
     held, size = [arrow_schema(table.schema).empty_table()], 0
-    for few in (few for group in row_groups(table, paths) for few in group.all()):
+    for few in rows:
         held.append(few)
         size += few.nbytes
         if size > _MOST_BYTES:

@@ -18,14 +18,20 @@ from delta import exceptions
 from pyspark.sql import SparkSession
 
 from pipeline.config.session import PARTITIONS
-from pipeline.config.settings import Upkeep
+from pipeline.config.settings import MINUTE_MS, Upkeep
+from pipeline.delta.commits import newest
 from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.kept import SettleBehind, Stays, stays
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
-from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, going, raise_mark, visible
+from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
 from pipeline.maintenance.trim import VACUUM, cut_log, vacuum
+from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark
 from schemas import (
+    CLOSED,
+    CONSUMER_EVENTS,
+    CURSORS,
     DELIVERIES,
     INBOX,
     MESSAGES,
@@ -33,6 +39,7 @@ from schemas import (
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
+    REJECTED_SETTLE,
     SUBSCRIPTIONS,
     TABLES,
     Table,
@@ -57,8 +64,11 @@ _CONFLICTS = (
 )
 """What Delta says of another commit in the way, where it deletes or merges. They have no parent of their own."""
 T = TypeVar("T")
-_FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH)
+_FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
 """Tables that are written for others, who may follow their logs."""
+_REPLAYED, _REPLAYED_MS = (CONSUMER_EVENTS, CURSORS, CLOSED), 2 * MINUTE_MS
+"""Tables whose logs clients follow, and how long those stay at least. A client that was away for longer begins with
+what `cursors` and `closed` say."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,8 @@ class _Steps:
             return step()
         except _CONFLICTS:
             _LOG.warning("%s: %s waits for the next round: another commit was in the way", table.name, name)
+        except SettleBehind as error:
+            _LOG.warning("%s: %s waits for the next round: %s", table.name, name, error)
         except Exception as error:  # noqa: BLE001 - whatever it is, a full disk first of all
             _LOG.exception("%s: %s failed; the next round tries it again", table.name, name)
             reason = next(iter(str(error).splitlines()), "")
@@ -148,7 +160,7 @@ def maintain(
     """
     own, steps = own_session(spark), _Steps()
     with _lock(warehouse).held():
-        deleted = _forget(own, warehouse, upkeep, steps)
+        deleted = _forget(own, warehouse, upkeep, now_ms, steps)
         for table in TABLES:
             if table is not SUBSCRIPTIONS:
                 laying = partial(_laid_out, own, warehouse, table, upkeep)
@@ -170,25 +182,44 @@ def own_session(spark: SparkSession) -> SparkSession:
     return own
 
 
-def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, steps: _Steps) -> dict[str, int]:
+def _forget(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, now_ms: int, steps: _Steps) -> dict[str, int]:
     """Raise the mark and delete what is below it; give how many rows of which tables.
 
     What goes of the inbox depends on nothing else. The other tables end at the first one that fails: a release must
     not go before its message.
     """
+    deleted: dict[str, int] = {}
+    if newest(session_files(spark), warehouse.path(CONSUMER_EVENTS)):
+        events = partial(forget_events, spark, warehouse, now_ms)
+        deleted[CONSUMER_EVENTS.name] = steps.take(CONSUMER_EVENTS, _DELETING, events, 0)
     raising = partial(raise_mark, spark, warehouse, upkeep.retain_ms)
     mark = steps.take(MESSAGES, "finding what is settled", raising, SettledMark())
-    deleted: dict[str, int] = {}
     if mark == SettledMark():
+        return deleted
+    deleted |= _forget_settled(spark, warehouse, upkeep, mark, steps)
+    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, spark, warehouse, mark), 0)
+    return deleted
+
+
+def _forget_settled(
+    spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, mark: SettledMark, steps: _Steps
+) -> dict[str, int]:
+    """Delete what is below the mark, but for what subscriptions that acknowledge have not settled."""
+    deleted: dict[str, int] = {}
+
+    def reading() -> Stays:
+        return stays(spark, warehouse, visible(spark, warehouse)[1] - 1)
+
+    kept = steps.take(CURSORS, "reading what is open", reading, None)
+    if kept is None:
         return deleted
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
-    for rows in going(mark, shown):
+    for rows in going(mark, shown, kept):
         count = steps.take(rows.table, _DELETING, partial(delete, spark, warehouse, rows), None)
         if count is None:
             break
         deleted[rows.table.name] = count
-    deleted[INBOX.name] = steps.take(INBOX, _DELETING, partial(empty_inbox, spark, warehouse, mark), 0)
     return deleted
 
 
@@ -197,6 +228,8 @@ def _cut(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep
     keep = min(upkeep.retain_log_ms, upkeep.log_ms)
     if table in _FOLLOWED:
         return cut_log(spark, warehouse, table, now_ms - upkeep.retain_log_ms, now_ms - upkeep.quiet_ms)
+    if table in _REPLAYED:
+        keep = max(keep, _REPLAYED_MS)
     if table is INBOX:
         # A producer on Spark looks, when its files are written, for the version after the one that it began with. If
         # that entry has been cut, it takes its number, which is before the start of the log, and nobody reads it.
@@ -211,7 +244,10 @@ def _lock(warehouse: Warehouse) -> StageLock:
 def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: Upkeep) -> Merged:
     """Merge files, and sort messages into one another."""
     merged, into = 0, 0
-    # Files of `messages` are merged between rounds too, and what was left then is merged now.
+    # Files of `messages` are merged between rounds too, and what was left then is merged now. Those of `cursors` settle
+    # replaces itself, by what they come to.
+    if table is CURSORS:
+        return 0, 0
     if table is MESSAGES or is_new(spark, warehouse, table):
         merged, into = compact(spark, warehouse, table)
     if table is MESSAGES:

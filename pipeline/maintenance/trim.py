@@ -29,7 +29,7 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.readers import unread_from
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from schemas import CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
@@ -127,6 +127,9 @@ def _noted_from(files: Files, path: str, table: Table, newest: int) -> int:
     A replay is a producer that takes notes: its name tells its course, so the last one of each course is kept.
     """
     last: dict[str, int] = {}
+    if table is CONSUMER_EVENTS:
+        # No stage writes it.
+        return newest
     for back, actions in enumerate(commits(files, path, newest)):
         commit = Commit.loads(metadata(actions))
         if commit is not None and (table is INBOX or commit.stage == table.writer):

@@ -1,3 +1,3 @@
 """Who gets what, since when: the registry, incarnations of subscriptions, markers, and the mark of what is settled."""
 
-__all__ = ["audience", "incarnations", "markers", "policies", "presence", "registry", "settled"]
+__all__ = ["audience", "cursors", "incarnations", "markers", "policies", "presence", "registry", "settled"]

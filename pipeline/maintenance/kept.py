@@ -1,0 +1,184 @@
+"""What maintenance leaves in the tables though it is old: positions that somebody has yet to settle.
+
+A subscription that acknowledges may leave a message open for weeks: its consumers are slow, or it fails and comes again
+after days. The tables that lead to it must keep it; its neighbours go. So a file is asked row by row, by bitmaps of the
+open entries of each ledger, of which a few blocks are decoded at a time (`docs/format.md`, Cursor).
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+from pyspark.sql import SparkSession
+
+from pipeline.delta.smallqueries import ask
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.readers import settled_upto
+from pipeline.storage.arrays import IntArray
+from pipeline.subscriptions.acknowledging import acknowledging
+from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
+from schemas import CURSORS, REDELIVERY
+from state import Condition
+from state.cursor_bytes import LEDGERS, block_counts, read_block
+
+_DECODED = 64
+"""So many blocks are held decoded."""
+_OPEN = (Condition.OUTSTANDING, Condition.WAITING)
+Flags = npt.NDArray[np.bool_]
+
+
+class Kept(Protocol):
+    """Positions that stay."""
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest ledger of which something stays; None: nothing does."""
+        ...
+
+    def between(self, first: int, last: int) -> bool:
+        """Whether something of these ledgers may stay."""
+        ...
+
+    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:
+        """Which runs of entries (the last one included) have one that stays."""
+        ...
+
+
+class KeptLedgers:
+    """Ledgers that stay whole."""
+
+    def __init__(self, ledgers: Collection[int] = ()) -> None:
+        """These."""
+        self._ledgers = np.array(sorted(set(ledgers)), np.int64)
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest one; None: there is none."""
+        return int(self._ledgers[0]) if len(self._ledgers) else None
+
+    def between(self, first: int, last: int) -> bool:
+        """Whether one of them lies there."""
+        low, high = np.searchsorted(self._ledgers, (first, last + 1))
+        return bool(low < high)
+
+    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:  # noqa: ARG002 - whole ledgers
+        """Which runs lie in one of them."""
+        return np.isin(ledgers, self._ledgers)
+
+
+class OpenPositions:
+    """What is outstanding or waiting of any subscription.
+
+    Memory is that of the bytes of the cursors, and of a few decoded blocks.
+    """
+
+    def __init__(self, cursors: Iterable[CursorRows] = ()) -> None:
+        """Read the heads of cursors; a block is decoded when it is asked for.
+
+        Raises:
+            CorruptBytes: bytes that cannot be read, or a block that is missing: nobody knows then what is open.
+        """
+        self._blocks: dict[int, list[bytes]] = defaultdict(list)
+        self._withdrawn: list[bytes] = []
+        for cursor in cursors:
+            self._add(cursor)
+        self._numbers = sorted(self._blocks)
+        self._read = lru_cache(_DECODED)(self._decoded)
+
+    def _add(self, cursor: CursorRows) -> None:
+        cursor.outstanding()
+        for number, data in cursor.ledgers.items():
+            _, counts = block_counts(data)
+            if counts.outstanding or counts.waiting:
+                self._blocks[number].append(data)
+            if counts.withdrawn:
+                self._withdrawn.append(data)
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest ledger with an open position; None: nothing is open."""
+        return min(self._read(self._numbers[0])) if self._numbers else None
+
+    def between(self, first: int, last: int) -> bool:
+        """Whether something of these ledgers may be open; blocks tell, which are a few ledgers each."""
+        place = bisect_left(self._numbers, first // LEDGERS)
+        return place < len(self._numbers) and self._numbers[place] <= last // LEDGERS
+
+    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:
+        """Which runs have an open entry. O(runs log runs), and the open entries of their ledgers."""
+        found = np.zeros(len(ledgers), np.bool_)
+        order = np.argsort(ledgers, kind="stable")
+        heads = np.flatnonzero(np.diff(ledgers[order], prepend=-1))
+        for rows in np.split(order, heads[1:]) if len(order) else ():
+            ledger = int(ledgers[rows[0]])
+            entries = self._read(ledger // LEDGERS).get(ledger)
+            if entries is not None:
+                low, high = np.searchsorted(entries, firsts[rows]), np.searchsorted(entries, lasts[rows], side="right")
+                found[rows] = low < high
+        return found
+
+    def withdrawn(self) -> set[int]:
+        """The ledgers in which a redelivery waits of what was settled meanwhile."""
+        found = set[int]()
+        for data in self._withdrawn:
+            for ledger, cells in read_block(data).items():
+                found |= {ledger} if any(cell.condition == Condition.WITHDRAWN for cell in cells) else set()
+        return found
+
+    def _decoded(self, number: int) -> dict[int, IntArray]:
+        """The open entries of each ledger of a block, ascending."""
+        open_of: dict[int, BitMap] = {}
+        for data in self._blocks.get(number, ()):
+            for ledger, cells in read_block(data).items():
+                mine = [entries for cell, entries in cells.items() if cell.condition in _OPEN]
+                if mine:
+                    open_of[ledger] = BitMap.union(open_of.get(ledger, BitMap()), *mine)
+        return {ledger: np.asarray(entries.to_array(), np.int64) for ledger, entries in open_of.items()}
+
+
+class SettleBehind(Exception):
+    """Settle has not read all that was released, so nobody knows what is open."""
+
+
+@dataclass(frozen=True)
+class Stays:
+    """What stays though it is old.
+
+    Attributes:
+        open: messages, their releases and their deliveries.
+        closed: ledgers of which `closed` is needed yet: a redelivery that it names waits in the index, or it was
+            released within the retention, so that dispatch or a client may not have passed it. None: all of the table.
+    """
+
+    open: Kept = field(default_factory=OpenPositions)
+    closed: KeptLedgers | None = None
+
+
+def stays(spark: SparkSession, warehouse: Warehouse, released: int) -> Stays:
+    """What stays at present. What is open is read before the releases: what waits in neither has been settled.
+
+    Args:
+        spark: the session.
+        warehouse: whose tables.
+        released: settle must have read this version of `redelivery`.
+
+    Raises:
+        CorruptBytes: `cursors` cannot be read: nobody knows what is open.
+        SettleBehind: settle has not read so far.
+    """
+    read, names = settled_upto(spark, warehouse), acknowledging(spark, warehouse)
+    if read is None:
+        return Stays()
+    if read["released"] < released:
+        text = f"settle has read version {read['released']} of redelivery, dispatch {released}: what is open is unknown"
+        raise SettleBehind(text)
+    cursors = by_name(ask(spark, warehouse, CURSORS, NEWEST))
+    found = OpenPositions(rows for name, rows in cursors.items() if name in names)
+    again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {told} WHERE redelivery_count > 0")
+    return Stays(found, KeptLedgers({*found.withdrawn(), *(row["ledger_id"] for row in again)}))

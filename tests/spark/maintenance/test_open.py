@@ -1,0 +1,202 @@
+"""Retention in a warehouse whose subscriptions acknowledge: what is open stays, and its neighbours go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable as RustTable
+from pyspark.sql import SparkSession
+
+from pipeline.client.create import create_all
+from pipeline.config.settings import HOUR_MS, Upkeep
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.commits import newest
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance import layout, readers, retention, rounds
+from pipeline.maintenance.readers import Unread, settled_upto, unread_from
+from pipeline.maintenance.rounds import Done, maintain
+from pipeline.storage.files import Files
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.settled import SettledMark
+from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+from state import Ack, Nack, Outstanding
+from tests.support.acknowledged import acknowledges, settled
+from tests.support.client import at, delivery_row, message_row, put
+from tests.support.settled import NOW, released
+from tests.support.settled import at as positions
+
+OLD, MARK = 1_000, 2_000
+LEDGER, COUNT = 7, 10
+
+
+def _redelivery(first: int, last: int, count: int = 0, due: int = OLD, ledger: int = LEDGER) -> dict[str, object]:
+    times = {"due_time": at(due), "message_due": at(OLD), "released_at": at(due)}
+    run = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": ledger, "first_entry": first, "last_entry": last}
+    return {**run, **times, "tick_ms": 1, "redelivery_count": count, "cause": "nack" if count else "due", "batch_id": 0}
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
+    """Ten messages of a ledger, released in two runs, delivered, and old: the mark is above them."""
+    made = Warehouse(str(tmp_path / "warehouse"))
+    create_all(made.root)
+    sent = [message_row(LEDGER, entry, OLD) for entry in range(COUNT)]
+    put(made.root, MESSAGES, *sent)
+    put(made.root, REDELIVERY, _redelivery(0, 4), _redelivery(5, 9))
+    put(made.root, DELIVERIES, *(delivery_row(row, number + 1) for number, row in enumerate(sent)))
+    monkeypatch.setattr(rounds, "raise_mark", lambda *_: SettledMark(MARK, LEDGER + 1, 10))
+    monkeypatch.setattr(rounds, "visible", lambda *_: (MARK, 1))
+    for module in (retention, layout):
+        monkeypatch.setattr(module, "unread", lambda *_: Unread())
+    return made
+
+
+def _round(spark: SparkSession, warehouse: Warehouse) -> dict[str, Done]:
+    upkeep = Upkeep(retain_ms=HOUR_MS, retain_deliveries_ms=HOUR_MS)
+    return {done.table: done for done in maintain(spark, warehouse, upkeep, wall_ms())}
+
+
+def _entries(warehouse: Warehouse, table: Table) -> list[int]:
+    column = "entry_id" if "entry_id" in table.schema.names else "first_entry"
+    found = RustTable(warehouse.path(table)).to_pyarrow_table(columns=[column])[column].to_pylist()
+    return sorted(found)
+
+
+def _open(*entries: int) -> Outstanding:
+    """A state of the ten messages of which these are outstanding."""
+    state = released((LEDGER, 0, COUNT - 1))
+    for entry in set(range(COUNT)) - set(entries):
+        state.handle(Ack(positions((LEDGER, entry, entry))), now=NOW)
+    return state
+
+
+def test_what_is_open_stays_and_its_neighbours_go(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Entry 2 is outstanding and entry 6 waits: with them stay their releases and deliveries."""
+    state = _open(2, 6)
+    state.handle(Nack(positions((LEDGER, 6, 6)), 0), now=NOW)
+    acknowledges(warehouse.root)
+    settled(warehouse.root, state, read={"released": 1})
+    done = _round(spark, warehouse)
+    assert {step for each in done.values() for step in each.failed} == set()
+    assert (_entries(warehouse, MESSAGES), _entries(warehouse, DELIVERIES)) == ([2, 6], [2, 6])
+    assert _entries(warehouse, REDELIVERY) == [0, 5]
+    assert [done[table.name].rows for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [8, 0, 8]
+
+
+def test_what_gets_settled_goes_with_a_later_round(spark: SparkSession, warehouse: Warehouse) -> None:
+    """And the last one takes its file with it."""
+    acknowledges(warehouse.root)
+    settled(warehouse.root, _open(2, 6), read={"released": 1})
+    _round(spark, warehouse)
+    settled(warehouse.root, _open(6), batch=1, read={"released": 1})
+    assert _round(spark, warehouse)[MESSAGES.name].rows == 1
+    assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([6], [5])
+    settled(warehouse.root, _open(), batch=2, read={"released": 1}, gone=(0,))
+    _round(spark, warehouse)
+    assert [_entries(warehouse, table) for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [[], [], []]
+
+
+def test_a_file_of_which_most_stays_is_left_as_it_is(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Else each acknowledgement of an old message would copy all that lies beside it."""
+    acknowledges(warehouse.root)
+    settled(warehouse.root, _open(0, 1, 2, 3, 4, 5), read={"released": 1})
+    before = RustTable(warehouse.path(MESSAGES)).file_uris()
+    assert _round(spark, warehouse)[MESSAGES.name].rows == 0
+    assert RustTable(warehouse.path(MESSAGES)).file_uris() == before
+
+
+def test_without_acknowledgement_all_goes(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Also what a subscription left open that does not acknowledge any more."""
+    acknowledges(warehouse.root, policies=Policies())
+    settled(warehouse.root, _open(2), read={"released": 1})
+    _round(spark, warehouse)
+    assert [_entries(warehouse, table) for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [[], [], []]
+
+
+def test_while_settle_stands_still_nothing_goes(spark: SparkSession, warehouse: Warehouse) -> None:
+    """What was released and it has not read may be open."""
+    acknowledges(warehouse.root)
+    settled(warehouse.root, _open(), read={"released": -1})
+    _round(spark, warehouse)
+    assert len(_entries(warehouse, MESSAGES)) == COUNT
+
+
+def test_a_cursor_that_cannot_be_read_stops_the_deleting_alone(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Nobody knows what is open; logs are cut and files merged as ever."""
+    acknowledges(warehouse.root)
+    settled(warehouse.root, _open(2), read={"released": 1})
+    torn = {"topic": "t", "subscription": "s", "life": 1, "block": 0, "batch_id": 1, "events": 0, "released": 1}
+    put(warehouse.root, CURSORS, torn | {"bytes": b"torn"})
+    done = _round(spark, warehouse)
+    assert [each.table for each in done.values() if each.failed] == [CURSORS.name]
+    assert len(_entries(warehouse, MESSAGES)) == COUNT
+
+
+def test_a_redelivery_goes_when_its_own_time_is_long_past(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Its message was due long before; a rebuild must find that the redelivery was released."""
+    put(warehouse.root, REDELIVERY, _redelivery(1, 1, 1, MARK + 1), _redelivery(3, 3, 1, MARK))
+    acknowledges(warehouse.root)
+    settled(warehouse.root, _open(), read={"released": 2})
+    _round(spark, warehouse)
+    assert _entries(warehouse, REDELIVERY) == [1]
+
+
+def test_what_dispatch_must_leave_out_is_told_until_it_has_passed_it(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Ledger 7 has a redelivery in `redelivery`, in ledger 8 one waits; both were acknowledged. Ledger 9 is done."""
+    closed = {"topic": "t", "subscription": "s", "life": 1, "first_entry": 0, "last_entry": 0, "redelivery_count": 1}
+    closed |= {"cause": "ack", "batch_id": 0}
+    for ledger, when in ((7, OLD), (8, OLD), (9, OLD), (10, MARK + 1)):
+        put(warehouse.root, CLOSED, closed | {"ledger_id": ledger, "closed_at": at(when)})
+    put(warehouse.root, REDELIVERY, _redelivery(0, 0, 1, MARK + 1))
+    state = released((8, 0, 0))
+    state.handle(Nack(positions((8, 0, 0)), 0), Ack(positions((8, 0, 0))), now=NOW)
+    acknowledges(warehouse.root)
+    settled(warehouse.root, state, read={"released": 2})
+    assert _round(spark, warehouse)[CLOSED.name].rows == 1
+    left = RustTable(warehouse.path(CLOSED)).to_pyarrow_table(columns=["ledger_id"])["ledger_id"].to_pylist()
+    assert sorted(left) == [7, 8, 10]
+
+
+def test_events_go_when_settle_has_read_them_and_they_are_an_hour_old(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock of a consumer may say anything, or nothing."""
+    now = wall_ms()
+    for when in (now - 2 * HOUR_MS, now - HOUR_MS // 2, now - 2 * HOUR_MS, None, now + 100 * 24 * HOUR_MS):
+        told = {"kind": "ack", "topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER}
+        put(warehouse.root, CONSUMER_EVENTS, told | {"at": None if when is None else at(when)})
+    monkeypatch.setattr(retention, "unread", readers.unread)
+    monkeypatch.setattr(layout, "unread", readers.unread)
+    acknowledges(warehouse.root)
+    settled(warehouse.root, _open(), read={"events": 2, "released": 1})
+    assert _round(spark, warehouse)[CONSUMER_EVENTS.name].rows == 1
+    settled(warehouse.root, _open(), batch=1, read={"events": 5, "released": 1})
+    assert _round(spark, warehouse)[CONSUMER_EVENTS.name].rows == 3
+
+
+def test_settle_holds_what_it_has_not_read(spark: SparkSession, tmp_path: Path) -> None:
+    """The logs of its three sources; nothing while nobody acknowledges."""
+    warehouse = Warehouse(str(tmp_path / "held"))
+    create_all(warehouse.root)
+    followed = (CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH)
+    for _ in range(5):
+        put(warehouse.root, REDELIVERY, _redelivery(0, 4))
+    # Dispatch has no checkpoint, and so holds all.
+    assert [unread_from(spark, warehouse, table) for table in followed] == [None, 0, None]
+    acknowledges(warehouse.root, policies=Policies(ack=True, ack_after=3))
+    assert settled_upto(spark, warehouse) == {"events": -1, "released": 3, "refused": -1}
+    settled(warehouse.root, _open(), read={"events": 4, "released": 5, "refused": 2})
+    assert settled_upto(spark, warehouse) == {"events": 4, "released": 5, "refused": 2}
+    assert [unread_from(spark, warehouse, table) for table in followed] == [5, 0, 3]
+    assert unread_from(spark, warehouse, CURSORS) is None
+
+
+def test_cursors_are_not_merged(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Settle replaces their files by what the rows of them come to."""
+    acknowledges(warehouse.root)
+    for batch in range(3):
+        settled(warehouse.root, _open(2), batch=batch, read={"released": 1})
+    before = newest(Files(), warehouse.path(CURSORS))
+    _round(spark, warehouse)
+    assert newest(Files(), warehouse.path(CURSORS)) == before
