@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pipeline.doctor.check_dispatch import delivered
 from pipeline.doctor.check_ingest import accounted
 from pipeline.doctor.check_schedule import released
+from pipeline.doctor.check_settle import settled
 from pipeline.doctor.checkpoints import checkpoints
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look, Unreadable
@@ -19,6 +20,7 @@ CHECKS: Mapping[str, Check] = {
     "accounted": accounted,
     "released": released,
     "delivered": delivered,
+    "settled": settled,
     "checkpoints": checkpoints,
     "prepared": prepared,
     "clock": clock,

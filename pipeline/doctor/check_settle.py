@@ -1,0 +1,107 @@
+"""Check of settle: it follows what consumers say and what is released, its policies can be followed, its bytes read."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow.fs
+
+from pipeline.config.errors import BadValue
+from pipeline.config.stages import SETTLE
+from pipeline.delta.deltars import query
+from pipeline.delta.logfiles import info_of
+from pipeline.doctor.finding import Finding, error, warning
+from pipeline.doctor.logs import note_of
+from pipeline.doctor.look import Look, Opened
+from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.policies import Policies
+from schemas import CONSUMER_EVENTS, CURSOR_LEASES, CURSORS, REDELIVERY, REJECTED_DISPATCH, SUBSCRIPTIONS
+from state import CorruptBytes, OutOfRange, unpack_leases
+
+CHECK = "settled"
+_PATIENCE_MS = 60_000
+"""Settle may be so far behind, by the times of commits."""
+_POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
+_FOLLOWED = {"events": CONSUMER_EVENTS, "released": REDELIVERY, "refused": REJECTED_DISPATCH}
+"""The tables that settle follows, by the name under which its notes tell how far it has read each."""
+_NEW_LIFE = "restore all tables from one copy; or unsubscribe and subscribe again: what is open then counts as settled"
+
+
+def settled(look: Look) -> Iterator[Finding]:
+    """What subscriptions that acknowledge need: policies, cursors, and a settle that moves."""
+    told = {
+        (row["topic"], row["subscription"]): dict(row["policies"])
+        for row in query(_POLICIES, t=look.table(SUBSCRIPTIONS).delta)
+    }
+    for name, policies in told.items():
+        yield from _policies(look, name, policies)
+    names = {name for name, policies in told.items() if policies.get("ack") == "true"}
+    if names:
+        cursors = by_name(query(NEWEST.format(told="t"), t=look.table(CURSORS).delta))
+        for name in sorted(names & cursors.keys()):
+            yield from _bytes(name, cursors[name])
+        yield from _behind(look)
+
+
+def _policies(look: Look, name: Name, policies: Mapping[str, str | None]) -> Iterator[Finding]:
+    try:
+        Policies.of_map(policies)
+    except (BadValue, OutOfRange) as refused:
+        topic, subscription = name
+        remedy = look.command(f"policy set --topic {topic} --subscription {subscription}") + " with what is allowed"
+        yield error(CHECK, "policy_refused", "/".join(name), f"its policies cannot be followed: {refused}", remedy)
+
+
+def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:
+    try:
+        rows.outstanding().check_invariants()
+        if CURSOR_LEASES in rows.blocks:
+            unpack_leases(rows.blocks[CURSOR_LEASES])
+    except CorruptBytes as torn:
+        text = f"its rows of `cursors` cannot be read: {torn}"
+        yield error(CHECK, "cursor_torn", "/".join(name), text, _NEW_LIFE)
+
+
+def _behind(look: Look) -> Iterator[Finding]:
+    """What is committed to the tables that settle follows is read within a minute, and is there until then."""
+    last = _last(look.table(CURSORS))
+    if last is None:
+        # It begins with the first subscription that it sees.
+        return
+    done, read = last
+    for field, table in _FOLLOWED.items():
+        source, version = look.table(table), int(read.get(field, -1))
+        rest = source.log.after((version + 1, -1))
+        if rest is None:
+            text = f"the log of {table.name} begins after version {version}, up to which settle has read it"
+            yield error(CHECK, "source_cut", SETTLE, text, _NEW_LIFE)
+            continue
+        gone = [file["path"] for _, file in rest if not _there(source, file["path"])]
+        if gone:
+            text = f"{len(gone)} files of {table.name} that it has yet to read are gone: {gone[0]}"
+            yield error(CHECK, "source_gone", SETTLE, text, "bring them back from a copy")
+        late = max((_ms(source, place[0]) for place, _ in rest), default=0) - done
+        if late > _PATIENCE_MS:
+            count = len({place[0] for place, _ in rest})
+            text = (
+                f"{count} versions of {table.name} are not read, the last one {late // 1_000} s after its last commit"
+            )
+            yield warning(CHECK, "settle_behind", table.name, text, f"start the stages: {look.command('run')}")
+
+
+def _last(cursors: Opened) -> tuple[int, Mapping[str, Any]] | None:
+    """When settle committed last, ms UTC, and what it noted; None: it has not yet."""
+    for version in reversed(cursors.log.versions):
+        noted = note_of(cursors.log.actions(version) or [])
+        if noted is not None and noted.stage == SETTLE:
+            return _ms(cursors, version), noted.note
+    return None
+
+
+def _ms(opened: Opened, version: int) -> int:
+    told: Any = info_of(opened.log.actions(version) or []).get("timestamp")
+    return int(told) if isinstance(told, int) else 0
+
+
+def _there(source: Opened, path: str) -> bool:
+    return bool(source.files.get_file_info(path).type == pyarrow.fs.FileType.File)
