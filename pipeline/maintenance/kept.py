@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.readers import settled_upto
+from pipeline.settle.registry import acknowledging
 from pipeline.storage.arrays import IntArray
-from pipeline.subscriptions.acknowledging import acknowledging
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from schemas import CURSORS, REDELIVERY
 from state import Condition

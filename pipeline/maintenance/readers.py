@@ -15,9 +15,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import noted
 from pipeline.ingest.stage import Plan
+from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from pipeline.subscriptions.acknowledging import acknowledging, settled_before
 from schemas import (
     CONSUMER_EVENTS,
     CURSORS,
@@ -64,9 +64,9 @@ def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | 
     last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
     if last is not None:
         return {name: int(last.note.get(name, -1)) for name in SETTLED.values()}
-    begins = [version for policies in known.values() if (version := settled_before(policies)) is not None]
     latest = newest(session_files(spark), warehouse.path(REDELIVERY))
-    return {"events": -1, "released": min(begins, default=latest), "refused": -1}
+    begins = (latest if line.policies.ack_after is None else line.policies.ack_after for line in known.values())
+    return {"events": -1, "released": min(begins), "refused": -1}
 
 
 def _unread_by(spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> int:

@@ -71,6 +71,12 @@ class AckRegistry:
         return self._known[1]
 
 
+def acknowledging(spark: SparkSession, warehouse: Warehouse) -> dict[Name, Line]:
+    """The lines of the newest version."""
+    registry = AckRegistry(spark, warehouse)
+    return registry.at(registry.version())
+
+
 def listeners(lines: Mapping[Name, Line], lives: Mapping[Name, Incarnation]) -> dict[Name, Listener]:
     """The lines that ingest knows, with their incarnations."""
     known = ((name, line, lives[name]) for name, line in lines.items() if name in lives)
