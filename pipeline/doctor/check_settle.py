@@ -83,7 +83,7 @@ def _behind(look: Look) -> Iterator[Finding]:
         late = max((_ms(source, place[0]) for place, _ in rest), default=0) - done
         if late > _PATIENCE_MS:
             count = len({place[0] for place, _ in rest})
-            text = f"it has not read {count} versions of {table.name}, which go up to {late // 1_000} s after its last commit"
+            text = f"it has not read {count} versions of {table.name}, up to {late // 1_000} s after its last commit"
             yield warning(CHECK, "settle_behind", table.name, text, f"start the stages: {look.command('run')}")
 
 

@@ -71,7 +71,7 @@ def test_a_settle_that_stands_still_is_told(root: str, table: Table) -> None:
     later(root, table, 90)
     (told,) = (each for each in found(root) if each.check == "settled")
     assert (told.what, told.subject, told.severity) == ("settle_behind", table.name, Severity.WARNING)
-    assert told.text.startswith(f"it has not read 1 versions of {table.name}, which go up to ")
+    assert told.text.startswith(f"it has not read 1 versions of {table.name}, up to ")
 
 
 def test_who_does_not_acknowledge_is_not_missed(root: str) -> None:
