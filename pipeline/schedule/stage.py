@@ -26,15 +26,21 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.schedule.keys import addressed
 from pipeline.storage.parquet import DRIVER, SETTING, SIZE
 from pipeline.worker.release import KEY, RELEASE, release
-from pipeline.worker.unpack import RUN, SAME, Unpacker
+from pipeline.worker.unpack import DUE, RUN, SAME, Unpacker
 from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
 
+RETRY = "retry"
+"""The kind of rows with what comes again to one subscription, with `redelivery_count` and `cause`."""
 REBUILD = "rebuild"
 """The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
 _LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
     named_struct('topic', owners[0], 'subscription', owners[place], 'life', cast(owners[place + 1] as bigint))
 ))"""
 """The subscriptions that share an index, a row each; `owners` is the array that the name of its owner holds."""
+_AGAIN = "size(owners) % 2 = 0"
+"""Whether the positions of an index come again: then the last text of `owners` is redelivery count, colon, cause."""
+_COUNT = f"if({_AGAIN}, cast(substring_index(element_at(owners, -1), ':', 1) as bigint), 0)"
+_CAUSE = f"if({_AGAIN}, substr(element_at(owners, -1), instr(element_at(owners, -1), ':') + 1), '{DUE}')"
 _RUN_BYTES = 32
 """Bytes of a run in an answer."""
 
@@ -126,7 +132,9 @@ def _each(released: DataFrame) -> DataFrame:
     """Answers, once for each subscription that shares the index, which `topic`, `subscription` and `life` name."""
     # A name that cannot be read would be nobody's, and what it was given would be gone without a word.
     names = F.from_json("owner", "array<string>", {"mode": "FAILFAST"})
-    return released.select("*", names.alias("owners")).select("*", F.expr(_LISTENERS)).drop("owner", "owners")
+    named = released.select("*", names.alias("owners"))
+    told = named.select("*", F.expr(_COUNT).alias("redelivery_count"), F.expr(_CAUSE).alias("cause"))
+    return told.select("*", F.expr(_LISTENERS)).drop("owner", "owners")
 
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:

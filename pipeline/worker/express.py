@@ -12,14 +12,14 @@ import pyarrow as pa
 
 from pipeline.config.settings import LAST_INSTANT_MS
 from pipeline.worker.release import pack
-from pipeline.worker.unpack import SAME, Unpacker
+from pipeline.worker.unpack import RUN, SAME, Unpacker
 from state import TimeBucketIndex
 
 CAUSE = "express"
 """What `redelivery` and `deliveries` say of such a position."""
 _ANSWER = pa.schema(
     [
-        *((name, pa.string() if name in ("topic", "subscription") else pa.int64()) for name in SAME),
+        *((name, RUN.field(name).type if name in RUN.names else pa.int64()) for name in SAME),
         ("runs", pa.binary()),
     ]
 )
@@ -41,7 +41,7 @@ class Express:
 
     def __call__(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of `pipeline.worker.encode.ROW` in, for `mapInArrow`."""
-        return Unpacker(self.batch, CAUSE)(self._answers(segments))
+        return Unpacker(self.batch)(self._answers(segments))
 
     def _answers(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         answers = (answer for rows in segments for row in rows.to_pylist() for answer in self._released(row))
@@ -56,6 +56,7 @@ class Express:
             index.append_chunk(row["chunk"])
             runs = index.pop_due_runs(LAST_INSTANT_MS)
             told = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
+            told |= {"redelivery_count": row["redelivery_count"] or 0, "cause": row["cause"] or CAUSE}
             for each in alike:
                 yield {"topic": row["topic"], "subscription": each["name"], "life": each["life"], **told}
 

@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 from pipeline.storage.arrays import IntArray, arrow_schema
 from schemas import REDELIVERY
 
-SAME = ("topic", "subscription", "life", "tick_ms", "instant")
+SAME = ("topic", "subscription", "life", "tick_ms", "instant", "redelivery_count", "cause")
 """What all runs of an answer have in common."""
+DUE = "due"
+"""The cause of what is released for the first time, by the schedule."""
 RUN = arrow_schema(REDELIVERY.schema)
 _ROW_BYTES, _MOST_BYTES = 100, 128 << 20
 """Bytes of a row of `redelivery` beside its texts, and of the rows that are made at once."""
@@ -23,11 +25,9 @@ class Unpacker:
 
     Attributes:
         batch: which batch of the stage that releases.
-        cause: why the positions are released.
     """
 
     batch: int
-    cause: str = "due"
 
     def __call__(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of `SAME` and `runs`, for `mapInArrow`."""
@@ -49,7 +49,7 @@ class Unpacker:
     def _rows(
         self, same: dict[str, pa.Array], ledgers: IntArray, firsts: IntArray, lasts: IntArray, dues: IntArray
     ) -> pa.RecordBatch:
-        due, count = pa.array(dues * 1_000), len(dues)
+        due = pa.array(dues * 1_000)
         told = same | {
             "ledger_id": pa.array(ledgers),
             "first_entry": pa.array(firsts),
@@ -57,9 +57,7 @@ class Unpacker:
             "due_time": due,
             "message_due": due,
             "released_at": pc.multiply(same["instant"], 1_000),
-            "redelivery_count": pa.repeat(0, count),
-            "cause": pa.repeat(self.cause, count),
-            "batch_id": pa.repeat(self.batch, count),
+            "batch_id": pa.repeat(self.batch, len(dues)),
         }
         return pa.RecordBatch.from_arrays([told[field.name].cast(field.type) for field in RUN], schema=RUN)
 

@@ -78,6 +78,43 @@ def test_those_of_one_tick_share_a_chunk_and_the_others_have_their_own(spark: Sp
     assert all(0 <= shard < SHARDS for _, shard in shards)
 
 
+AGAIN = {"kind": "retry", "redelivery_count": 2, "cause": "ack_timeout"}
+
+
+def test_what_comes_again_has_an_index_of_its_own_for_each_count_and_cause(spark: SparkSession) -> None:
+    """The owner's name tells them, and the names of the others are what they were; a rebuild's rows are alike."""
+    rows = rows_of(
+        spark,
+        SEGMENTS.schema,
+        segment("t", listener("s")),
+        segment("t", listener("s"), **AGAIN),
+        segment("t", listener("s"), **AGAIN | {"redelivery_count": 3}),
+        segment("t", listener("s"), **AGAIN | {"cause": "a:b"}),
+        segment("t", listener("s"), **AGAIN | {"kind": "rebuild"}),
+        segment("t", listener("s"), kind="rebuild"),
+    )
+    owners = Counter(row["owner"] for row in addressed(rows, SHARDS).collect())
+    assert owners == {
+        '["t","s","1"]': 2,
+        '["t","s","1","2:ack_timeout"]': 2,
+        '["t","s","1","3:ack_timeout"]': 1,
+        '["t","s","1","2:a:b"]': 1,
+    }
+    released = answers(spark, sorted(owners))
+    told = local_run_rows(released, 0).to_pylist()
+    # As many runs as there are owners before it, and one.
+    assert Counter((row["subscription"], row["redelivery_count"], row["cause"]) for row in told) == {
+        ("s", 2, "a:b"): 1,
+        ("s", 2, "ack_timeout"): 2,
+        ("s", 3, "ack_timeout"): 3,
+        ("s", 0, "due"): 4,
+    }
+    assert told == run_rows(released, 0).toArrow().cast(local_run_rows(released, 0).schema).to_pylist()
+    assert schedule._count(released) == (32 * len(told), 0)
+    refused = failures(answers(spark, sorted(owners), error="rotten"), 0)
+    assert named(refused) == {("t", "s"): 4}
+
+
 def test_nothing_of_what_is_addressed_is_nullable(spark: SparkSession) -> None:
     """A nullable long reaches the function as a float, which loses the last digits."""
     frame = addressed(rows_of(spark, SEGMENTS.schema, segment("t", listener("a"))), SHARDS)
