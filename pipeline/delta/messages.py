@@ -44,22 +44,22 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
         raise NotInDriver from error
 
 
-def message_groups(log: MessageLog, bounds: Bounds) -> Iterator[RowGroup]:
-    """The row groups in which messages within bounds may be; the others are passed over by their statistics.
+def message_groups(log: MessageLog, *bounds: Bounds) -> Iterator[RowGroup]:
+    """The row groups in which messages within any of the bounds may be; statistics tell, and others are passed over.
 
     Raises:
         NotInDriver: only Spark reaches them, or they have other columns than they should.
     """
-    yield from chosen_groups(MESSAGES, _within(log, bounds), lambda file: _meeting(file, bounds))
+    yield from chosen_groups(MESSAGES, _within(log, *bounds), lambda file: _meeting(file, *bounds))
 
 
-def _within(log: MessageLog, bounds: Bounds) -> Iterator[Footer]:
-    """The files in which messages within bounds may be.
+def _within(log: MessageLog, *bounds: Bounds) -> Iterator[Footer]:
+    """The files in which messages within any of the bounds may be.
 
     Raises:
         NotInDriver: only Spark reaches them.
     """
-    paths = log.readable_paths([bounds])
+    paths = log.readable_paths(bounds)
     if paths is None:
         raise NotInDriver(PLACE)
     return read_footers(paths)
@@ -98,8 +98,11 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     return pa.concat_tables(held).combine_chunks()
 
 
-def _meeting(file: pq.ParquetFile, bounds: Bounds) -> Iterator[int]:
-    """The row groups of `messages` with something within bounds; all whose statistics do not say it in our units."""
+def _meeting(file: pq.ParquetFile, *bounds: Bounds) -> Iterator[int]:
+    """The row groups of `messages` with something within any of the bounds.
+
+    So are all whose statistics do not say it in our units.
+    """
     told, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.schema))
     places = {told.schema.column(number).path: number for number in range(told.num_columns)}
     names = ("ledger_id", "due_time")
@@ -108,6 +111,6 @@ def _meeting(file: pq.ParquetFile, bounds: Bounds) -> Iterator[int]:
         ledger, due = (told.row_group(number).column(places[name]).statistics for name in names)
         if known and ledger and due and ledger.has_min_max and due.has_min_max:
             held = Bounds(ledger.min_raw, ledger.max_raw, due.min_raw // 1_000, due.max_raw // 1_000)
-            if not held.meets(bounds):
+            if not any(map(held.meets, bounds)):
                 continue
         yield number

@@ -7,13 +7,20 @@ time.
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.delta.messagelog import Bounds
 from pipeline.delta.numbering import SortKey
 from pipeline.storage.arrays import IntArray, longs, ranks
+from pipeline.storage.parquet import SIZE, NotInDriver
 from state import tick_bits
+
+ENTRY_BITS = 31
+"""An entry has so many (`Settings.entries_per_ledger`)."""
+_RANGES = 16
+"""In so many ranges of ledgers at most the messages of redeliveries are looked for."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +63,69 @@ ORDER: tuple[SortKey[Matched], ...] = (
 
 @dataclass(frozen=True)
 class Window:
-    """What a batch of `redelivery` spans; times in ms, `tick_ms` the coarsest tick."""
+    """What a batch of `redelivery` spans.
+
+    Attributes:
+        runs: how many runs it has.
+        positions: how many positions those have.
+        ledgers: in about how many ledgers.
+        last_bucket: the last due time, ms.
+        released_at: the instant of the last release, ms.
+        first: where in the log the messages of first deliveries are; none when it has none.
+        again: where those of redeliveries are.
+    """
 
     runs: int
     positions: int
     ledgers: int
-    first_ledger: int
-    last_ledger: int
-    first_due: int
-    last_due: int
-    tick_ms: int
     last_bucket: int
     released_at: int
+    first: tuple[Bounds, ...]
+    again: tuple[Bounds, ...] = ()
 
     @property
-    def bounds(self) -> Bounds:
-        """Where in the log its messages are: those of a bucket are due up to its width before it."""
-        first = self.first_due - (1 << tick_bits(self.tick_ms)) + 1
-        return Bounds(self.first_ledger, self.last_ledger, first, self.last_due)
+    def bounds(self) -> tuple[Bounds, ...]:
+        """Where in the log all its messages are."""
+        return self.first + self.again
+
+
+def first_bounds(ledgers: tuple[int, int], due: tuple[int, int], tick_ms: int) -> Bounds:
+    """Where in the log the messages of first deliveries are: those of a bucket are due up to its width before it.
+
+    Args:
+        ledgers: the first one and the last one.
+        due: the first bucket and the last one, ms.
+        tick_ms: the coarsest tick.
+    """
+    return Bounds(*ledgers, due[0] - (1 << tick_bits(tick_ms)) + 1, due[1])
+
+
+def again_bounds(ledgers: IntArray) -> tuple[Bounds, ...]:
+    """Where in the log the messages of redeliveries are.
+
+    When they come again says nothing of when they were due. A few ranges of ledgers, parted by the widest gaps: what
+    comes again after days lies far from what comes again after seconds.
+    """
+    found = np.unique(ledgers)
+    gaps = np.diff(found)
+    widest = np.argsort(gaps, kind="stable")[::-1][: _RANGES - 1]
+    cuts = np.sort(widest[gaps[widest] > 1])
+    ends = zip(found[[0, *(cuts + 1)]].tolist(), found[[*cuts, -1]].tolist(), strict=True) if len(found) else ()
+    return tuple(Bounds(*each) for each in ends)
+
+
+def taken_apart(runs: pa.Table, most: int) -> tuple[IntArray, IntArray]:
+    """The number of its run, and the entry, for each position of runs; there are no more than `most` (one or more).
+
+    Raises:
+        NotInDriver: there are more, or they are no runs.
+    """
+    firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
+    lengths = lasts - firsts + 1
+    sound = lengths.min() > 0 and firsts.min() >= 0
+    if not sound or int(lasts.max()) >> ENTRY_BITS:
+        raise NotInDriver
+    if int(lengths.sum()) > most:
+        raise NotInDriver(SIZE)
+    run = np.repeat(np.arange(runs.num_rows), lengths)
+    return run, np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)

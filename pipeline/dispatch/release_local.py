@@ -3,12 +3,14 @@
 Whether Spark made a batch (`pipeline.dispatch.release_spark`) or this, its rows do not tell.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby, pairwise
-from operator import itemgetter
+from operator import itemgetter, or_
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,8 +21,9 @@ from pipeline.delta.messages import message_groups
 from pipeline.delta.numbering import order_of
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.closed import Closed, still_open
 from pipeline.dispatch.prepared import Part
-from pipeline.dispatch.release import ORDER, Matched, Window
+from pipeline.dispatch.release import ENTRY_BITS, ORDER, Matched, Window, again_bounds, first_bounds, taken_apart
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
@@ -28,8 +31,6 @@ from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 
-_ENTRY_BITS = 31
-"""An entry has so many (`Settings.entries_per_ledger`); above them stands which of the window's ledgers it is in."""
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 
 
@@ -69,28 +70,20 @@ class LocalRelease:
 
     @classmethod
     def of(
-        cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, settings: Settings
+        cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, settings: Settings, closed: Closed
     ) -> "LocalRelease | None":
         """The release of a batch; None when nobody listens to any of it.
 
         Raises:
             NotInDriver: it has too many positions, or too many bytes without the texts of messages.
         """
-        runs = _listened(runs, lives)
+        runs = _open(_listened(runs, lives), settings, closed)
         if not runs.num_rows:
             return None
         window = _window(runs)
-        firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
-        lengths = lasts - firsts + 1
-        sound = lengths.min() > 0 and firsts.min() >= 0
-        if not sound or int(lasts.max()) >> _ENTRY_BITS:
-            raise NotInDriver
-        if window.positions > settings.driver_rows:
-            raise NotInDriver(SIZE)
-        run = np.repeat(np.arange(runs.num_rows), lengths)
-        entry = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
+        run, entry = taken_apart(runs, settings.driver_rows)
         ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
-        wanted = (place[run] << _ENTRY_BITS) | entry
+        wanted = (place[run] << ENTRY_BITS) | entry
         messages, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
         held = messages.rows
         found, message = _match(wanted, keys)
@@ -153,26 +146,41 @@ def _listened(runs: pa.Table, lives: Mapping[Name, int]) -> pa.Table:
     return runs.join(present, list(keys), join_type="left semi").combine_chunks()
 
 
+def _open(runs: pa.Table, settings: Settings, closed: Closed) -> pa.Table:
+    """Runs less the redeliveries that are not to be made. Without redeliveries nothing is asked.
+
+    Raises:
+        NotInDriver: what is closed cannot be read here, or is too much.
+    """
+    ledgers = longs(runs, "ledger_id")[longs(runs, "redelivery_count") > 0]
+    if not len(ledgers):
+        return runs
+    return still_open(runs, closed.rows(again_bounds(ledgers), settings), settings)
+
+
 def _window(runs: pa.Table) -> Window:
-    spans = {name: pc.min_max(longs(runs, name)) for name in ("ledger_id", "message_due", "due_time", "tick_ms")}
-    low = {name: each["min"].as_py() for name, each in spans.items()}
-    high = {name: each["max"].as_py() for name, each in spans.items()}
+    again = longs(runs, "redelivery_count") > 0
+    first = runs.filter(pa.array(~again)) if again.any() else runs
     return Window(
         runs=runs.num_rows,
         positions=int((longs(runs, "last_entry") - longs(runs, "first_entry") + 1).sum()),
         ledgers=pc.count_distinct(runs.column("ledger_id")).as_py(),
-        first_ledger=low["ledger_id"],
-        last_ledger=high["ledger_id"],
-        first_due=low["message_due"] // 1_000,
-        last_due=high["message_due"] // 1_000,
-        tick_ms=high["tick_ms"],
-        last_bucket=high["due_time"] // 1_000,
+        last_bucket=int(longs(runs, "due_time").max()) // 1_000,
         released_at=int(longs(runs, "released_at").max()) // 1_000,
+        first=(_first(first),) if first.num_rows else (),
+        again=again_bounds(longs(runs, "ledger_id")[again]),
     )
 
 
+def _first(runs: pa.Table) -> Bounds:
+    """Where the messages of first deliveries are."""
+    ledgers, due = longs(runs, "ledger_id"), longs(runs, "message_due") // 1_000
+    ends = [(int(each.min()), int(each.max())) for each in (ledgers, due)]
+    return first_bounds(ends[0], ends[1], int(longs(runs, "tick_ms").max()))
+
+
 def _messages(
-    log: MessageLog, bounds: Bounds, ledgers: IntArray, wanted: IntArray, most: int
+    log: MessageLog, bounds: Sequence[Bounds], ledgers: IntArray, wanted: IntArray, most: int
 ) -> tuple[Gathered, IntArray]:
     """The messages of wanted keys, and their keys.
 
@@ -182,13 +190,13 @@ def _messages(
     keys = [np.empty(0, np.int64)]
 
     def groups() -> Iterator[tuple[RowGroup, IntArray]]:
-        for group in message_groups(log, bounds):
+        for group in message_groups(log, *bounds):
             places = group.read(("ledger_id", "entry_id", "due_time"))
-            due = np.floor_divide(longs(places, "due_time"), 1_000)
-            inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
-            ledger, entry = (longs(places, name)[inside] for name in ("ledger_id", "entry_id"))
+            ledger, due = longs(places, "ledger_id"), np.floor_divide(longs(places, "due_time"), 1_000)
+            inside = np.flatnonzero(reduce(or_, (_held(each, ledger, due) for each in bounds)))
+            ledger, entry = ledger[inside], longs(places, "entry_id")[inside]
             place = np.minimum(np.searchsorted(ledgers, ledger), len(ledgers) - 1)
-            key = (place << _ENTRY_BITS) | entry
+            key = (place << ENTRY_BITS) | entry
             at = np.minimum(np.searchsorted(wanted, key), len(wanted) - 1)
             mine = np.flatnonzero((ledgers[place] == ledger) & (wanted[at] == key))
             if len(mine):
@@ -196,6 +204,12 @@ def _messages(
                 yield group, inside[mine]
 
     return Gathered.read(MESSAGES, groups(), most), np.concatenate(keys)
+
+
+def _held(bounds: Bounds, ledger: IntArray, due: IntArray) -> npt.NDArray[np.bool_]:
+    """Which messages are within bounds, by ledger and due time (ms)."""
+    inside: npt.NDArray[np.bool_] = (due >= bounds.first_due) & (due <= bounds.last_due)
+    return inside & (ledger >= bounds.first_ledger) & (ledger <= bounds.last_ledger)
 
 
 def _match(wanted: IntArray, keys: IntArray) -> tuple[IntArray, IntArray]:

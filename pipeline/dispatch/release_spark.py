@@ -12,10 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.session import compiled
 from pipeline.config.settings import Settings
 from pipeline.delta.appender import Appender
-from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.messagelog import Bounds, MessageLog, any_of
 from pipeline.delta.numbering import NUMBER, columns_of, in_order
+from pipeline.dispatch.closed import AGAIN, Closed
+from pipeline.dispatch.closed import KEYS as CLOSED_KEYS
 from pipeline.dispatch.prepared import Part
-from pipeline.dispatch.release import EXACT, ORDER, Window
+from pipeline.dispatch.release import EXACT, ORDER, Window, again_bounds, first_bounds
+from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, REJECTED_DISPATCH
 
@@ -33,13 +36,18 @@ class SparkRelease:
     def __init__(self, wanted: DataFrame, window: Window, log: MessageLog) -> None:
         """The runs of a batch that somebody listens to, and what they span."""
         self.window, self._wanted = window, wanted
-        self._joined = join(wanted, log.read([window.bounds], wanted.sparkSession), window)
+        self._joined = join(wanted, log.read(window.bounds, wanted.sparkSession), window)
 
     @classmethod
-    def of(cls, redelivery: DataFrame, lives: Mapping[Name, int], log: MessageLog) -> "SparkRelease | None":
-        """The release of a batch; None when nobody listens to any of it. One job."""
+    def of(
+        cls, redelivery: DataFrame, lives: Mapping[Name, int], log: MessageLog, closed: Closed
+    ) -> "SparkRelease | None":
+        """The release of a batch; None when nobody listens to any of it. One job, a few more for redeliveries."""
         wanted = listening(redelivery, lives)
         window = look(wanted)
+        if window is not None and window.again:
+            wanted = still_open(wanted, closed.frame(window.again))
+            window = look(wanted)
         return None if window is None else cls(wanted, window, log)
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
@@ -63,21 +71,33 @@ class SparkRelease:
 
 
 def look(wanted: DataFrame) -> Window | None:
-    """One job over the runs of a batch: their window; None when there are none."""
+    """A job over the runs of a batch, another one if there are redeliveries: their window; None when there are none."""
+    of_first = {name: F.expr(f"if({AGAIN}, NULL, {name})") for name in ("ledger_id", "message_due", "tick_ms")}
     spans = {
         "runs": F.count("*"),
         "positions": F.sum(F.col("last_entry") - F.col("first_entry") + 1),
         "ledgers": F.approx_count_distinct("ledger_id"),
-        "first_ledger": F.min("ledger_id"),
-        "last_ledger": F.max("ledger_id"),
-        "first_due": F.unix_millis(F.min("message_due")),
-        "last_due": F.unix_millis(F.max("message_due")),
-        "tick_ms": F.max("tick_ms"),
+        "first_ledger": F.min(of_first["ledger_id"]),
+        "last_ledger": F.max(of_first["ledger_id"]),
+        "first_due": F.unix_millis(F.min(of_first["message_due"])),
+        "last_due": F.unix_millis(F.max(of_first["message_due"])),
+        "tick_ms": F.max(of_first["tick_ms"]),
         "last_bucket": F.unix_millis(F.max("due_time")),
         "released_at": F.unix_millis(F.max("released_at")),
+        "again": F.count_if(F.expr(AGAIN)),
     }
     row = wanted.agg(*(column.alias(name) for name, column in spans.items())).collect()[0]
-    return Window(**row.asDict()) if row["runs"] else None
+    if not row["runs"]:
+        return None
+    first, again = tuple[Bounds, ...](), tuple[Bounds, ...]()
+    if row["runs"] > row["again"]:
+        ends = (row["first_ledger"], row["last_ledger"]), (row["first_due"], row["last_due"])
+        first = (first_bounds(*ends, row["tick_ms"]),)
+    if row["again"]:
+        ledgers = wanted.where(AGAIN).select("ledger_id").distinct().toArrow()
+        again = again_bounds(longs(ledgers, "ledger_id"))
+    told = {name: row[name] for name in ("runs", "positions", "ledgers", "last_bucket", "released_at")}
+    return Window(**told, first=first, again=again)
 
 
 def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
@@ -87,6 +107,13 @@ def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
     table = pa.table({**known, "life": pa.array(lives.values(), pa.int64())})
     present = F.broadcast(redelivery.sparkSession.createDataFrame(table))
     return redelivery.join(present, ["topic", "subscription", "life"], "left_semi")
+
+
+def still_open(wanted: DataFrame, closed: DataFrame) -> DataFrame:
+    """Runs less the redeliveries that are closed, which are looked for position by position."""
+    again, keys = positions(wanted.where(AGAIN)), [*CLOSED_KEYS, "first_entry"]
+    left = again.join(positions(closed).select(keys), keys, "left_anti")
+    return wanted.where(f"NOT {AGAIN}").unionByName(left)
 
 
 def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
@@ -101,7 +128,9 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
     same = (F.col("run_topic") == F.col("topic")) & (F.col("run_ledger") == F.col("ledger_id"))
     within = F.col("entry_id").between(F.col("first_entry"), F.col("last_entry"))
     matched = within if few else F.col("entry_id") == F.col("first_entry")
-    held = messages.where(window.bounds.inside).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
+    held = (
+        messages.where(any_of(window.bounds)).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
+    )
     small = window.positions <= _BROADCAST
     joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
     exact = joined.withColumn(EXACT, F.coalesce("deliver_at", "message_time"))

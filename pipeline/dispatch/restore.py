@@ -20,6 +20,7 @@ from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.storage.hadoop import session_files
@@ -150,7 +151,8 @@ class _Restoring:
         registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
         version = registry.version()
         lives = presence.at(presence.marker(version), registry.at(version))
-        release = SparkRelease.of(self._wanted(held, upto), lives, MessageLog(self._spark, self._warehouse))
+        log, closed = MessageLog(self._spark, self._warehouse), Closed(ClosedLog(self._spark, self._warehouse))
+        release = SparkRelease.of(self._wanted(held, upto), lives, log, closed)
         if release is None:
             return None
         instant = release.window.released_at

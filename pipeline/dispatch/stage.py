@@ -19,6 +19,7 @@ from pipeline.delta.checkpoints import Log
 from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import LocalRelease, local_runs
@@ -38,13 +39,15 @@ class Note:
     """What the commits of a batch carry, for a repetition that finds some of them.
 
     `registry` and `lives` are the version of `subscriptions` and the marker by which removed ones and earlier lives
-    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index).
+    were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index). `closed` is
+    the version of that table by which redeliveries were left out; -1 when the batch had none.
     """
 
     registry: int
     lives: int
     begin: tuple[int, int]
     source: tuple[int, int]
+    closed: int = -1
 
     @property
     def decided_by(self) -> tuple[int, int]:
@@ -73,7 +76,8 @@ class Dispatch:
         self._settings, self._timeline, self._observe = settings, timeline, observe
         self.watch = Watch()
         self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
-        self._log, self._files = MessageLog(spark, warehouse), session_files(spark)
+        self._log, self._closed = MessageLog(spark, warehouse), ClosedLog(spark, warehouse)
+        self._files = session_files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
@@ -93,10 +97,12 @@ class Dispatch:
         """Write the deliveries of a batch; first say what is missing, then note what is written."""
         refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
         registry, lives = self._versions() if refused is None else noted(refused.note).decided_by
-        note = self._note(registry, lives, batch_id)
-        release = self._release(redelivery, self._presence.at(lives, self._registry.at(registry)), batch_id)
+        closed = Closed(self._closed, -1 if refused is None else noted(refused.note).closed)
+        present = self._presence.at(lives, self._registry.at(registry))
+        release = self._release(redelivery, present, closed, batch_id)
         if release is None:
             return
+        note = self._note(registry, lives, closed.version, batch_id)
         self._observe("dispatch.counted", batch_id)
         window, appender = release.window, self.sinks["deliveries"].appender
         parts = release.write(appender, self._settings, batch_id, self._timeline.now(window.released_at))
@@ -109,22 +115,24 @@ class Dispatch:
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
 
-    def _release(self, redelivery: DataFrame, lives: Mapping[Name, int], batch_id: int) -> Release | None:
+    def _release(
+        self, redelivery: DataFrame, lives: Mapping[Name, int], closed: Closed, batch_id: int
+    ) -> Release | None:
         """The release of a batch: in this process when that can be, else by Spark; None when nobody listens."""
         try:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             runs = local_runs(self._files, self._warehouse, *ends, self._settings)
-            release = LocalRelease.of(runs, lives, self._log, self._settings)
+            release = LocalRelease.of(runs, lives, self._log, self._settings, closed)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
-            return SparkRelease.of(redelivery, lives, self._log)
+            return SparkRelease.of(redelivery, lives, self._log, closed)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
         return release
 
-    def _note(self, registry: int, lives: int, batch_id: int) -> Note:
+    def _note(self, registry: int, lives: int, closed: int, batch_id: int) -> Note:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
-        return Note(registry, lives, (start.version, start.index), (end.version, end.index))
+        return Note(registry, lives, (start.version, start.index), (end.version, end.index), closed)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""

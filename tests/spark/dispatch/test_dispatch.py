@@ -9,6 +9,7 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.delta.messagelog import Bounds
 from pipeline.delta.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch import release_spark
 from pipeline.dispatch.release import ORDER, Window
@@ -53,7 +54,13 @@ def test_a_window_spans_all_runs(spark: SparkSession) -> None:
         {"ledger_id": 3, "first_entry": 2, "last_entry": 5, "due_time": T0 + 9, "message_due": T0 + 4, "tick_ms": 8},
         {"ledger_id": 7, "first_entry": 0, "due_time": T0 + 1, "released_at": T0 + 6},
     )
-    assert look(batch) == Window(2, 5, 2, 3, 7, T0 + 1, T0 + 4, 8, T0 + 9, T0 + 6)
+    bounds = Bounds(3, 7, T0 + 1 - 7, T0 + 4)
+    assert look(batch) == Window(2, 5, 2, T0 + 9, T0 + 6, (bounds,))
+    late = {"redelivery_count": 2, "due_time": T0 + 90, "first_entry": 4, "tick_ms": 4_000}
+    again = runs(spark, *({**late, "ledger_id": ledger} for ledger in (1, 2, 9)))
+    assert look(again) == Window(3, 3, 3, T0 + 90, T0, (), (Bounds(1, 2), Bounds(9, 9)))
+    both = look(batch.unionByName(again))
+    assert both == Window(5, 8, 5, T0 + 90, T0 + 6, (bounds,), (Bounds(1, 2), Bounds(9, 9)))
 
 
 def test_a_run_takes_the_messages_between_its_ends(spark: SparkSession) -> None:

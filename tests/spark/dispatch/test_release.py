@@ -21,13 +21,15 @@ from pipeline.delta.messages import message_groups
 from pipeline.delta.offsets import Position
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver, whole
-from schemas import DELIVERIES, MESSAGES, REDELIVERY
+from schemas import CLOSED, DELIVERIES, MESSAGES, REDELIVERY, Table
 from tests.support.rows import T0, messages, runs
+from tests.support.rows import rows_of as table_rows
 from tests.support.spark import session
 
 Row = dict[str, Any]
@@ -45,6 +47,10 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     log = [_message(draw, ledger, entry) for ledger in (3, 5, 8) for entry in range(150) if draw.random() < 0.95]
     for part in (log[::2], log[1::2]):
         messages(spark, *part).write.format("delta").mode("append").save(made.path(MESSAGES))
+    for closed in ([_closed(draw) for _ in range(40)], [_closed(draw) for _ in range(9)]):
+        table_rows(spark, CLOSED.schema, *closed).coalesce(1).write.format("delta").mode("append").save(
+            made.path(CLOSED)
+        )
     for number in range(2):
         batch = [_run(draw) for _ in range(60)] if number else [_run(draw, life=1)]
         runs(spark, *batch).coalesce(1).write.format("delta").mode("append").save(made.path(REDELIVERY))
@@ -69,22 +75,38 @@ def _run(draw: random.Random, life: int = 2) -> Row:
     last = min(149, first + draw.choice([0, 0, 1, 7]))
     due = T0 - BUCKET_MS * (first // 50)
     name = draw.choice([*LIVES, ("t", "gone")])
-    count = {"redelivery_count": draw.randrange(3), "cause": draw.choice(["due", "negative_ack"])}
+    again = draw.randrange(3)
+    count = {"redelivery_count": again, "cause": draw.choice(["nack", "owner_lost"]) if again else "due"}
+    # What comes again does so long after its message was due.
+    due = T0 - BUCKET_MS * draw.randrange(3) if again else due
     where = {"topic": name[0], "subscription": name[1], "life": life, "ledger_id": draw.choice([3, 5, 8])}
     times = {"due_time": due, "message_due": due, "tick_ms": TICK_MS, "released_at": T0}
     return {**where, **times, **count, "first_entry": first, "last_entry": last}
 
 
+def _closed(draw: random.Random) -> Row:
+    """A run of redeliveries that are not to be made, perhaps of nobody."""
+    kept = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry")
+    told = {"redelivery_count": draw.choice([1, 2]), "cause": "nack", "closed_at": T0, "batch_id": 0}
+    return {name: value for name, value in _run(draw).items() if name in kept} | told
+
+
+def closed_in(spark: SparkSession, warehouse: Warehouse, version: int = -1) -> Closed:
+    """What `closed` says to a batch."""
+    return Closed(ClosedLog(spark, warehouse), version)
+
+
 def by_spark(spark: SparkSession, warehouse: Warehouse) -> Release | None:
     """The release as Spark makes it."""
-    return SparkRelease.of(warehouse.read(spark, REDELIVERY), LIVES, MessageLog(spark, warehouse))
+    log, closed = MessageLog(spark, warehouse), closed_in(spark, warehouse)
+    return SparkRelease.of(warehouse.read(spark, REDELIVERY), LIVES, log, closed)
 
 
 def in_the_driver(spark: SparkSession, warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
     settings = Settings(driver_rows=most)
     rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
-    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings)
+    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings, closed_in(spark, warehouse))
 
 
 def rows_of(found: DataFrame | pa.Table) -> list[Row]:
@@ -127,6 +149,48 @@ def _read(path: Path) -> list[Row]:
     return rows_of(pq.ParquetFile(path).read())
 
 
+def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Position by position, as the tables say it. First deliveries stay, and so do other counts of a position."""
+    keys = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
+
+    def singles(table: Table, version: int | None = None) -> set[tuple[Any, ...]]:
+        found = warehouse.read(spark, table, version).collect()
+        return {
+            (*(row[name] for name in keys), entry)
+            for row in found
+            for entry in range(row["first_entry"], row["last_entry"] + 1)
+        }
+
+    asked = {each for each in singles(REDELIVERY) if each[2] == 2 and each[1] != "gone"}
+    log = {(row["topic"], row["ledger_id"], row["entry_id"]) for row in warehouse.read(spark, MESSAGES).collect()}
+    wanted = {each for each in asked - singles(CLOSED) if (each[0], each[3], each[5]) in log}
+    release = in_the_driver(spark, warehouse)
+    assert isinstance(release, LocalRelease)
+    rows = release._deliveries(0, len(release.found), 0).to_pylist()
+    assert {(*(row[name] for name in keys), row["entry_id"]) for row in rows} == wanted
+    assert asked & singles(CLOSED)
+    assert {each[4] for each in wanted} == {0, 1, 2}
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_batch_that_is_repeated_follows_the_version_that_it_noted(
+    spark: SparkSession, warehouse: Warehouse, version: int
+) -> None:
+    """What was closed since is in it; when that version is gone, what is closed now counts."""
+    everywhere, settings = [Bounds()], Settings()
+    rows = closed_in(spark, warehouse, version).rows(everywhere, settings)
+    frame = closed_in(spark, warehouse, version).frame(everywhere).toArrow()
+    wanted = warehouse.read(spark, CLOSED, 1 if version == 1 else None).toArrow()
+    assert sorted(rows_of(rows), key=str) == sorted(rows_of(frame), key=str) == sorted(rows_of(wanted), key=str)
+    first = closed_in(spark, warehouse)
+    assert first.rows(everywhere, settings).num_rows == 49
+    assert first.version == 2
+    with pytest.raises(NotInDriver):
+        closed_in(spark, warehouse, version).rows(everywhere, Settings(driver_rows=30))
+
+
 def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehouse) -> None:
     """What has no message, and what the log has under another topic."""
 
@@ -143,9 +207,10 @@ def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehous
 def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:
     """A batch of runs of subscriptions that are gone is no release."""
     rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), Settings())
-    log = MessageLog(spark, warehouse)
-    assert LocalRelease.of(rows, {}, log, Settings()) is None
-    assert SparkRelease.of(warehouse.read(spark, REDELIVERY), {}, log) is None
+    log, closed = MessageLog(spark, warehouse), closed_in(spark, warehouse)
+    assert LocalRelease.of(rows, {}, log, Settings(), closed) is None
+    assert SparkRelease.of(warehouse.read(spark, REDELIVERY), {}, log, closed) is None
+    assert closed.version == -1
 
 
 @pytest.mark.parametrize("most", [0, 60, 61, 100])
@@ -183,9 +248,9 @@ def test_too_many_bytes_beside_payloads_are_left_to_spark(
     wanted = runs(spark, *({"subscription": f"s{n}", "first_entry": 0, "last_entry": 19} for n in range(5))).toArrow()
     lives = {("t", f"s{n}"): 1 for n in range(5)}
     with nullcontext() if here else pytest.raises(NotInDriver):
-        LocalRelease.of(
-            wanted, lives, cast("MessageLog", Log.of(tmp_path / "file.parquet", rows)), Settings(driver_rows=1_000)
-        )
+        log = cast("MessageLog", Log.of(tmp_path / "file.parquet", rows))
+        # Nothing comes again: nobody asks what is closed.
+        LocalRelease.of(wanted, lives, log, Settings(driver_rows=1_000), cast("Closed", None))
 
 
 @pytest.mark.parametrize("repeated", [True, False])
