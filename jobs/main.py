@@ -18,9 +18,8 @@ from jobs.commands.failures import explain, one_line, storage
 from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from jobs.commands.spark import kept_session
-from pipeline.client.create import create_all as create_by_client
 from pipeline.config.errors import MemoryEnded, PipelineError
-from pipeline.config.paths import is_s3, one_spelling
+from pipeline.config.paths import one_spelling
 from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS, Machine, builder, import_root, local_session
 from pipeline.delta.tables import create_all
@@ -73,7 +72,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             # First: it asks a store without the JVM, which asks again for minutes before it says what is missing.
             stop_file = StopFile(warehouse)
             check_store(spark, warehouse.root)
-            make_tables(spark, warehouse)
+            create_all(spark, warehouse)
         except OSError as error:
             return _end(explain(error)[1], REFUSED)
         if (warning := unlocked(warehouse.root)) is not None:
@@ -99,14 +98,6 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
 def add_warehouse(parser: argparse.ArgumentParser, about: str) -> None:
     """The option that all mains have."""
     parser.add_argument("--warehouse", required=True, type=one_spelling, help=about)
-
-
-def make_tables(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Create the tables that are missing: by delta-rs in S3, where Delta would replace what another one creates."""
-    if is_s3(warehouse.root):
-        create_by_client(warehouse.root)
-    else:
-        create_all(spark, warehouse)
 
 
 def tool_session(app: str, root: str) -> SparkSession:

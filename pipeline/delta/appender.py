@@ -221,15 +221,26 @@ class Appender:
         told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
         return [json.dumps(each) for each in ({"commitInfo": told}, *actions)]
 
-    def _add(self, newest: int, lines: Sequence[str], files: int, size: int) -> bool:
+    def _add(
+        self, newest: int, lines: Sequence[str], files: int, size: int, metadata: Mapping[str, Any] | None = None
+    ) -> bool:
         """Add a version after the newest one, with so many more files and bytes; False when somebody else has."""
         with _ADDING[self._path]:
             # A store may say that a version is there because it has just put it there, at the first of two attempts.
             if not self._log.add(newest + 1, lines) and not self._is_ours(newest + 1):
                 return False
             self._version = newest + 1
-            self._note_checksum(files, size)
+            self._note_checksum(files, size, {} if metadata is None else {"metadata": metadata})
         return True
+
+    def describe(self, seen: int, metadata: Mapping[str, Any]) -> bool:
+        """Say what the table is from now on (a `metaData` action), as the version after one that was seen.
+
+        Returns:
+            False when somebody else has added that version; then nothing is changed.
+        """
+        info = {"operation": "ADD COLUMNS", "operationParameters": {}, "isBlindAppend": False}
+        return self._add(seen, self._lines(info, {}, [{"metaData": metadata}]), 0, 0, metadata)
 
     def newest(self) -> int:
         """The newest version. Looks at the versions since the last look, which others have added."""
@@ -289,14 +300,14 @@ class Appender:
         told = commits.actions(self._files, self._path, version)
         return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
 
-    def _note_checksum(self, files: int, size: int) -> None:
+    def _note_checksum(self, files: int, size: int, changed: Mapping[str, Any]) -> None:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
         with _optional(f"the sums of {self._table.name}"):
             version, known = self._sums
             sums = known if version == self._version - 1 else self._checksum(self._version - 1)
             if sums is None:
                 return
-            kept = {name: sums[name] for name in _CARRIED if name in sums}
+            kept = {name: sums[name] for name in _CARRIED if name in sums} | dict(changed)
             grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
             file = f"{self._path}/_delta_log/{self._version:020d}.crc"
             self._files.write(file, json.dumps(kept | grown), lasting=False)

@@ -1,19 +1,27 @@
 """The tables of a warehouse as Delta folders: create, read, follow, append."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from pipeline.config.paths import is_s3
 from pipeline.config.sizing import DEFAULT_RATE, Place, memory_here
+from pipeline.delta import deltars
+from pipeline.delta.appender import Appender
+from pipeline.delta.commits import is_whole
+from pipeline.delta.logfiles import log_files
 from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segment_properties
 from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
-from schemas import (
-    SEGMENTS,
-    TABLES,
-    Table,
-)
+from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
+from schemas import SEGMENTS, TABLES, Table
+
+_GROWN = (SEGMENTS,)
+"""Tables whose contracts have got optional columns since the first warehouses were made."""
 
 
 def create_all(
@@ -24,7 +32,9 @@ def create_all(
     segment_ms: int | None = None,
     database: str | None = None,
 ) -> None:
-    """Create the tables that are missing; those that exist are left as they are.
+    """Create the tables that are missing. Those that exist get the optional columns that they lack.
+
+    With nothing missing it is a look at the logs.
 
     Args:
         spark: a session with Delta.
@@ -36,12 +46,24 @@ def create_all(
     Raises:
         BadSetting: the rate is not between 1 and 10 million, or the span not between a second and a day.
     """
-    extra = segment_properties(rate, segment_ms)
+    extra, files = segment_properties(rate, segment_ms), session_files(spark)
     for table in TABLES:
-        _create(spark, warehouse, table, extra if table is SEGMENTS else {})
+        if not _is_there(files, warehouse.path(table)):
+            _create(spark, warehouse, table, extra if table is SEGMENTS else {})
+        elif table in _GROWN:
+            _add_columns(spark, warehouse, table)
         if database is not None:
             name = f"`{database}`.`{table.name}`"
             spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING DELTA LOCATION '{warehouse.path(table)}'")
+
+
+def bring_up_to_date(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Give a warehouse the tables and columns that it lacks because an earlier version of this project made it.
+
+    A folder that is no warehouse stays as it is. When nothing is missing, this is a look at the logs.
+    """
+    if _is_there(session_files(spark), warehouse.path(SEGMENTS)):
+        create_all(spark, warehouse)
 
 
 def segment_ms(spark: SparkSession, warehouse: Warehouse) -> int:
@@ -77,8 +99,45 @@ def _properties(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
     return dict(TableLog(spark, warehouse.path(SEGMENTS)).head().metadata["configuration"])
 
 
+def _is_there(files: Files, path: str) -> bool:
+    """Whether a folder has a log. Only of one that was cut all names are asked for; those are few."""
+    return is_whole(files, path) or any(file.is_entry for file in log_files(files.names(f"{path}/_delta_log")))
+
+
 def _create(spark: SparkSession, warehouse: Warehouse, table: Table, extra: Mapping[str, str]) -> None:
+    properties = PROPERTIES | table.properties | dict(extra)
+    if is_s3(warehouse.root):
+        # Delta would replace what another one creates (decision 0024).
+        deltars.create(warehouse.root, table, properties)
+        return
     building = DeltaTable.createIfNotExists(spark).location(warehouse.path(table)).addColumns(table.schema)
-    for key, value in (PROPERTIES | table.properties | dict(extra)).items():
+    for key, value in properties.items():
         building = building.property(key, value)
     building.execute()
+
+
+def _add_columns(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+    """Add the optional columns of a contract that a table lacks. Rows that were there have NULL in them."""
+    log, path = TableLog(spark, warehouse.path(table)), warehouse.path(table)
+    while (wanted := grown(table, (head := log.head()).metadata)) is not None:
+        # Two processes may start at the same time: who comes second looks again.
+        Appender(spark, path, table).describe(head.version, wanted)
+
+
+def grown(table: Table, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The `metaData` of a table with the optional columns of its contract that it lacks, each in its place.
+
+    None when it lacks none. What else is there stays.
+    """
+    told = json.loads(metadata["schemaString"])
+    contract, fields = json.loads(table.schema.json())["fields"], list(told["fields"])
+    missing = [each for each in contract if each["nullable"] and each["name"] not in _names(fields)]
+    for each in missing:
+        place = _names(contract).index(each["name"])
+        before = [name for name in _names(contract[:place]) if name in _names(fields)]
+        fields.insert(_names(fields).index(before[-1]) + 1 if before else 0, each)
+    return {**metadata, "schemaString": json.dumps(told | {"fields": fields})} if missing else None
+
+
+def _names(fields: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [each["name"] for each in fields]

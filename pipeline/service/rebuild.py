@@ -7,7 +7,7 @@ where the new checkpoint begins (`Origin`), and moves the old one aside. Killed 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Options
@@ -15,7 +15,7 @@ from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
 from pipeline.delta.commits import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.delta.sink import Sink, last_commit
-from pipeline.delta.tables import segment_ms
+from pipeline.delta.tables import bring_up_to_date, segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
@@ -23,12 +23,17 @@ from pipeline.service import takeover
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
-from pipeline.subscriptions.incarnations import alive
+from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
-from pipeline.subscriptions.settled import read_mark
+from pipeline.subscriptions.settled import SettledMark, read_mark
+from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ROW, encoder
+from pipeline.worker.express import Express
 from pipeline.worker.instants import given
-from schemas import MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
+from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
+
+_ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "cause")
+"""What the positions have in common that wait in one index to come again; with their topic."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +45,23 @@ class Holding:
         memory: what ingest has addressed: ledgers, due times, subscriptions.
         messages: the log, less what is settled.
         redelivery: what was released.
+        retries: rows of `segments` that say what is to come again.
+        closed: redeliveries that are not to be made.
+        mark: below it all was released, and rows that say so may be deleted.
     """
 
     segments: int
     memory: IngestMemory
     messages: DataFrame
     redelivery: DataFrame
+    retries: DataFrame
+    closed: DataFrame
+    mark: SettledMark
+
+    @property
+    def lives(self) -> dict[Name, Incarnation]:
+        """Who listens."""
+        return alive(self.memory.lives)
 
 
 def rebuild(
@@ -67,6 +83,7 @@ def rebuild(
     Raises:
         StageRunning: a stage that must be stopped runs.
     """
+    bring_up_to_date(spark, warehouse)
     stages = (stage, SCHEDULE) if stage == INGEST and takeover.unaddressed(spark, warehouse) else (stage,)
     with ExitStack() as held:
         for each in {INGEST, *stages} if SCHEDULE in stages else stages:
@@ -100,7 +117,10 @@ def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Option
 def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, instant: int) -> int:
     """One commit of `segments`; give the rebuild's number, which is the version that follows what it has read."""
     number = holding.segments + 1
-    rows = pending_rows(holding, segment_ms(spark, warehouse), instant)
+    segment = segment_ms(spark, warehouse)
+    rows = pending_rows(holding, segment, instant)
+    if (again := retry_rows(holding, segment, instant)) is not None:
+        rows = rows.unionByName(again)
     sink = Sink(spark, warehouse, SEGMENTS, "rebuild")
     sink.append(rows.withColumn("batch_id", F.lit(number)), f"rebuild-{number}", number, {"instant": instant})
     return number
@@ -113,11 +133,12 @@ def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
         return warehouse.read(spark, table, newest(files, warehouse.path(table)))
 
     version = newest(files, warehouse.path(SEGMENTS))
-    messages, redelivery = fixed(MESSAGES), fixed(REDELIVERY)
+    messages, redelivery, closed = fixed(MESSAGES), fixed(REDELIVERY), fixed(CLOSED)
+    retries = warehouse.read(spark, SEGMENTS, version).where(F.col("kind") == schedule.RETRY)
     memory = IngestMemory.addressed(Markers(spark, warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
-    settled = F.expr(read_mark(files, warehouse.root).covers("due_time"))
-    return Holding(version, memory, messages.where(~settled), redelivery)
+    mark = read_mark(files, warehouse.root)
+    return Holding(version, memory, messages, redelivery, retries, closed, mark)
 
 
 def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
@@ -131,14 +152,9 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
         segment: span of a segment, ms.
         instant: what is due already goes into the segment of this instant (ms).
     """
-    memory = holding.memory
-    lives = alive(memory.lives)
-    spark = holding.messages.sparkSession
-    rows = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
-    columns = "topic string, subscription string, life bigint, since bigint"
-    listeners = F.broadcast(spark.createDataFrame(rows, columns))
+    memory, lives, listeners = holding.memory, holding.lives, _listeners(holding)
     loaded = F.col("due_time") < F.timestamp_millis(F.lit(memory.loaded))
-    taken_in = holding.messages.where(loaded & (F.col("ledger_id") < memory.next_ledger))
+    taken_in = _unsettled(holding.messages, holding).where(loaded & (F.col("ledger_id") < memory.next_ledger))
     taken_in = taken_in.select("topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms"))
     addressed = taken_in.join(listeners, "topic").where("ledger_id >= since")
     released = positions(holding.redelivery.where("redelivery_count = 0")).withColumnRenamed("first_entry", "entry_id")
@@ -151,6 +167,54 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
     }
     encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ROW)
     return encoded.withColumn("kind", F.lit(schedule.REBUILD))
+
+
+def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None:
+    """The same of what is to come again, less what came again and what is closed; None when nothing was put back.
+
+    Chunks are read here: nothing else says when it comes again. Each subscription, count and cause has its own.
+    """
+    named = F.to_json(F.array(*(F.col(name).cast("string") for name in _ALIKE))).alias("kind")
+    heard = {(row["kind"], row["topic"]): _one(row) for row in _asked(holding.retries).select("*", named).collect()}
+    if not heard:
+        return None
+    waiting = holding.retries.select(*ROW.names).mapInArrow(Express(0, 0).__call__, REDELIVERY.schema)
+    waiting = waiting.join(_listeners(holding), ["topic", "subscription", "life"], "left_semi")
+    pending = _unsettled(positions(waiting), holding)
+    keys = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count"]
+    for gone in (holding.redelivery.where("redelivery_count > 0"), holding.closed):
+        pending = pending.join(positions(gone).select(*keys), keys, "left_anti")
+    due = F.unix_millis("due_time").alias("due_ms")
+    places = pending.select(named, "topic", "ledger_id", F.col("first_entry").alias("entry_id"), due)
+    encoded = places.mapInArrow(encoder(heard, segment, instant), ROW)
+    told = F.from_json("kind", "array<string>")
+    count, cause = (told[_ALIKE.index(name)] for name in ("redelivery_count", "cause"))
+    return encoded.withColumns(
+        {"redelivery_count": count.cast("bigint"), "cause": cause, "kind": F.lit(schedule.REBUILD)}
+    )
+
+
+def _asked(retries: DataFrame) -> DataFrame:
+    """Whose positions come again, how often and why; a row for each."""
+    each = retries.select("*", F.explode("subscriptions").alias("each"))
+    return each.select("topic", F.col("each.name").alias("subscription"), "each.*", *_ALIKE[-2:]).distinct()
+
+
+def _one(row: Row) -> Audience:
+    """One subscription, to all ledgers."""
+    return Audience((0,), (((row["subscription"], row["life"], row["tick_ms"]),),))
+
+
+def _listeners(holding: Holding) -> DataFrame:
+    """Who listens, since which ledger."""
+    rows = [(*name, life.number, life.since) for name, life in sorted(holding.lives.items())]
+    columns = "topic string, subscription string, life bigint, since bigint"
+    return F.broadcast(holding.messages.sparkSession.createDataFrame(rows, columns))
+
+
+def _unsettled(rows: DataFrame, holding: Holding) -> DataFrame:
+    """Rows with a due time that are not below the mark."""
+    return rows.where(f"NOT {holding.mark.covers('due_time')}")
 
 
 def _place(spark: SparkSession, warehouse: Warehouse, stage: str, origin: Origin, options: Options) -> None:

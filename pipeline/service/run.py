@@ -17,6 +17,7 @@ from pipeline.delta import arrival
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.commits import newest
 from pipeline.delta.offsets import SOURCES, Origin
+from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.restore import restore
@@ -104,6 +105,7 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
     lock.take()
     publisher: Publisher | None = None
     try:
+        bring_up_to_date(spark, warehouse)
         if stage == SETTLE:
             settle = Settle(spark, warehouse, options.observe)
             settle.watch = options.watch

@@ -164,10 +164,10 @@ def test_a_version_has_its_sums_before_somebody_adds_the_next(
     of_first, of_second = (each.put(rows(spark, 1).toArrow()) for each in (first, second))
     note, is_noting, is_added = first._note_checksum, Event(), Event()
 
-    def late(*told: int) -> None:
+    def late(files: int, size: int, changed: dict[str, object]) -> None:
         is_noting.set()
         is_added.wait(0.3)
-        note(*told)
+        note(files, size, changed)
 
     monkeypatch.setattr(first, "_note_checksum", late)
     with ThreadPoolExecutor(1) as beside:
