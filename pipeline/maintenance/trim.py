@@ -42,6 +42,9 @@ VACUUM = {
     "spark.databricks.delta.vacuum.logging.enabled": "false",
 }
 
+_SHARED = (REDELIVERY, SEGMENTS)
+"""Tables to which a second stage writes."""
+
 
 def cut_log(
     spark: SparkSession, warehouse: Warehouse, table: Table, written_before: int, quiet_before: int | None = None
@@ -72,9 +75,9 @@ def cut_log(
     limit = _noted_from(files, path, table, newest)
     if table is DELIVERIES:
         limit = min(limit, _accounted(spark, warehouse))
+    if table in _SHARED and limit < max(old):
+        _note_again(spark, path, table)
     if table is REDELIVERY:
-        if limit < max(old):
-            _note_again(spark, path, table)
         limit = min(limit, _unmarked(spark, warehouse))
     first = max((v for v in old if v <= limit), default=0)
     going = [file for file in found if file.version < first and file.is_understood]
@@ -146,8 +149,8 @@ class _Overtaken(Exception):
 def _note_again(spark: SparkSession, path: str, table: Table) -> None:
     """Repeat the last note of the stage that writes a table, as the newest version; nothing if it commits meanwhile.
 
-    `redelivery` has two writers: ingest may write there for long while the schedule has nothing to say. Its last note
-    must stay, and would hold all that came after it.
+    `redelivery` and `segments` have two writers each: ingest, or settle, may write there for long while the stage whose
+    table it is has nothing to say. Its last note must stay, and would hold all that came after it.
     """
 
     def guard(told: str | None) -> None:

@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import INGEST
+from pipeline.delta.commits import newest
+from pipeline.delta.notes import Commit
 from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import Markers
 from schemas import SEGMENTS
@@ -23,7 +26,8 @@ class PresentIncarnations:
         """Nothing is read yet."""
         self._spark, self._warehouse = spark, warehouse
         self._markers = Markers(spark, warehouse)
-        self._settled = (-1, -1)
+        self._settled, self._seen = (-1, -1), -1
+        self._last: Commit | None = None
         self._known: tuple[int, dict[Name, Incarnation]] = (-1, {})
 
     def marker(self, registry: int) -> int:
@@ -32,11 +36,18 @@ class PresentIncarnations:
         if registry <= settled:
             return marker
         # The commit first: what it and those before it say is then among the markers.
-        last = last_commit(self._spark, self._warehouse.path(SEGMENTS), INGEST)
+        last = self._last_of_ingest()
         marker, _, _ = self._markers.top()
         if last is not None:
             self._settled = (int(last.note["registry"]), marker)
         return marker
+
+    def _last_of_ingest(self) -> Commit | None:
+        """Settle writes to the table, too: what was passed over once is not looked at again."""
+        seen, path = self._seen, self._warehouse.path(SEGMENTS)
+        self._seen = newest(session_files(self._spark), path)
+        self._last = last_commit(self._spark, path, INGEST, seen) or self._last
+        return self._last
 
     def at(self, marker: int, registered: Mapping[Name, object]) -> dict[Name, int]:
         """The number of the present life of each registered subscription that ingest knows, up to a marker."""
