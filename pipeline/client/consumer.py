@@ -45,6 +45,7 @@ class Consumer:
     another consumer when this one is gone.
 
     Attributes:
+        engine: what turns it.
         cores: what it is for each of its topics.
     """
 
@@ -67,7 +68,7 @@ class Consumer:
             on_close: called once it is closed.
             on_unsubscribe: takes the subscription out of the registry.
         """
-        self._engine, self.cores, self._first = engine, list(cores), 0
+        self.engine, self.cores, self._first = engine, list(cores), 0
         self._changed = cores[0].lock
         self._negative_ack_delay_ms = negative_ack_delay_ms
         self._policy = batch_policy or ConsumerBatchReceivePolicy()
@@ -263,7 +264,7 @@ class Consumer:
         if self._worker is not None:
             self._worker.stop()
         try:
-            self._engine.remove(self.cores)
+            self.engine.remove(self.cores)
         finally:
             if self._on_close is not None:
                 self._on_close(self)
@@ -295,7 +296,7 @@ class Consumer:
                 found = take()
                 if found is not None:
                     return found
-                self._engine.hurry()
+                self.engine.hurry()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
                 if left <= 0:
                     return None
@@ -306,7 +307,7 @@ class Consumer:
             found = core.desk.take_one(core)
             if found is not None:
                 if core.desk.queue.size == core.listening.queue_size // 2:
-                    self._engine.hurry()
+                    self.engine.hurry()
                 return found
         return None
 
@@ -317,7 +318,7 @@ class Consumer:
                 tables.append(rows.table.select(COLUMNS))
                 left -= len(rows)
             if core.desk.queue.size < core.listening.queue_size:
-                self._engine.hurry()
+                self.engine.hurry()
         return pa.concat_tables(tables) if tables else None
 
     def _in_turn(self) -> Iterable[Core]:

@@ -79,6 +79,12 @@ class Dispatched:
 
     root: str
     batch: int = 0
+    life: int = LIFE
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """Whose rows these are."""
+        return {"topic": TOPIC, "subscription": SUBSCRIPTION, "life": self.life}
 
     def deliver(self, *positions: tuple[int, int], count: int = 0, keys: Sequence[str] | None = None) -> None:
         """Release positions and deliver them, in this order, one commit each table."""
@@ -87,7 +93,13 @@ class Dispatched:
     def release(self, positions: Iterable[tuple[int, int]], count: int = 0) -> int:
         """Release positions; give the version of `redelivery`."""
         due = at(NOON + self.batch)
-        same = {"topic": TOPIC, "subscription": SUBSCRIPTION, "life": LIFE, "redelivery_count": count, "cause": "due"}
+        same = {
+            "topic": TOPIC,
+            "subscription": SUBSCRIPTION,
+            "life": self.life,
+            "redelivery_count": count,
+            "cause": "due",
+        }
         times = {"due_time": due, "message_due": due, "tick_ms": 1, "released_at": due, "batch_id": self.batch}
         runs = [{"ledger_id": ledger, "first_entry": entry, "last_entry": entry} for ledger, entry in positions]
         return noted(self.root, REDELIVERY, [{**same, **times, **run} for run in runs], "schedule", {})
@@ -97,7 +109,13 @@ class Dispatched:
     ) -> None:
         """Deliver positions that were released in a version of `redelivery`."""
         due = at(NOON + self.batch)
-        same = {"topic": TOPIC, "subscription": SUBSCRIPTION, "life": LIFE, "redelivery_count": count, "cause": "due"}
+        same = {
+            "topic": TOPIC,
+            "subscription": SUBSCRIPTION,
+            "life": self.life,
+            "redelivery_count": count,
+            "cause": "due",
+        }
         times = {"due_time": due, "released_at": due, "publish_time": due, "batch_id": self.batch}
         rows = [
             {**same, **times, "ledger_id": ledger, "entry_id": entry, "sequence": number + 1,
@@ -116,10 +134,11 @@ class SettleFake:
         outcome: all that came of what consumers said, and was not asked for yet.
     """
 
-    def __init__(self, root: str, slots: int, policies: Policies) -> None:
+    def __init__(self, root: str, slots: int, policies: Policies, life: int = LIFE) -> None:
         """Nothing is open."""
+        self.policies = policies
         self._root, self._batch, self._events, self._released = root, 0, -1, -1
-        self._listener = Listener((TOPIC, SUBSCRIPTION), LIFE, 1, slots, policies)
+        self._listener = Listener((TOPIC, SUBSCRIPTION), life, 1, slots, policies)
         self.opened = Opened.begun(self._listener, -1)
         self.outcome = Outcome(NOON, 3_600_000)
 
@@ -229,9 +248,9 @@ class World:
         for count, positions in self.settle.retries().items():
             self.dispatch.deliver(*positions, count=count)
 
-    def crash(self, engine: Engine) -> None:
-        """A process is gone, without a word."""
-        self.engines.remove(engine)
+    def crash(self, consumer: Consumer) -> None:
+        """The process of a consumer is gone, without a word."""
+        self.engines.remove(consumer.engine)
 
 
 def drained(consumer: Consumer) -> list[Message]:

@@ -35,6 +35,8 @@ from state.lease_events import (
 
 _ASK_MS = 500
 """Between two questions whether settle knows the subscription by now."""
+_LIFE_MS = 5_000
+"""Between two questions whether the subscription has begun another life."""
 _SESSION_BITS = 62
 
 
@@ -104,7 +106,7 @@ class Core:
 
     def turn(self) -> None:
         """Do what is to be done now: the logs were read to their ends."""
-        if self._left or (self._member is None and not self._join()):
+        if self._left or (self._member is None and not self._join()) or self._lives_anew():
             return
         member, supply = self._member, self._supply
         assert member is not None  # noqa: S101 - it has joined
@@ -117,9 +119,7 @@ class Core:
         events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
         supply.again(replay, self.desk.holding, self._resumed)
         self._resumed = set()
-        if not supply.begin_backlogs(self._voice):
-            self._reset()
-            return
+        supply.begin_backlogs(self._voice)
         rows, says = self._fill(supply)
         events += says + self._progress()
         self._obey(supply, member.handle(self._logs.clock.now(), *events, Looked()))
@@ -155,6 +155,18 @@ class Core:
         self._begin_session(replay)
         return True
 
+    def _lives_anew(self) -> bool:
+        """Whether the subscription has begun another life; then nothing of this one counts any more."""
+        now = self._logs.clock.now()
+        if self._asked_at is not None and now - self._asked_at < _LIFE_MS:
+            return False
+        self._asked_at = now
+        life = self._logs.cursors.life(*self._key[:2])
+        if life is None or life == self._key[2]:
+            return False
+        self._reset()
+        return True
+
     def _begin_session(self, replay: LeaseReplay) -> None:
         told, session = self.listening, secrets.randbits(_SESSION_BITS)
         self._member = LeaseMember(replay, told.consumer, session, told.kind, told.timing, told.priority)
@@ -168,7 +180,7 @@ class Core:
             return None  # Settle has said something newer, or will in a moment.
 
     def _reset(self) -> None:
-        """The subscription began another life: nothing of this one counts any more."""
+        """Join again; nothing of this life counts any more."""
         with self.lock:
             self.desk.clear()
         self._member, self._supply, self._asked_at = None, None, None

@@ -23,6 +23,10 @@ _NEWEST = """
     SELECT life, block, batch_id, bytes FROM cursors
     WHERE topic = {topic} AND subscription = {subscription} ORDER BY life, batch_id
 """
+_LIFE = """
+    SELECT MAX(life) AS life FROM cursors
+    WHERE topic = {topic} AND subscription = {subscription} AND block = {block} AND bytes IS NOT NULL
+"""
 Open = dict[int, dict[int, BitMap]]
 """Entries by ledger and redelivery count."""
 
@@ -93,6 +97,13 @@ class CursorLog:
             return None
         head, leases = blocks.pop(CURSOR_HEAD), blocks.pop(CURSOR_LEASES)
         return Picture(rows[-1]["life"], leases, self._events_of(table), head, blocks)
+
+    def life(self, topic: str, subscription: str) -> int | None:
+        """The newest life of a subscription that settle knows; None: it knows none."""
+        names = {"topic": _quoted(topic), "subscription": _quoted(subscription)}
+        rows = query(_LIFE.format(**names, block=CURSOR_LEASES), cursors=open_table(self._root, CURSORS))
+        life: int | None = rows[0]["life"] if rows else None
+        return life
 
     def _events_of(self, table: DeltaTable) -> int:
         found = (_noted(actions) for actions in commits(self._files, self._folder, table.version()))

@@ -91,22 +91,19 @@ class Supply:
         """See `Inflow.next`."""
         return self._inflow.next()
 
-    def begin_backlogs(self, voice: Voice) -> bool:
-        """Read what is open of slots, as soon as settle has read what was said of them; False: the life is over."""
+    def begin_backlogs(self, voice: Voice) -> None:
+        """Read what is open of slots, as soon as settle has read what was said of them."""
         waiting = (each for each in self._inflow.backlogs if each.rows is None and each.held is None)
         ready = [each for each in waiting if self._covered(each)]
         picture = self._logs.cursors.picture(*self._key[:2]) if ready else None
-        if picture is None:
-            return True
-        if picture.life != self._key[2]:
-            return False
+        if picture is None or picture.life != self._key[2]:
+            return
         still_open = picture.entries(Condition.OUTSTANDING)
         self._logs.closed.add(self._key, picture.entries(Condition.WITHDRAWN))
         for backlog in ready:
             self._pay(backlog, still_open, voice)
             rows = self._rows(backlog, still_open)
             backlog.rows = careful(rows) if backlog.owed else rows
-        return True
 
     def _begin(self, slots: set[int], owed: Mapping[int, int], holding: Holding, *, announces: bool) -> None:
         logs = self._logs
