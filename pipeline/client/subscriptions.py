@@ -1,18 +1,31 @@
-"""Subscribing: rows of `subscriptions`, and how far ingest has noticed them."""
+"""Subscribing: rows of `subscriptions`, and how far ingest has noticed them.
 
-from dataclasses import dataclass
+Each change replaces the line of one subscription in one commit, which fails when somebody else changed that line
+meanwhile, and is then decided anew. So of two processes that register one name at the same moment one finds it
+registered, and no version of the table lacks a subscription whose policies change.
+"""
 
-from deltalake import DeltaTable
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
-from pipeline.delta.deltars import append, open_table, query, rows_of
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting, check_text
+from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, rows_of
 from pipeline.subscriptions.incarnations import Incarnation, Name, lives_of
-from schemas import SEGMENTS, SUBSCRIPTIONS
+from pipeline.subscriptions.policies import Policies
+from schemas import REDELIVERY, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
+_NAMES = ("topic", "subscription")
+_FIRST_PAUSE_S = 0.05
 _LAST_MARKER = (1 << 63) - 1
 _LIVES = """
     SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger
@@ -22,7 +35,7 @@ _ACTIVE = f"""
     SELECT topic, subscription AS name,
         CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
         CASE WHEN start = 'earliest' THEN 'earliest' ELSE 'latest' END AS start,
-        tick_ms
+        tick_ms, policies
     FROM registry
     WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> ''
     ORDER BY topic, name
@@ -39,6 +52,7 @@ class Subscription:
         type: one of `TYPES`.
         start: `earliest` (what the log holds already, too) or `latest` (what comes from now on).
         tick_ms: precision in ms: a message comes up to so much late for it, never early.
+        policies: acknowledgement, and what becomes of messages that fail.
 
     Raises:
         BadValue: a name that is empty or not Unicode, an unknown type or start.
@@ -50,45 +64,137 @@ class Subscription:
     type: str = "shared"
     start: str = "latest"
     tick_ms: int = 1_000
+    policies: Policies = field(default_factory=Policies)
 
     def __post_init__(self) -> None:
         """Refuse what no stage could work with."""
-        for field in ("topic", "name"):
-            if not getattr(self, field).strip():
-                raise BadValue(field, getattr(self, field), "a name")
-            check_text(field, getattr(self, field))
-        for field, allowed in (("type", TYPES), ("start", STARTS)):
-            if getattr(self, field) not in allowed:
-                raise BadValue(field, getattr(self, field), ", ".join(allowed))
+        for name in ("topic", "name"):
+            if not getattr(self, name).strip():
+                raise BadValue(name, getattr(self, name), "a name")
+            check_text(name, getattr(self, name))
+        for name, allowed in (("type", TYPES), ("start", STARTS)):
+            if getattr(self, name) not in allowed:
+                raise BadValue(name, getattr(self, name), ", ".join(allowed))
         tick_bits(self.tick_ms)
 
 
 def subscribe(root: str, new: Subscription) -> bool:
     """Register a subscription; False when it is registered already, just so.
 
-    Two processes that register one name at the same moment may both succeed: look with `subscriptions` afterwards.
+    One that acknowledges counts all that was released up to now as settled, unless its policies say up to where.
 
     Raises:
         NoWarehouse: the folder has no registry.
         AlreadySubscribed: the name is taken, with other settings.
+        StillConflicting: others changed this line every time; nothing was written.
     """
-    for each in subscriptions(root):
-        if (each.topic, each.name) == (new.topic, new.name):
-            if each == new:
-                return False
-            raise AlreadySubscribed(
-                new.topic, new.name, f"type {each.type}, start {each.start}, tick {each.tick_ms} ms"
-            )
-    row = {
-        "topic": new.topic,
-        "subscription": new.name,
-        "type": new.type,
-        "start": new.start,
-        "tick_ms": new.tick_ms,
-        "active": True,
-    }
-    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [row]))
-    return True
+
+    def decide(found: Subscription | None) -> Subscription | None:
+        if found is None:
+            return _begun(root, new)
+        if replace(found, policies=_stated(found.policies, new.policies)) == new:
+            return None
+        told = f"type {found.type}, start {found.start}, tick {found.tick_ms} ms, policies {found.policies.as_map()}"
+        raise AlreadySubscribed(new.topic, new.name, told)
+
+    return change(root, (new.topic, new.name), decide)
+
+
+def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
+    """Give a subscription other policies; False when it has these already. The rest of its line stays.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound: there is no such subscription.
+        BadValue: the number of slots is another one; it stays while the subscription acknowledges.
+        StillConflicting: others changed this line every time; nothing was written.
+    """
+
+    def decide(found: Subscription | None) -> Subscription | None:
+        if found is None:
+            raise SubscriptionNotFound(topic, name)
+        return with_policies(root, found, policies)
+
+    return change(root, (topic, name), decide)
+
+
+def unsubscribe(root: str, topic: str, name: str) -> None:
+    """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound: there is no such subscription.
+        StillConflicting: others changed this line every time; nothing was written.
+    """
+
+    def decide(found: Subscription | None) -> Subscription | None:
+        if found is None:
+            raise SubscriptionNotFound(topic, name)
+        return found
+
+    change(root, (topic, name), decide, active=False)
+
+
+def change(
+    root: str,
+    name: Name,
+    decide: Callable[[Subscription | None], Subscription | None],
+    *,
+    active: bool = True,
+    pause: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Replace the line of a subscription by one commit, in which nobody else has changed it.
+
+    Args:
+        root: the warehouse.
+        name: topic and subscription.
+        decide: gives the new line, from the active one, or None to leave it as it is; called again when somebody else
+            was faster.
+        active: whether the new line is.
+        pause: waits so many seconds.
+
+    Returns:
+        Whether the line was replaced.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        StillConflicting: others changed the line every time; nothing was written.
+    """
+    for attempt in range(ATTEMPTS):
+        registry = open_table(root, SUBSCRIPTIONS)
+        new = decide(line_of(registry, name))
+        if new is None:
+            return False
+        rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [_row(new, active=active)]))
+        mine = " AND ".join(f"{column} = {_quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
+        try:
+            write_deltalake(registry, rows, mode="overwrite", predicate=mine)
+        except CommitFailedError:
+            pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
+        else:
+            return True
+    raise StillConflicting(SUBSCRIPTIONS.name, ATTEMPTS)
+
+
+def with_policies(root: str, found: Subscription, policies: Policies) -> Subscription | None:
+    """A line with other policies; None when it has these already.
+
+    Raises:
+        BadValue: the number of slots is another one; it stays while the subscription acknowledges.
+    """
+    old = found.policies
+    if old.ack and policies.ack:
+        if policies.slots_of(found.type) != old.slots_of(found.type):
+            raise BadValue("slots", policies.slots, f"{old.slots} until the subscription ends")
+        policies = replace(policies, ack_after=old.ack_after if policies.ack_after is None else policies.ack_after)
+    new = _begun(root, replace(found, policies=policies))
+    return None if new == found else new
+
+
+def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
+    """The active line of a subscription; of several the one that ingest follows."""
+    mine = [each for each in active(registry) if (each.topic, each.name) == name]
+    return max(mine, key=lambda each: (-each.tick_ms, each.start == "earliest"), default=None)
 
 
 def subscriptions(root: str) -> list[Subscription]:
@@ -102,7 +208,7 @@ def subscriptions(root: str) -> list[Subscription]:
 
 def active(registry: DeltaTable) -> list[Subscription]:
     """The same of the registry at a version."""
-    return [Subscription(**row) for row in query(_ACTIVE, registry=registry)]
+    return [Subscription(**{**row, "policies": _read(row["policies"])}) for row in query(_ACTIVE, registry=registry)]
 
 
 def lives(root: str) -> dict[Name, Incarnation]:
@@ -118,3 +224,40 @@ def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name
     """The same of `segments` at a version, up to a marker."""
     rows = query(_LIVES.format(last=last_marker), segments=segments)
     return lives_of(((row["topic"], row["name"]), row["first_ledger"], row["tick_ms"]) for row in rows)
+
+
+def _begun(root: str, line: Subscription) -> Subscription:
+    """A line whose acknowledgement begins behind what was released up to now, unless it says where."""
+    if not line.policies.ack or line.policies.ack_after is not None:
+        return line
+    return replace(line, policies=replace(line.policies, ack_after=open_table(root, REDELIVERY).version()))
+
+
+def _stated(found: Policies, new: Policies) -> Policies:
+    """Policies that are there, as somebody would state them who does not say since when they hold."""
+    return replace(found, ack_after=None) if new.ack_after is None else found
+
+
+def _row(line: Subscription, *, active: bool) -> dict[str, object]:
+    return {
+        "topic": line.topic,
+        "subscription": line.name,
+        "type": line.type,
+        "start": line.start,
+        "tick_ms": line.tick_ms,
+        "policies": line.policies.as_map() or None,
+        "active": active,
+    }
+
+
+def _read(texts: Mapping[str, str | None] | None) -> Policies:
+    """Policies as settle reads them: of those that cannot be followed, only acknowledgement is."""
+    told = dict(texts or ())
+    try:
+        return Policies.of_map(told)
+    except BadValue:
+        return Policies(ack=told.get("ack") == "true")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
