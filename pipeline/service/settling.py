@@ -66,6 +66,7 @@ class SettleLoop:
         self._folders = Folders(here) if here else None
         self._ended, self._turn = Event(), Lock()
         self._error: Exception | None = None
+        body.watch.started(SETTLE)
         self._thread: Thread | None = None
         if isinstance(clock, LiveClock):
             self._thread = Thread(target=self._run, name="delayline-settle", daemon=True)
@@ -113,6 +114,7 @@ class SettleLoop:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
+        self._body.watch.ended(SETTLE)
 
     def _step(self, instant: int, *, patient: bool) -> bool:
         with self._turn:

@@ -49,11 +49,13 @@ class Told:
         events: acknowledgements of each subscription.
         leases: rows about leases of each subscription.
         refused: rows that cannot be followed, of `REFUSED`.
+        rows: how many there were.
     """
 
     events: dict[Name, list[Ack | Nack]] = field(default_factory=lambda: defaultdict(list))
     leases: dict[Name, list[LeaseRow]] = field(default_factory=lambda: defaultdict(list))
     refused: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
 
 
 def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
@@ -63,7 +65,7 @@ def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
         rows: of `consumer_events`, in the order of the log.
         listeners: the subscriptions that acknowledge.
     """
-    told = Told()
+    told = Told(rows=rows.num_rows)
     for name, number in _by_name(rows):
         own = rows.take(pa.array(number))
         kinds = _kinds(own)

@@ -19,10 +19,35 @@ from state.buckets import trim_up
 from state.chunk import chunk_of_runs
 from state.positions import Positions
 from state.runs import Runs
-from state.settling import Closed, DeadLetter, Effect, Ignored, Reason, Retry
+from state.settling import Cause, Closed, DeadLetter, Effect, Ignored, Reason, Retry
 
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
+
+
+@dataclass
+class Figures:
+    """What a batch did for a subscription, in positions.
+
+    Attributes:
+        acked: were acknowledged.
+        returned: were put back, by cause.
+        dead_letters: were given up.
+    """
+
+    acked: int = 0
+    returned: Counter[str] = field(default_factory=Counter)
+    dead_letters: int = 0
+
+    def count(self, effect: Effect) -> None:
+        """Add what an effect did."""
+        match effect:
+            case Closed(cause=Cause.ACK):
+                self.acked += effect.positions.messages
+            case Retry():
+                self.returned[effect.reason] += effect.positions.messages
+            case DeadLetter():
+                self.dead_letters += effect.positions.messages
 
 
 @dataclass
@@ -36,7 +61,7 @@ class Outcome:
         letters: what is given up, with its subscription.
         closed: what dispatch must leave out, with its subscription.
         refused: rows of `rejected_settle` less those of the batch.
-        ignored: how many positions changed nothing, by subscription and reason.
+        figures: how many positions of a subscription were acknowledged, put back by cause, and given up.
     """
 
     now: int
@@ -45,11 +70,12 @@ class Outcome:
     letters: list[tuple[Listener, DeadLetter]] = field(default_factory=list)
     closed: list[tuple[Listener, Closed]] = field(default_factory=list)
     refused: list[pa.Table] = field(default_factory=list)
-    ignored: Counter[tuple[Listener, Reason]] = field(default_factory=Counter)
+    figures: dict[Name, Figures] = field(default_factory=lambda: defaultdict(Figures))
 
     def take(self, listener: Listener, effects: Iterable[Effect]) -> None:
         """Sort effects of a subscription by what is to be written."""
         for effect in effects:
+            self.figures[listener.name].count(effect)
             match effect:
                 case Retry():
                     self.retries.append((listener, effect))
@@ -59,8 +85,6 @@ class Outcome:
                     self.closed.append((listener, effect))
                 case Ignored(reason=Reason.NEVER_DELIVERED):
                     self.refuse(listener, effect.positions, Reason.NEVER_DELIVERED)
-                case Ignored():
-                    self.ignored[listener, effect.reason] += effect.positions.messages
 
     @property
     def is_seen(self) -> bool:

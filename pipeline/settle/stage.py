@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
-from pipeline.config.watching import Watch
+from pipeline.config.wallclock import wall_ms
+from pipeline.config.watching import SettleBatch, Settled, Watch
 from pipeline.delta.commits import newest
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
@@ -68,6 +69,7 @@ class Settle:
         self._last = self._cursors.last
         self._opened: dict[Name, Opened] = {}
         self._lines: Mapping[Name, Line] = {}
+        self._told_all = False
         self._segment_ms = segment_ms(spark, warehouse)
         if self._last is not None:
             self._lines = self._registry.at(self._last.registry)
@@ -139,6 +141,7 @@ class Settle:
     def _take(self, plan: Plan) -> None:
         """Fold a batch into the state, and commit what comes of it."""
         self._observe("settle.planned", plan.batch)
+        begun = wall_ms()
         present, outcome = self._listeners(plan), Outcome(plan.now, self._segment_ms)
         gone = [each for name, each in self._opened.items() if _has_gone(each, present.get(name))]
         held = self._following(plan, present)
@@ -150,8 +153,14 @@ class Settle:
             events: list[Event] = [*happened[name], *told.events[name]]
             outcome.take(opened.listener, opened.handle(events, told.leases[name], plan.now))
         self._commit(plan, outcome, held, gone)
-        self._opened, self._last = held, plan
+        first, self._opened, self._last = not self._told_all, held, plan
+        self._told_all = True
         self._observe("settle.done", plan.batch)
+        changed = [each for name, each in held.items() if first or happened[name] or told.events[name]]
+        figures = tuple(_figures(each, outcome) for each in changed)
+        refused = sum(rows.num_rows for rows in outcome.refused)
+        times = begun, wall_ms(), plan.now
+        self.watch.settled(SettleBatch(plan.batch, told.rows, *times, plan.events, refused, figures))
 
     def _following(self, plan: Plan, present: Mapping[Name, Listener]) -> dict[Name, Opened]:
         """The state of each listener: what is there, or nothing yet."""
@@ -167,6 +176,8 @@ class Settle:
 
     def _told(self, plan: Plan, present: Mapping[Name, Listener]) -> Told:
         """What consumers said, in the order of the log."""
+        if not present:
+            return Told()
         versions = self._sources[CONSUMER_EVENTS.name].versions(plan.begin.events, plan.events)
         rows = [rows for _, rows in versions]
         return told_by(pa.concat_tables(rows), present) if rows else Told()
@@ -176,6 +187,9 @@ class Settle:
     ) -> defaultdict[Name, list[Event]]:
         """What was released and refused since; for those who are new, what was released since they asked, too."""
         found: defaultdict[Name, list[Event]] = defaultdict(list)
+        if not present:
+            # Nobody keeps the logs for who has gone.
+            return found
         new = {name: present[name] for name, each in held.items() if each.outstanding.version < plan.begin.released}
         new = {name: each for name, each in new.items() if self._opened.get(name) is not held[name]}
         after = min((held[name].outstanding.version for name in new), default=plan.begin.released)
@@ -222,6 +236,13 @@ def _batch(plan: Plan) -> int:
 def _has_gone(opened: Opened, listener: Listener | None) -> bool:
     """Whether an incarnation is over, or acknowledges no longer."""
     return listener is None or listener.life != opened.listener.life
+
+
+def _figures(opened: Opened, outcome: Outcome) -> Settled:
+    """For those who watch."""
+    done, counts = outcome.figures[opened.listener.name], opened.outstanding.counts
+    names = opened.listener.name
+    return Settled(*names, counts.outstanding, counts.waiting, done.acked, done.returned, done.dead_letters)
 
 
 def _sort(found: defaultdict[Name, list[Event]], told: Iterator[tuple[Name, Event]]) -> None:

@@ -1,0 +1,104 @@
+"""Settle is killed between any two commits, and started again: each thing happens once, and the tables are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.config.stages import SETTLE
+from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE, SEGMENTS, Table
+from tests.support.consuming import acknowledging, says, standing
+from tests.support.spark import session
+from tests.support.stream import Step, World, advance, append, kill_after, message, play, restart
+
+T0 = 1_700_000_000_000
+SECOND = 1_000
+BOUNDARIES = (
+    "settle.planned",
+    "settle.noted",
+    "settle.inbox",
+    "settle.segments",
+    "settle.closed",
+    "settle.rejected_settle",
+    "settle.cursors",
+    "settle.done",
+)
+"""Where the process dies while it takes a batch that has something for each table."""
+
+
+def script(deaths: Sequence[str] = (), *, lost: bool = False) -> list[Step]:
+    """A batch that acknowledges, puts back, gives up, withdraws and refuses; killed, and started otherwise."""
+    return [
+        acknowledging("t", "s"),
+        acknowledging("t", "strict", max_redeliveries=0),
+        advance(T0),
+        append(*(message(each) for each in ("done", "failed", "late", "bad", "open"))),
+        advance(T0 + SECOND),
+        says("nack", "late", after_ms=3_600_000),
+        advance(T0 + 2 * SECOND),
+        *map(kill_after, deaths[:1]),
+        says("ack", "done", "late"),
+        says("nack", "failed", after_ms=3_600_000),
+        says("nack", "bad", name="strict"),
+        says("ack", "open", ledger_id=10**15),
+        advance(T0 + 3 * SECOND),
+        *(step for death, following in zip_longest(deaths, deaths[1:]) for step in again(following, lost=lost)),
+        advance(T0 + 4 * SECOND),
+    ]
+
+
+def again(following: str | None, *, lost: bool) -> list[Step]:
+    """A restart, which may die as well, and may have lost the checkpoint."""
+
+    def lose(world: World) -> None:
+        world.end()
+        rmtree(world.warehouse.checkpoint(SETTLE), ignore_errors=True)
+
+    steps: list[Step] = [lose] if lost else []
+    return [*steps, restart(following, horizon_ms=0, driver_rows=0)]
+
+
+@cache
+def unkilled() -> World:
+    """The run that nobody disturbed."""
+    return play(session(), str(Path(mkdtemp()) / "warehouse"), script())
+
+
+def facts(world: World, table: Table, *left_out: str) -> list[tuple[str, ...]]:
+    """A table's rows in a fixed order, less what a kill may change."""
+    names = [name for name in table.schema.names if name not in left_out]
+    return sorted(tuple(str(row[name]) for name in names) for row in world.rows(table))
+
+
+def same_as_unkilled(world: World) -> None:
+    """Every table says what it says in the undisturbed run."""
+    assert facts(world, CLOSED) == facts(unkilled(), CLOSED)
+    assert len(facts(world, CLOSED)) == 1
+    assert facts(world, REJECTED_SETTLE) == facts(unkilled(), REJECTED_SETTLE)
+    retries = [[row for row in facts(each, SEGMENTS) if "retry" in row] for each in (world, unkilled())]
+    assert retries[0] == retries[1]
+    letters = [row for row in world.rows(INBOX) if row["topic"] == "t-strict-DLQ"]
+    assert [bytes(row["payload"]) for row in letters] == [b"bad"]
+    for name in ("s", "strict"):
+        assert standing(world, name=name).open() == standing(unkilled(), name=name).open()
+    assert facts(world, DELIVERIES, "batch_id") == facts(unkilled(), DELIVERIES, "batch_id")
+
+
+def test_kills_between_all_commits_of_settle_change_nothing(spark: SparkSession, folder: str) -> None:
+    """The process dies after one step after the other, and comes back with other settings."""
+    same_as_unkilled(play(spark, folder, script(BOUNDARIES)))
+
+
+@pytest.mark.parametrize("death", ["settle.segments", "settle.closed"])
+def test_who_lost_the_checkpoint_in_the_middle_of_a_batch_finishes_it_from_the_tables(
+    spark: SparkSession, folder: str, death: str
+) -> None:
+    """The plan of the batch is in its commits, too."""
+    same_as_unkilled(play(spark, folder, script([death], lost=True)))
