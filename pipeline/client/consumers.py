@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import threading
@@ -22,7 +23,7 @@ from state import SubscriptionType
 _ENGINES: dict[tuple[int, str], Engine] = {}
 _LOCK = threading.Lock()
 _BYTES = BytesSchema()
-_LOOK_S = 0.1
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -160,9 +161,9 @@ def _telling(consumer: Consumer, core: Core, listener: ConsumerEventListener) ->
     partition = partition_of(core.listening.topic)
 
     def tell(active: bool) -> None:  # noqa: FBT001 - what the core calls it with
-        if active:
-            listener.became_active(consumer, partition)
-        else:
-            listener.became_inactive(consumer, partition)
+        try:
+            (listener.became_active if active else listener.became_inactive)(consumer, partition)
+        except Exception:  # noqa: BLE001 - whatever the application raises
+            _LOG.exception("a consumer_event_listener failed")
 
     return tell

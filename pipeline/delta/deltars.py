@@ -123,7 +123,8 @@ def fitted(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:
             raise ColumnGone(table.name, name, found.names)
     columns = [rows.column(each.name) if each.name in rows.column_names else each.type for each in found]
     filled = [pa.nulls(rows.num_rows, each) if isinstance(each, pa.DataType) else each for each in columns]
-    return pa.Table.from_arrays(filled, names=found.names)
+    # delta-rs does not keep the order of the pieces of a table.
+    return pa.Table.from_arrays(filled, names=found.names).combine_chunks()
 
 
 def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:

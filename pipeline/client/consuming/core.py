@@ -28,6 +28,7 @@ from state.lease_events import (
     Instruction,
     Leave,
     Looked,
+    Paced,
     Rebased,
     Resume,
     Take,
@@ -116,10 +117,12 @@ class Core:
             return
         with self.lock:
             self.desk.count(self._logs.clock.now())
-        events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
-        supply.again(replay, self.desk.holding, self._resumed)
+            supply.again(replay, self.desk.holding, self._resumed)
         self._resumed = set()
         supply.begin_backlogs(self._voice)
+        events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
+        if self._logs.writer.interval_ms > member.timing.renew_ms:
+            events.append(Paced(LeaseTiming.at_interval(self._logs.writer.interval_ms)))
         rows, says = self._fill(supply)
         events += says + self._progress()
         self._obey(supply, member.handle(self._logs.clock.now(), *events, Looked()))
@@ -194,7 +197,7 @@ class Core:
         """Read ahead; give the rows, and what the lease is to be told before they may be handed out."""
         found: list[Rows] = []
         events: list[Event] = []
-        room = self.listening.queue_size - self.desk.queue.size
+        room = max(1, self.listening.queue_size) - self.desk.queue.size
         while room > 0:
             rows, says = supply.next()
             events += says
@@ -215,7 +218,8 @@ class Core:
 
     def _progress(self) -> list[Event]:
         """How far the application is, and which slots it is done with that are to be handed over."""
-        held = self.desk.holding.slots() if self._draining else set()
+        with self.lock:
+            held = self.desk.holding.slots() if self._draining else set()
         return [Handed(self.desk.upto), *(Drained(slot) for slot in sorted(self._draining - held))]
 
     def _obey(self, supply: Supply, instructions: list[Instruction]) -> None:
@@ -235,7 +239,9 @@ class Core:
                     self._resumed.add(slot)
                 case _:
                     self._notice(each)
-        supply.take(taken, self.desk.holding)
+        if taken:
+            with self.lock:
+                supply.take(taken, self.desk.holding)
 
     def _stop(self, supply: Supply, slot: int, *, drains: bool) -> None:
         """Hand out nothing more of a slot. It comes back by reading again what is open of it."""

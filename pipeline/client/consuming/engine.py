@@ -108,7 +108,8 @@ class Engine:
                 busy = self.turn()
             except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
                 _LOG.exception("a turn of the consumers failed; it is tried again")
-                busy = False
+                ended.wait(_IDLE_S)
+                continue
             pause = _BUSY_S if busy or near else min(_IDLE_S, pause * 1.5)
             ended.wait(_HUNGRY_S)
             self._hunger.wait(pause)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
 
 import numpy as np
 from pyroaring import BitMap
@@ -76,9 +75,13 @@ class Holding:
         other._cells = defaultdict(dict, {ledger: dict(cells) for ledger, cells in self._cells.items()})
         return other
 
-    def has(self, ledger: int, entry: int) -> bool:
-        """Whether a message is held."""
-        return any(entry in held for held in self._cells.get(ledger, {}).values())
+    def has_any(self, ledgers: IntArray, entries: IntArray) -> bool:
+        """Whether one of these messages is held."""
+        for ledger in np.unique(ledgers).tolist():
+            mine = BitMap(entries[ledgers == ledger].astype(np.uint32))
+            if any(held.intersect(mine) for held in self._cells.get(ledger, {}).values()):
+                return True
+        return False
 
     def slots(self) -> set[int]:
         """The slots of which something is held."""
@@ -135,9 +138,5 @@ class Handed:
         return runs_of(*(np.concatenate(each) for each in zip(*before, strict=True)))
 
     def _tidy(self) -> None:
-        while self._parts and not any(self._held(*self._parts[0])):
+        while self._parts and not self._holding.has_any(*self._parts[0]):
             self._parts.popleft()
-
-    def _held(self, ledgers: IntArray, entries: IntArray) -> Iterator[bool]:
-        pairs = zip(ledgers.tolist(), entries.tolist(), strict=True)
-        return (self._holding.has(ledger, entry) for ledger, entry in pairs)

@@ -7,10 +7,8 @@ from collections.abc import Callable, Collection
 
 import numpy as np
 
-from pipeline.client.consuming.received import Window
+from pipeline.client.consuming.received import Window, window_rows
 from pipeline.client.consuming.rows import Rows
-
-_WINDOW = 1_024
 
 
 class Queue:
@@ -43,7 +41,7 @@ class Queue:
         if not self._rows:
             return None
         first = self._rows[0]
-        self._window = Window(first.part(0, min(_WINDOW, len(first))))
+        self._window = Window(first.part(0, window_rows(first)))
         return self._window, 0
 
     def step(self) -> None:
@@ -99,7 +97,7 @@ class Queue:
 
     def _note(self) -> None:
         if self._window is not None and self._at > self._noted:
-            self._taken.append(self._window.rows.part(self._noted, self._at))
+            self._taken.append(self._rows[0].part(self._noted, self._at))
             self._noted = self._at
 
     def _close(self) -> None:

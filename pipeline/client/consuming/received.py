@@ -17,15 +17,24 @@ if TYPE_CHECKING:
     from pipeline.client.consuming.core import Core
 
 
+_MOST_ROWS, _MOST_BYTES = 1_024, 1 << 20
+
+
+def window_rows(rows: Rows) -> int:
+    """How many of some rows a window takes: a message that is kept keeps all of its window."""
+    size: int = rows.table.nbytes
+    return max(1, min(_MOST_ROWS, len(rows), _MOST_BYTES * len(rows) // max(1, size)))
+
+
 class Window:
     """Some rows, with those columns as Python's values that everybody asks for."""
 
     def __init__(self, rows: Rows) -> None:
-        """Take rows, a thousand or so."""
-        self.rows = rows
+        """Take rows: copies of them, so that nothing else is kept by a message that is kept."""
         self.ledgers, self.entries = rows.ledgers.tolist(), rows.entries.tolist()
         self.counts, self.slots = rows.counts.tolist(), rows.slots.tolist()
         self.payloads: list[bytes | None] = rows.table.column("payload").to_pylist()
+        self._table = rows.table.drop_columns(["payload"]).take(pa.array(range(len(rows))))
 
     @cached_property
     def published(self) -> list[int]:
@@ -35,16 +44,16 @@ class Window:
     @cached_property
     def keys(self) -> list[str | None]:
         """The key of each."""
-        keys: list[str | None] = self.rows.table.column("message_key").to_pylist()
+        keys: list[str | None] = self._table.column("message_key").to_pylist()
         return keys
 
     def row(self, number: int) -> Mapping[str, Any]:
         """All columns of a row."""
-        row: dict[str, Any] = self.rows.table.slice(number, 1).to_pylist()[0]
-        return row
+        row: dict[str, Any] = self._table.slice(number, 1).to_pylist()[0]
+        return {**row, "payload": self.payloads[number]}
 
     def _longs(self, column: str) -> list[int]:
-        values: list[int] = self.rows.table.column(column).cast(pa.int64()).to_pylist()
+        values: list[int] = self._table.column(column).cast(pa.int64()).to_pylist()
         return values
 
 

@@ -16,7 +16,7 @@ from schemas import CONSUMER_EVENTS
 _LOG = logging.getLogger(__name__)
 _LEAST_MS, _TIMES = 100, 4
 """Between two commits: so long, and so many times as long as the last one took."""
-_LONGEST_MS = 10_000
+_LONGEST_MS, _RAREST_MS = 10_000, 60_000
 
 
 class EventWriter:
@@ -28,6 +28,7 @@ class EventWriter:
         version: of the table, after the last commit; -1: there was none.
         asked: how often rows were given.
         done: how many of these are in the table.
+        interval_ms: between two commits, at least.
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
@@ -37,6 +38,7 @@ class EventWriter:
         self._lock = threading.Lock()
         self._not_before, self._failures = 0, 0
         self.version, self.asked, self.done = -1, 0, 0
+        self.interval_ms = _LEAST_MS
 
     def add(self, rows: pa.Table) -> None:
         """Append these, behind all that waits."""
@@ -44,16 +46,6 @@ class EventWriter:
             with self._lock:
                 self._waiting.append(rows)
                 self.asked += 1
-
-    @property
-    def waits(self) -> bool:
-        """Whether something is to be appended."""
-        return bool(self._waiting)
-
-    @property
-    def next_call(self) -> int | None:
-        """When something is to be appended, by the clock; None: nothing waits."""
-        return self._not_before if self._waiting else None
 
     def flush(self, *, at_once: bool = False) -> bool:
         """Append what waits, if it is time; whether it was appended.
@@ -82,7 +74,8 @@ class EventWriter:
             del self._waiting[: len(waiting)]
             self.done += len(waiting)
         took = self._clock.now() - began
-        self._not_before, self._failures = began + max(_LEAST_MS, _TIMES * took), 0
+        self.interval_ms = min(_RAREST_MS, max(_LEAST_MS, _TIMES * took))
+        self._not_before, self._failures = began + self.interval_ms, 0
         return True
 
     def _failed(self, error: Exception) -> None:

@@ -163,6 +163,14 @@ def test_a_column_that_somebody_added_is_no_hindrance(root: str) -> None:
     assert (refused.value.table, refused.value.column) == ("inbox", "message_key")
 
 
+def test_rows_keep_their_order_however_many_pieces_they_come_in(root: str) -> None:
+    """Events of consumers, and messages with one due time, count in the order in which they were said."""
+    pieces = [rows_of(INBOX, [{"topic": "t", "payload": str(number).encode()}]) for number in range(20)]
+    append(root, INBOX, pa.concat_tables(pieces))
+    (path,) = Path(path_of(root, INBOX)).glob("*.parquet")
+    assert [int(payload) for payload in pq.read_table(path).column("payload").to_pylist()] == list(range(20))
+
+
 def test_sending_nothing_commits_nothing(root: str) -> None:
     """An empty input is no reason for a version."""
     assert send(root, []) == 0
