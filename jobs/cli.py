@@ -17,13 +17,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from jobs import consuming
 from jobs.commands import options
 from jobs.commands.failures import explain
-from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
+from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
+from jobs.commands.policies import changed
 from jobs.commands.values import UNITS_MS, pairs, printable
 from pipeline.client import subscriptions
 from pipeline.config.paths import one_spelling
 from pipeline.config.sizing import DEFAULT_RATE
+from pipeline.subscriptions.policies import Policies
 
 DEBUG = "DELAYLINE_DEBUG"
 
@@ -103,10 +106,10 @@ def init(
 
 
 @app.command()
-def subscribe(
+def subscribe(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
-    subscription: Annotated[str, typer.Option("--subscription", "-s", help="Its name within the topic.")],
+    subscription: Subscription,
     tick: Annotated[
         int, options.duration("--tick", "Precision: a message comes up to so much late, never early", "1s")
     ] = UNITS_MS["s"],
@@ -114,11 +117,31 @@ def subscribe(
         Start.LATEST
     ),
     kind: Annotated[
-        Kind, typer.Option("--type", help="Kept with the subscription; deliveries do not depend on it.")
+        Kind, typer.Option("--type", help="How its consumers share it; `deliveries` does not depend on it.")
     ] = Kind.SHARED,
+    *,
+    ack: Annotated[
+        bool, typer.Option("--ack", help="Its consumers acknowledge; what they do not settle comes again.")
+    ] = False,
+    ack_timeout: options.AckTimeout = None,
+    backoff: options.Backoffs = None,
+    max_redeliveries: options.MaxRedeliveries = None,
+    dead_letter_topic: options.DeadLetterTopic = None,
+    slots: options.Slots = None,
+    max_unacked: options.MaxUnacked = None,
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
-    new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick)
+    told = {
+        "ack_timeout_ms": ack_timeout,
+        "max_redeliveries": max_redeliveries,
+        "dead_letter_topic": dead_letter_topic,
+        "slots": slots,
+        "max_unacked": max_unacked,
+    }
+    if not ack and (backoff is not None or any(each is not None for each in told.values())):
+        raise typer.BadParameter("policies need --ack")
+    policies = changed(Policies(ack=ack), backoff, **told)
+    new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
@@ -291,6 +314,9 @@ def demo(
     from jobs.commands import demo as command
 
     command.run(command.Told(output, count, step, live), typer.echo)
+
+
+app.add_typer(consuming.app)
 
 
 def _stamped(text: str) -> None:

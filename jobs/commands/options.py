@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from jobs.commands.policies import Backoff, backoff
 from jobs.commands.values import BadText, duration_ms, instant
 from pipeline.config.paths import one_spelling
 
@@ -47,6 +48,38 @@ Warehouse = Annotated[
     ),
 ]
 Topic = Annotated[str, typer.Option("--topic", "-t", help="Topic.")]
+Subscription = Annotated[str, typer.Option("--subscription", "-s", help="Its name within the topic.")]
 AnyTopic = Annotated[str | None, typer.Option("--topic", "-t", help="Only this topic.")]
 AnySubscription = Annotated[str | None, typer.Option("--subscription", "-s", help="Only this subscription.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AckTimeout = Annotated[
+    int | None, duration("--ack-timeout", "What a consumer has had for so long, and not settled, comes again", "never")
+]
+Backoffs = Annotated[
+    Backoff | None,
+    typer.Option(
+        "--backoff",
+        parser=checked(backoff),
+        metavar="MIN:MULT:MAX",
+        help="Delays of what comes again: the first, how many times as long each next one, the longest.",
+        show_default="1m:1:10m",
+    ),
+]
+MaxRedeliveries = Annotated[
+    int | None,
+    typer.Option(
+        "--max-redeliveries", metavar="N", help="Then it goes to the dead letters.", show_default="any number"
+    ),
+]
+DeadLetterTopic = Annotated[
+    str | None,
+    typer.Option("--dead-letter-topic", metavar="TOPIC", help="Where to.", show_default="TOPIC-SUBSCRIPTION-DLQ"),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option("--slots", metavar="N", help="Parts that consumers share; fixed while it is there.", show_default="64"),
+]
+MaxUnacked = Annotated[
+    int | None,
+    typer.Option("--max-unacked", metavar="N", help="Messages that a consumer may hold; 0: any.", show_default="50000"),
+]

@@ -1,11 +1,10 @@
 """`delayline receive`: deliveries, printed as they appear."""
 
-import base64
 import json
 import time
 from collections.abc import Callable
 
-from jobs.commands.values import printable
+from jobs.commands.values import payload, printable
 from pipeline.client.deliveries import Deliveries, Delivery
 
 _POLL_S = 0.2
@@ -71,8 +70,4 @@ def as_json(delivery: Delivery) -> str:
         "late_ms": None if late_s is None else round(late_s * 1_000),
         "redelivery_count": delivery.redelivery_count,
     }
-    try:
-        fields["payload"] = delivery.payload.decode()
-    except UnicodeDecodeError:
-        fields["payload_base64"] = base64.b64encode(delivery.payload).decode()
-    return json.dumps(fields, ensure_ascii=False)
+    return json.dumps(fields | payload(delivery.payload), ensure_ascii=False)

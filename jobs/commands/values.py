@@ -1,5 +1,6 @@
 """Values on the command line: durations, times, properties. Errors name the value and what is allowed."""
 
+import base64
 import re
 from datetime import UTC, datetime
 
@@ -83,3 +84,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def payload(data: bytes) -> dict[str, object]:
+    """A payload for JSON: text when it is UTF-8, else base64 under another name."""
+    try:
+        return {"payload": data.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(data).decode()}

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import pyarrow as pa
+
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, rows_of
 from schemas import INBOX
@@ -64,8 +66,13 @@ def send(root: str, messages: Sequence[Message]) -> int:
         StillConflicting: other writers were faster every time; nothing was sent.
     """
     if messages:
-        append(root, INBOX, rows_of(INBOX, [_row(message) for message in messages]))
+        append(root, INBOX, rows_of_messages(messages))
     return len(messages)
+
+
+def rows_of_messages(messages: Sequence[Message]) -> pa.Table:
+    """Messages as rows of `inbox`."""
+    return rows_of(INBOX, [_row(message) for message in messages])
 
 
 def _row(message: Message) -> dict[str, object]:

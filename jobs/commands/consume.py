@@ -1,0 +1,123 @@
+"""`delayline consume`: messages are received, printed, and acknowledged or given back."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jobs.commands.values import payload, printable
+from pipeline.client.choices import ConsumerType
+from pipeline.client.consumer import Consumer
+from pipeline.client.consumers import ConsumerOptions, engine_of, open_consumer
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.message import Message
+from pipeline.client.subscriptions import Subscription, subscriptions
+from pipeline.config.errors import PipelineError
+
+_LOOK_MS = 1_000
+
+
+class DoesNotAcknowledge(PipelineError):
+    """The subscription takes no acknowledgements. Print its deliveries with `receive`, or set its policies."""
+
+    def __init__(self, topic: str, subscription: str) -> None:
+        """Name the subscription."""
+        super().__init__(f"subscription {subscription!r} of topic {topic!r} does not acknowledge: use delayline receive")
+        self.topic, self.subscription = topic, subscription
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command line says.
+
+    Attributes:
+        name: of the consumer; None: one is drawn.
+        follow: wait for more.
+        wait_ms: else it ends when nothing came for so long.
+        count: end after so many messages; None: at no number.
+        nack_rate: this share of the messages fails, drawn at random.
+    """
+
+    name: str | None
+    follow: bool
+    wait_ms: int
+    count: int | None
+    nack_rate: float
+
+
+def consume(
+    root: str, name: tuple[str, str], told: Told, echo: Callable[[str], None], form: Callable[[Message, str], str]
+) -> tuple[int, int]:
+    """Receive, print and acknowledge until there is nothing more; how many were acknowledged, and how many failed.
+
+    Raises:
+        SubscriptionNotFound: the registry has no such subscription.
+        DoesNotAcknowledge: it takes no acknowledgements.
+        ConsumerBusy: another consumer has it, and it is exclusive.
+        Timeout: the service does not run, or does not know it.
+    """
+    topic, subscription = name
+    line = _line(root, topic, subscription)
+    policies = line.policies
+    options = ConsumerOptions(
+        consumer_type=ConsumerType(line.type),
+        consumer_name=told.name,
+        max_unacked=policies.max_unacked,
+        unacked_messages_timeout_ms=policies.ack_timeout_ms,
+    )
+    with open_consumer(engine_of(root), [topic], subscription, options) as consumer:
+        return _work(consumer, told, echo, form)
+
+
+def _line(root: str, topic: str, subscription: str) -> Subscription:
+    found = [each for each in subscriptions(root) if (each.topic, each.name) == (topic, subscription)]
+    if not found:
+        raise SubscriptionNotFound(topic, subscription)
+    if not found[0].policies.ack:
+        raise DoesNotAcknowledge(topic, subscription)
+    return found[0]
+
+
+def _work(
+    consumer: Consumer, told: Told, echo: Callable[[str], None], form: Callable[[Message, str], str]
+) -> tuple[int, int]:
+    done = failed = 0
+    while told.count is None or done + failed < told.count:
+        message = consumer.next_message(_LOOK_MS if told.follow else told.wait_ms)
+        if message is None:
+            if not told.follow:
+                break
+            continue
+        fails = random.random() < told.nack_rate  # noqa: S311 - a share, not a secret
+        echo(form(message, "nack" if fails else "ack"))
+        if fails:
+            consumer.negative_acknowledge(message)
+            failed += 1
+        else:
+            consumer.acknowledge(message)
+            done += 1
+    return done, failed
+
+
+def line(message: Message, answer: str) -> str:
+    """A message for people, and what it was answered."""
+    key = f" [{printable(message.partition_key())}]" if message.partition_key() else ""
+    ledger, entry = message.message_id().position
+    again = f", redelivery {message.redelivery_count()}" if message.redelivery_count() else ""
+    text = message.data().decode(errors="backslashreplace")
+    return f"{printable(message.topic_name())} {ledger}:{entry}{key}  {text}  ({answer}{again})"
+
+
+def as_json(message: Message, answer: str) -> str:
+    """The same for scripts, on one line. The payload is text when it is UTF-8, else base64 in `payload_base64`."""
+    ledger, entry = message.message_id().position
+    fields: dict[str, object] = {
+        "topic": message.topic_name(),
+        "ledger_id": ledger,
+        "entry_id": entry,
+        "key": message.partition_key() or None,
+        "properties": message.properties(),
+        "redelivery_count": message.redelivery_count(),
+        "answer": answer,
+    }
+    return json.dumps(fields | payload(message.data()), ensure_ascii=False)

@@ -1,0 +1,64 @@
+"""Policies of a subscription on the command line."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jobs.commands.values import BadText, duration_ms, spell
+from pipeline.subscriptions.policies import Policies
+
+BACKOFFS = "MIN:MULTIPLIER:MAX, two durations and a whole number between them: 1m:2:10m"
+_BACKOFF = re.compile(r"([^:]+):([0-9]{1,4}):([^:]+)")
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long a message that failed waits: the first delay (ms), how many times as long each next one, the longest."""
+
+    min_ms: int
+    multiplier: int
+    max_ms: int
+
+
+def backoff(text: str) -> Backoff:
+    """A backoff from `1m:2:10m`.
+
+    Raises:
+        BadText: another form.
+    """
+    match = _BACKOFF.fullmatch(text.strip())
+    if match is None:
+        raise BadText(text, BACKOFFS)
+    return Backoff(duration_ms(match[1]), int(match[2]), duration_ms(match[3]))
+
+
+def changed(policies: Policies, wait: Backoff | None, **told: Any) -> Policies:  # noqa: ANN401 - values of policies
+    """Policies with those that were named; None is what was not.
+
+    Raises:
+        BadValue: a value that cannot be followed.
+    """
+    given = {name: value for name, value in told.items() if value is not None}
+    if wait is not None:
+        given |= {"retry_min_ms": wait.min_ms, "retry_multiplier": wait.multiplier, "retry_max_ms": wait.max_ms}
+    return replace(policies, **given)
+
+
+def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
+    """For people: all policies, as they are followed."""
+    if not policies.ack:
+        yield "does not acknowledge: what was delivered to it is done with"
+        return
+    often = "any number of times" if policies.max_redeliveries is None else f"{policies.max_redeliveries} times"
+    held = f"{policies.max_unacked:,}" if policies.max_unacked else "any number of"
+    timeout = f"after {spell(policies.ack_timeout_ms)}" if policies.ack_timeout_ms else "never"
+    first, last = spell(policies.retry_min_ms), spell(policies.retry_max_ms)
+    yield "acknowledges: what its consumers do not settle comes again"
+    yield f"ack timeout: {timeout}"
+    yield f"backoff: {first}, each next one {policies.retry_multiplier} times as long, up to {last}"
+    yield f"redeliveries: {often}"
+    if policies.max_redeliveries is not None:
+        yield f"dead letters: {policies.dead_letters(topic, subscription)}"
+    yield f"slots: {policies.slots}"
+    yield f"unacked: a consumer holds {held} messages"

@@ -1,0 +1,113 @@
+"""`delayline subscriptions` and `delayline consumers`: tables of how they stand, as text or JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from jobs.commands.values import iso, printable, spell
+from pipeline.client.pending import Pending
+from pipeline.client.standing import Leased, Standing
+
+_HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS")
+_CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")
+
+
+def report(found: Sequence[Standing], backlog: Pending, now_ms: int) -> Iterator[str]:
+    """Lines for people: one a subscription, in columns."""
+    if not found:
+        yield "No active subscription."
+        return
+    counts = _counts(backlog)
+    yield from _table(_HEADS, [_row(each, counts, now_ms) for each in found])
+
+
+def as_json(found: Sequence[Standing], backlog: Pending) -> str:
+    """The same for scripts; what is not known is null."""
+    counts = _counts(backlog)
+    return json.dumps([_fields(each, counts) for each in found])
+
+
+def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str]:
+    """Lines for people: one a consumer, and which slots nobody has."""
+    rows = [row for each in found if each.slots for row in _shares(each)]
+    if settled_ms is not None:
+        yield f"By the last batch of settle, {iso(settled_ms)}:"
+    yield from _table(_CONSUMERS, rows) if rows else ["No consumer."]
+
+
+def consumers_json(found: Sequence[Standing], settled_ms: int | None) -> str:
+    """The same for scripts."""
+    told = [{**_named(each), "slots": each.slots, "consumers": _leases(each)} for each in found if each.slots]
+    return json.dumps({"settled_ms": settled_ms, "subscriptions": told})
+
+
+def _row(each: Standing, backlog: Mapping[tuple[str, str], int], now_ms: int) -> list[str]:
+    name, line = _name(each), each.line
+    known = each.outstanding is not None
+    ack = "yes" if line.policies.ack else "no"
+    told = [line.type, ack, f"{backlog.get((line.topic, line.name), 0):,}"]
+    opened = [_number(each.outstanding), _number(each.waiting), _age(each, now_ms)]
+    return [name, *told, *opened, f"{len(each.consumers)}" if known else "-"]
+
+
+def _fields(each: Standing, backlog: Mapping[tuple[str, str], int]) -> dict[str, object]:
+    line = each.line
+    opened = {"outstanding": each.outstanding, "waiting": each.waiting, "oldest": each.oldest}
+    more = {"oldest_due_ms": each.oldest_due, "consumers": len(each.consumers)}
+    told = {"type": line.type, "ack": line.policies.ack, "backlog": backlog.get((line.topic, line.name), 0)}
+    return {**_named(each), **told, **opened, **more}
+
+
+def _shares(each: Standing) -> Iterator[list[str]]:
+    for consumer in each.consumers:
+        share = _runs(consumer.slots) or "none"
+        yield [_name(each), printable(consumer.consumer), share, spell(consumer.lease_ms)]
+    free = sorted(set(range(each.slots)) - {slot for consumer in each.consumers for slot in consumer.slots})
+    if free:
+        yield [_name(each), "(nobody)", _runs(free), ""]
+
+
+def _leases(each: Standing) -> list[dict[str, object]]:
+    return [_lease(consumer) for consumer in each.consumers]
+
+
+def _lease(consumer: Leased) -> dict[str, object]:
+    told = {"consumer": consumer.consumer, "session": consumer.session, "priority": consumer.priority}
+    return {**told, "lease_ms": consumer.lease_ms, "slots": list(consumer.slots)}
+
+
+def _runs(numbers: Sequence[int]) -> str:
+    """Numbers, ascending, as runs: `0-3, 7`."""
+    runs = (list(run) for _, run in groupby(enumerate(numbers), lambda each: each[1] - each[0]))
+    ends = ((run[0][1], run[-1][1]) for run in runs)
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ends)
+
+
+def _age(each: Standing, now_ms: int) -> str:
+    if each.oldest is None:
+        return "-"
+    place = f"{each.oldest[0]}:{each.oldest[1]}"
+    return place if each.oldest_due is None else f"{place}, {spell(now_ms - each.oldest_due)}"
+
+
+def _counts(backlog: Pending) -> dict[tuple[str, str], int]:
+    return {(each.topic, each.subscription): each.count for each in backlog.backlogs}
+
+
+def _named(each: Standing) -> dict[str, object]:
+    return {"topic": each.line.topic, "subscription": each.line.name}
+
+
+def _name(each: Standing) -> str:
+    return printable(f"{each.line.topic}/{each.line.name}")
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows in columns."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

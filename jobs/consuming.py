@@ -1,0 +1,175 @@
+"""The commands around acknowledgement, beside those of `jobs.cli`: how subscriptions stand, consuming, dead letters."""
+# ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
+
+import time
+from typing import Annotated
+
+import typer
+
+from jobs.commands import options
+from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
+from jobs.commands.policies import changed, lines
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscriptions import Subscription as Line
+from pipeline.client.subscriptions import set_policies, subscriptions as registered, unsubscribe as end
+from jobs.commands.values import UNITS_MS, printable
+
+app = typer.Typer()
+policy = typer.Typer(help="Acknowledgement of a subscription, and what becomes of messages that fail.")
+dead_letters = typer.Typer(help="Messages that failed too often.")
+app.add_typer(policy, name="policy")
+app.add_typer(dead_letters, name="dead-letters")
+_DeadTopic = Annotated[
+    str | None,
+    typer.Option(
+        "--dead-letter-topic", metavar="TOPIC", help="Another topic of dead letters.", show_default="by the policies"
+    ),
+]
+
+
+@app.command()
+def unsubscribe(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
+    """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it."""
+    end(warehouse, topic, subscription)
+    typer.echo(f"{printable(f'{topic}/{subscription}')} is ended")
+
+
+@policy.command("set")
+def set_policy(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Subscription,
+    *,
+    ack: Annotated[
+        bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
+    ] = None,
+    ack_timeout: options.AckTimeout = None,
+    backoff: options.Backoffs = None,
+    max_redeliveries: options.MaxRedeliveries = None,
+    dead_letter_topic: options.DeadLetterTopic = None,
+    slots: options.Slots = None,
+    max_unacked: options.MaxUnacked = None,
+) -> None:
+    """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
+    told = {
+        "ack": ack,
+        "ack_timeout_ms": ack_timeout,
+        "max_redeliveries": max_redeliveries,
+        "dead_letter_topic": dead_letter_topic,
+        "slots": slots,
+        "max_unacked": max_unacked,
+    }
+    new = changed(_line(warehouse, topic, subscription).policies, backoff, **told)
+    fresh = set_policies(warehouse, topic, subscription, new)
+    typer.echo(f"{printable(f'{topic}/{subscription}')} {'has other policies' if fresh else 'had these already'}")
+
+
+@policy.command("show")
+def show_policy(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
+    """Print the policies, as they are followed."""
+    for line in lines(topic, subscription, _line(warehouse, topic, subscription).policies):
+        typer.echo(line)
+
+
+@app.command()
+def subscriptions(
+    warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
+) -> None:
+    """List subscriptions: what is pending, outstanding and waiting, the oldest that is open, how many consumers."""
+    from jobs.commands import subscriptions as command
+    from pipeline.client.pending import pending
+    from pipeline.client.standing import standings
+
+    found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
+    report = command.report(found, backlog, time.time_ns() // 1_000_000)
+    for line in [command.as_json(found, backlog)] if as_json else report:
+        typer.echo(line)
+
+
+@app.command()
+def consumers(
+    warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
+) -> None:
+    """List consumers, and which slots of their subscription each of them has."""
+    from jobs.commands import subscriptions as command
+    from pipeline.client.standing import settled_at, standings
+
+    settled, found = settled_at(warehouse), standings(warehouse, topic, subscription)
+    for line in [command.consumers_json(found, settled)] if as_json else command.consumers(found, settled):
+        typer.echo(line)
+
+
+@app.command()
+def consume(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Subscription,
+    *,
+    name: Annotated[str | None, typer.Option("--name", help="Of the consumer.", show_default="drawn")] = None,
+    follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more; Ctrl-C ends it.")] = True,
+    wait: Annotated[
+        int, options.duration("--wait", "With --no-follow, the end when nothing came for so long", "5s")
+    ] = 5 * UNITS_MS["s"],
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    nack_rate: Annotated[
+        float, typer.Option("--nack-rate", min=0, max=1, help="This share of them fails, drawn at random.")
+    ] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Receive messages of a subscription that acknowledges, print them, and acknowledge them."""
+    from jobs.commands import consume as command
+
+    form = command.as_json if as_json else command.line
+    told = command.Told(name, follow, wait, count, nack_rate)
+    done, failed = command.consume(warehouse, (topic, subscription), told, typer.echo, form)
+    typer.echo(f"{done:,} acknowledged, {failed:,} failed", err=True)
+
+
+@dead_letters.command("list")
+def list_dead_letters(
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Subscription,
+    dead_letter_topic: _DeadTopic = None,
+    *,
+    every: Annotated[bool, typer.Option("--all", help="Also those that were put back.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="So many at most.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the dead letters of a subscription, the oldest first, with where each was and why it failed."""
+    from itertools import islice
+
+    from jobs.commands import deadletters as command
+    from pipeline.client.deadletters import dead_letters as letters
+
+    dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
+    for each in islice(letters(warehouse, dead, every=every), limit):
+        typer.echo(command.as_json(each) if as_json else command.line(each))
+
+
+@dead_letters.command("put-back")
+def put_back_dead_letters(
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Subscription,
+    dead_letter_topic: _DeadTopic = None,
+    *,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="So many, the oldest first.")] = None,
+) -> None:
+    """Send dead letters to their topic again, without a delay: each once. All subscriptions of the topic get them."""
+    from jobs.commands import deadletters as command
+    from pipeline.client.deadletters import put_back
+
+    dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
+    for count in put_back(warehouse, dead, limit):
+        total += count
+        typer.echo(f"{total:,} put back", err=True)
+    if not total:
+        typer.echo("nothing to put back", err=True)
+
+
+def _line(root: str, topic: str, subscription: str) -> Line:
+    found = next((each for each in registered(root) if (each.topic, each.name) == (topic, subscription)), None)
+    if found is None:
+        raise SubscriptionNotFound(topic, subscription)
+    return found

@@ -1,0 +1,129 @@
+"""Dead letters: messages that failed too often, in a topic of their own, and the way back to where they came from."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.delta.deltars import append, open_table, query
+from schemas import INBOX, MESSAGES
+
+_AT_ONCE = 1_000
+"""So many messages are read, and sent in one commit."""
+_ENTRY_BITS = 31
+_TOLD = ("topic", "subscription", "position", "redelivery_count", "cause")
+"""What settle says of a dead letter: properties with these names behind `delayline.`."""
+PUT_BACK = "delayline.put_back"
+"""The property of a message that was a dead letter: the topic of the dead letters, and the position in it."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A message of a topic of dead letters.
+
+    Attributes:
+        topic: of the dead letters.
+        position: in it.
+        origin: the topic that it comes from; empty: nobody says, it was sent there by somebody else.
+        subscription: whose consumers could not work on it.
+        origin_position: where it was, as `ledger:entry`.
+        redelivery_count: how often it came again.
+        cause: of its last failure.
+        key: of the message.
+        properties: those that its sender set.
+        payload: the bytes.
+    """
+
+    topic: str
+    position: tuple[int, int]
+    origin: str
+    subscription: str
+    origin_position: str
+    redelivery_count: int
+    cause: str
+    key: str | None
+    properties: Mapping[str, str | None]
+    payload: bytes
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "DeadLetter":
+        """From a row of `messages`."""
+        properties = dict(row["properties"] or ())
+        origin, subscription, place, count, cause = (properties.pop(f"delayline.{name}", "") or "" for name in _TOLD)
+        redelivered = int(count) if count.isdecimal() else 0
+        at, key, payload = (row["ledger_id"], row["entry_id"]), row["message_key"], row["payload"] or b""
+        return cls(row["topic"], at, origin, subscription, place, redelivered, cause, key, properties, payload)
+
+    @property
+    def again(self) -> Message:
+        """The message to send to where it came from, without a delay."""
+        ledger, entry = self.position
+        properties = {**self.properties, PUT_BACK: f"{self.topic} {ledger}:{entry}"}
+        return Message(self.origin, self.payload, key=self.key, properties=properties)
+
+
+def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[DeadLetter]:
+    """The messages of a topic of dead letters, in order; those that were put back are left out but for `every`.
+
+    They stay for as long as any message stays after it was due (`run.retain_ms`).
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    last = (-1, -1) if every else _put_back_upto(root, topic)
+    messages = open_table(root, MESSAGES)
+    quoted = "'" + topic.replace("'", "''") + "'"
+    while True:
+        behind = f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
+        columns = "topic, ledger_id, entry_id, message_key, properties, payload"
+        sql = f"SELECT {columns} FROM t WHERE topic = {quoted} AND {behind} "  # noqa: S608 - quoted
+        found = query(f"{sql} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}", t=messages)
+        yield from map(DeadLetter.of_row, found)
+        if len(found) < _AT_ONCE:
+            return
+        last = found[-1]["ledger_id"], found[-1]["entry_id"]
+
+
+def put_back(root: str, topic: str, most: int | None = None) -> Iterator[int]:
+    """Send dead letters to the topics that they come from, in order, the first ones; give how many, commit by commit.
+
+    Each goes to all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the last
+    position beside the rows, so none is put back twice wherever this is ended. Only one may do this for a topic at a
+    time. One of which nobody says where it comes from is passed over.
+
+    Args:
+        root: the warehouse.
+        topic: of the dead letters.
+        most: so many; None: all.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        StillConflicting: other writers were faster every time; earlier commits stand.
+    """
+    waiting: list[DeadLetter] = []
+    for count, each in enumerate(dead_letters(root, topic), 1):
+        waiting.append(each)
+        if len(waiting) == _AT_ONCE or count == most:
+            yield _send(root, topic, waiting)
+            waiting = []
+        if count == most:
+            return
+    if waiting:
+        yield _send(root, topic, waiting)
+
+
+def _send(root: str, topic: str, letters: list[DeadLetter]) -> int:
+    messages = [each.again for each in letters if each.origin]
+    ledger, entry = letters[-1].position
+    append(root, INBOX, rows_of_messages(messages), once=(_application(topic), ledger << _ENTRY_BITS | entry))
+    return len(messages)
+
+
+def _put_back_upto(root: str, topic: str) -> tuple[int, int]:
+    """The last position that was put back."""
+    last = open_table(root, INBOX).transaction_version(_application(topic))
+    return (-1, -1) if last is None else (last >> _ENTRY_BITS, last & (1 << _ENTRY_BITS) - 1)
+
+
+def _application(topic: str) -> str:
+    return f"delayline-put-back {topic}"
