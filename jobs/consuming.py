@@ -9,10 +9,12 @@ import typer
 from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import changed, lines
+from jobs.commands.values import UNITS_MS, printable
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscriptions import Subscription as Line
-from pipeline.client.subscriptions import set_policies, subscriptions as registered, unsubscribe as end
-from jobs.commands.values import UNITS_MS, printable
+from pipeline.client.subscriptions import set_policies
+from pipeline.client.subscriptions import subscriptions as registered
+from pipeline.client.subscriptions import unsubscribe as end
 
 app = typer.Typer()
 policy = typer.Typer(help="Acknowledgement of a subscription, and what becomes of messages that fail.")

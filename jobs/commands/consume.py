@@ -22,7 +22,7 @@ class DoesNotAcknowledge(PipelineError):
 
     def __init__(self, topic: str, subscription: str) -> None:
         """Name the subscription."""
-        super().__init__(f"subscription {subscription!r} of topic {topic!r} does not acknowledge: use delayline receive")
+        super().__init__(f"subscription {subscription!r} of topic {topic!r} does not acknowledge")
         self.topic, self.subscription = topic, subscription
 
 

@@ -77,7 +77,9 @@ DeadLetterTopic = Annotated[
 ]
 Slots = Annotated[
     int | None,
-    typer.Option("--slots", metavar="N", help="Parts that consumers share; fixed while it is there.", show_default="64"),
+    typer.Option(
+        "--slots", metavar="N", help="Parts that consumers share; fixed while it is there.", show_default="64"
+    ),
 ]
 MaxUnacked = Annotated[
     int | None,

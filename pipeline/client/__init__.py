@@ -4,4 +4,18 @@ delta-rs reads and writes the tables; the contracts in `schemas` say what they h
 each call answers in well under a second on a small warehouse, so that a command or a small service can afford it.
 """
 
-__all__ = ["create", "deliveries", "inbox", "pending", "public", "subscriptions"]
+__all__ = [
+    "choices",
+    "consumer",
+    "consumers",
+    "create",
+    "deadletters",
+    "deliveries",
+    "exceptions",
+    "inbox",
+    "message",
+    "pending",
+    "public",
+    "standing",
+    "subscriptions",
+]

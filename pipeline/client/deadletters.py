@@ -87,9 +87,9 @@ def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[Dead
 def put_back(root: str, topic: str, most: int | None = None) -> Iterator[int]:
     """Send dead letters to the topics that they come from, in order, the first ones; give how many, commit by commit.
 
-    Each goes to all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the last
-    position beside the rows, so none is put back twice wherever this is ended. Only one may do this for a topic at a
-    time. One of which nobody says where it comes from is passed over.
+    Each goes to all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the
+    last position beside the rows, so none is put back twice wherever this is ended. Only one may do this for a topic at
+    a time. One of which nobody says where it comes from is passed over.
 
     Args:
         root: the warehouse.

@@ -1,0 +1,92 @@
+"""Dead letters: what is listed, and what goes back to its topic, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client import deadletters
+from pipeline.client.create import create_all
+from pipeline.client.deadletters import dead_letters, put_back
+from pipeline.delta.deltars import open_table
+from schemas import INBOX, MESSAGES
+from tests.support.client import message_row, put
+
+DEAD = "orders-billing-DLQ"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Five dead letters in two ledgers, among messages of the topic that they come from."""
+    create_all(str(tmp_path))
+    put(str(tmp_path), MESSAGES, letter(3, 0), letter(3, 1), message_row(4, 0, 0, "orders"))
+    put(str(tmp_path), MESSAGES, letter(9, 0), letter(9, 1), letter(9, 2))
+    return str(tmp_path)
+
+
+def letter(ledger: int, entry: int, origin: str | None = "orders") -> dict[str, Any]:
+    """A dead letter as settle and ingest leave it."""
+    told = {"subscription": "billing", "position": f"1:{entry}", "redelivery_count": "3", "cause": "nack"}
+    told |= {} if origin is None else {"topic": origin}
+    properties = {"colour": "red", **{f"delayline.{name}": text for name, text in told.items()}}
+    row = message_row(ledger, entry, 0, DEAD)
+    return row | {"message_key": "k", "properties": properties, "payload": f"{ledger}.{entry}".encode()}
+
+
+def sent(root: str) -> list[dict[str, Any]]:
+    """The rows of the inbox, by payload."""
+    rows: list[dict[str, Any]] = pa.table(open_table(root, INBOX).to_pyarrow_table()).to_pylist()
+    return sorted(rows, key=lambda row: row["payload"])
+
+
+def test_a_dead_letter_says_where_it_comes_from_and_why_it_failed(root: str) -> None:
+    """What its sender set stands apart from what settle says."""
+    first, *rest = dead_letters(root, DEAD)
+    assert (first.position, first.origin, first.subscription) == ((3, 0), "orders", "billing")
+    assert (first.origin_position, first.redelivery_count, first.cause) == ("1:0", 3, "nack")
+    assert (first.key, first.properties, first.payload) == ("k", {"colour": "red"}, b"3.0")
+    assert [each.position for each in rest] == [(3, 1), (9, 0), (9, 1), (9, 2)]
+    assert list(dead_letters(root, "it's another")) == []
+
+
+def test_what_is_put_back_goes_to_its_topic_without_delay_and_says_what_it_was(root: str) -> None:
+    """As its sender sent it."""
+    assert list(put_back(root, DEAD)) == [5]
+    row = sent(root)[0]
+    assert (row["topic"], row["message_key"], row["payload"]) == ("orders", "k", b"3.0")
+    assert (row["deliver_at"], row["deliver_after_ms"]) == (None, None)
+    assert dict(row["properties"]) == {"colour": "red", "delayline.put_back": f"{DEAD} 3:0"}
+
+
+def test_each_is_put_back_once(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part first, the rest later, and nothing then; what comes after is put back as well."""
+    monkeypatch.setattr(deadletters, "_AT_ONCE", 2)
+    assert list(put_back(root, DEAD, 3)) == [2, 1]
+    assert [each.position for each in dead_letters(root, DEAD)] == [(9, 1), (9, 2)]
+    assert len(list(dead_letters(root, DEAD, every=True))) == 5
+    assert list(put_back(root, DEAD)) == [2]
+    assert list(put_back(root, DEAD)) == []
+    put(root, MESSAGES, letter(12, 0))
+    assert list(put_back(root, DEAD)) == [1]
+    assert [row["payload"] for row in sent(root)] == [b"12.0", b"3.0", b"3.1", b"9.0", b"9.1", b"9.2"]
+
+
+def test_who_is_ended_in_between_goes_on_behind_his_last_commit(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta keeps the place beside the rows."""
+    monkeypatch.setattr(deadletters, "_AT_ONCE", 2)
+    assert next(put_back(root, DEAD)) == 2
+    assert list(put_back(root, DEAD)) == [2, 1]
+    assert len(sent(root)) == 5
+
+
+def test_a_message_that_somebody_sent_there_himself_is_passed_over(root: str) -> None:
+    """Nobody knows where it comes from."""
+    put(root, MESSAGES, letter(10, 0, None), letter(10, 1))
+    assert list(put_back(root, DEAD)) == [6]
+    assert b"10.0" not in [row["payload"] for row in sent(root)]

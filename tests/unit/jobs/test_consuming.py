@@ -1,0 +1,230 @@
+"""The commands around acknowledgement: what they print, what they refuse, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from typer.testing import CliRunner, Result
+
+from jobs import cli
+from jobs.commands import consume, policies
+from jobs.commands.values import BadText
+from pipeline.client.create import create_all
+from pipeline.client.standing import standings
+from pipeline.client.subscriptions import subscriptions
+from pipeline.subscriptions.policies import Policies
+from schemas import MESSAGES
+from state import LeaseKind, LeaseReplay, LeaseRow, Nack
+from tests.support.acknowledged import settled
+from tests.support.client import message_row, put
+from tests.support.settled import NOW, at, released
+
+NAMED = ("--topic", "t", "--subscription", "s")
+MINUTE = 60_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+def run(root: str, *words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
+
+
+def told(root: str, *words: str) -> str:
+    """What a command prints when all is well."""
+    result = run(root, *words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def policies_of(root: str) -> Policies:
+    """Those of the one subscription, but for the version since which it acknowledges."""
+    (line,) = subscriptions(root)
+    return Policies.of_map({k: v for k, v in line.policies.as_map().items() if k != "ack_after"})
+
+
+@pytest.fixture
+def acknowledging(root: str) -> str:
+    """A subscription with three messages outstanding and one waiting, of which two consumers have slots."""
+    told(root, "subscribe", *NAMED, "--ack", "--slots", "8")
+    told(root, "subscribe", "--topic", "t", "--subscription", "plain")
+    put(root, MESSAGES, message_row(7, 2, 1_000))
+    state = released((7, 2, 5))
+    state.handle(Nack(at((7, 4, 4)), 0), now=NOW)
+    leases = LeaseReplay(8)
+    for session, name in ((1, "alice"), (2, "bob")):
+        leases.apply([LeaseRow(LeaseKind.RENEW, name, session, 0, lease_ms=10_000)])
+    for slot in (0, 1, 2, 5):
+        leases.apply([LeaseRow(LeaseKind.CLAIM, "alice", 1, 0, slot)])
+    leases.apply([LeaseRow(LeaseKind.CLAIM, "bob", 2, 0, 6)])
+    settled(root, state, leases=leases, read={"now": NOW})
+    return root
+
+
+def test_a_subscription_with_acknowledgement_has_the_policies_that_were_named(root: str) -> None:
+    """Each by its option."""
+    words = ("--ack", "--ack-timeout", "30s", "--backoff", "1s:2:1m", "--max-redeliveries", "5", "--max-unacked", "100")
+    told(root, "subscribe", *NAMED, *words, "--dead-letter-topic", "dead", "--slots", "8", "--type", "key_shared")
+    wanted = Policies(ack=True, ack_timeout_ms=30_000, retry_min_ms=1_000, retry_multiplier=2, retry_max_ms=MINUTE)
+    wanted = replace(wanted, max_redeliveries=5, dead_letter_topic="dead", slots=8, max_unacked=100)
+    assert policies_of(root) == wanted
+    assert run(root, "subscribe", *NAMED).exit_code == 1, "it exists with other settings"
+
+
+def test_policies_without_acknowledgement_are_refused(root: str) -> None:
+    """Nobody would follow them."""
+    for words in (("--slots", "8"), ("--backoff", "1s:2:1m"), ("--max-redeliveries", "0")):
+        result = run(root, "subscribe", *NAMED, *words)
+        assert (result.exit_code, "--ack" in result.output) == (2, True)
+    assert subscriptions(root) == []
+
+
+@pytest.mark.parametrize("words", [("--slots", "0"), ("--ack-timeout", "5ms"), ("--backoff", "1m:2:1s")])
+def test_a_policy_that_cannot_be_followed_is_refused(root: str, words: tuple[str, str]) -> None:
+    """Before anything is written."""
+    assert run(root, "subscribe", *NAMED, "--ack", *words).exit_code == 2
+    assert subscriptions(root) == []
+
+
+def test_a_backoff_has_three_parts() -> None:
+    """The first delay, how many times as long each next one is, and the longest."""
+    assert policies.backoff("10s:2:10m") == policies.Backoff(10_000, 2, 10 * MINUTE)
+    for text in ("10s", "10s:2", "10s:two:10m", "10:2:10m", "10s:2:10m:1"):
+        with pytest.raises(BadText):
+            policies.backoff(text)
+
+
+def test_policies_are_changed_one_by_one_and_shown(root: str) -> None:
+    """What is not named stays as it is."""
+    told(root, "subscribe", *NAMED)
+    assert told(root, "policy", "show", *NAMED).startswith("does not acknowledge")
+    told(root, "policy", "set", *NAMED, "--ack", "--max-redeliveries", "3")
+    told(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
+    wanted = Policies(ack=True, retry_min_ms=1_000, retry_multiplier=3, retry_max_ms=MINUTE, max_redeliveries=3)
+    assert policies_of(root) == wanted
+    assert "had these already" in told(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
+    shown = told(root, "policy", "show", *NAMED)
+    assert "backoff: 1s, each next one 3 times as long, up to 1m" in shown
+    assert "dead letters: t-s-DLQ" in shown
+    told(root, "policy", "set", *NAMED, "--no-ack")
+    assert not policies_of(root).ack
+
+
+def test_a_subscription_that_is_not_there_is_named(root: str) -> None:
+    """By each command that needs it."""
+    for words in (("policy", "show"), ("policy", "set", "--ack"), ("unsubscribe",), ("consume", "--no-follow")):
+        result = run(root, *words, *NAMED)
+        assert (result.exit_code, "no subscription 's'" in result.output) == (1, True), words
+
+
+def test_an_ended_subscription_is_gone(root: str) -> None:
+    """It may be registered again."""
+    told(root, "subscribe", *NAMED)
+    assert told(root, "unsubscribe", *NAMED) == "t/s is ended\n"
+    assert subscriptions(root) == []
+    told(root, "subscribe", *NAMED, "--ack")
+
+
+def test_subscriptions_are_listed_with_what_is_open(acknowledging: str) -> None:
+    """In columns for people; what does not acknowledge has nothing open."""
+    head, plain, line = told(acknowledging, "subscriptions").splitlines()
+    assert head.split() == ["SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS"]
+    assert plain.split() == ["t/plain", "shared", "no", "0", "-", "-", "-", "-"]
+    assert line.split()[:6] == ["t/s", "shared", "yes", "0", "3", "1"]
+    assert "7:2, " in line
+    (found,) = json.loads(told(acknowledging, "subscriptions", "--subscription", "s", "--json"))
+    assert (found["outstanding"], found["waiting"], found["oldest"], found["oldest_due_ms"]) == (3, 1, [7, 2], 1_000)
+    assert found["consumers"] == 2
+
+
+def test_consumers_are_listed_with_their_slots(acknowledging: str) -> None:
+    """And what nobody has, since its messages wait."""
+    when, _, alice, bob, nobody = told(acknowledging, "consumers").splitlines()
+    assert "2023-11-14T22:13:20.000Z" in when
+    assert alice.split() == ["t/s", "alice", "0-2,", "5", "10s"]
+    assert bob.split() == ["t/s", "bob", "6", "10s"]
+    assert nobody.split() == ["t/s", "(nobody)", "3-4,", "7"]
+    found = json.loads(told(acknowledging, "consumers", "--json"))
+    assert found["settled_ms"] == NOW
+    assert [each["slots"] for each in found["subscriptions"][0]["consumers"]] == [[0, 1, 2, 5], [6]]
+
+
+def test_an_empty_warehouse_has_nobody(root: str) -> None:
+    """No table of nothing."""
+    assert told(root, "subscriptions") == "No active subscription.\n"
+    assert told(root, "consumers") == "No consumer.\n"
+    assert standings(root) == []
+
+
+def test_a_subscription_that_does_not_acknowledge_is_not_consumed(root: str) -> None:
+    """Its deliveries are printed by another command."""
+    told(root, "subscribe", *NAMED)
+    result = run(root, "consume", *NAMED, "--no-follow")
+    assert (result.exit_code, "does not acknowledge" in result.output) == (1, True)
+
+
+class Queue:
+    """A consumer with messages."""
+
+    def __init__(self, *messages: object) -> None:
+        """These."""
+        self.messages, self.said = list(messages), list[tuple[str, object]]()
+
+    def next_message(self, _: int) -> Any:  # noqa: ANN401 - any message
+        """The next one."""
+        return self.messages.pop(0) if self.messages else None
+
+    def acknowledge(self, message: object) -> None:
+        """Note it."""
+        self.said.append(("ack", message))
+
+    def negative_acknowledge(self, message: object) -> None:
+        """Note it."""
+        self.said.append(("nack", message))
+
+
+def test_what_is_received_is_answered_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is printed with its answer; the end is where nothing comes, or at the number."""
+    drawn = iter((0.1, 0.9, 0.2, 0.8, 0.1))
+    monkeypatch.setattr("random.random", lambda: next(drawn))
+    queue, lines = Queue("a", "b", "c", "d", "e"), list[str]()
+    wanted = consume.Told(None, follow=False, wait_ms=0, count=3, nack_rate=0.5)
+    form: Any = lambda message, answer: f"{message} {answer}"  # noqa: E731 - a message is a text here
+    assert consume._work(queue, wanted, lines.append, form) == (1, 2)  # type: ignore[arg-type]
+    assert lines == ["a nack", "b ack", "c nack"]
+    assert queue.said == [("nack", "a"), ("ack", "b"), ("nack", "c")]
+    rest = consume.Told(None, follow=False, wait_ms=0, count=None, nack_rate=0.5)
+    assert consume._work(queue, rest, lines.append, form) == (1, 1)  # type: ignore[arg-type]
+
+
+def test_dead_letters_are_listed_and_put_back(root: str) -> None:
+    """By the usual topic, or by the one that the policies name."""
+    told(root, "subscribe", *NAMED, "--ack", "--max-redeliveries", "1", "--dead-letter-topic", "dead")
+    put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ"))
+    assert told(root, "dead-letters", "list", *NAMED) == "3:0  t/s 1:0 [k]  text  (nack after 3 redeliveries)\n"
+    usual = ("--topic", "t", "--subscription", "x")
+    assert json.loads(told(root, "dead-letters", "list", *usual, "--json"))["dead_letter_topic"] == "t-x-DLQ"
+    assert told(root, "dead-letters", "put-back", *NAMED) == "1 put back\n"
+    assert told(root, "dead-letters", "put-back", *NAMED) == "nothing to put back\n"
+    assert told(root, "dead-letters", "list", *NAMED) == ""
+    assert told(root, "dead-letters", "list", *NAMED, "--all").startswith("3:0")
+
+
+def _letter(topic: str) -> dict[str, Any]:
+    says = {"topic": "t", "subscription": "s", "position": "1:0", "redelivery_count": "3", "cause": "nack"}
+    properties = {f"delayline.{name}": text for name, text in says.items()}
+    return message_row(3, 0, 0, topic) | {"message_key": "k", "properties": properties, "payload": b"text"}
