@@ -5,6 +5,7 @@ import json
 from jobs.commands.values import payload, printable
 from pipeline.client.deadletters import DeadLetter
 from pipeline.client.subscriptions import subscriptions
+from pipeline.subscriptions.policies import Policies
 
 _SHOWN = 60
 """Characters of a payload."""
@@ -16,8 +17,6 @@ def topic_of(root: str, topic: str, subscription: str) -> str:
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    from pipeline.subscriptions.policies import Policies  # noqa: PLC0415 - loads numpy
-
     known = (each.policies for each in subscriptions(root) if (each.topic, each.name) == (topic, subscription))
     return next(known, Policies()).dead_letters(topic, subscription)
 
