@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Unpack
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.exceptions import (
-    AlreadyClosed,
-    ConnectError,
-    InvalidConfiguration,
-    InvalidTopicName,
-    InvalidUrl,
-)
-from pipeline.client.options import CLIENT, PRODUCER, refuse
+from pipeline.client.checks import check_limit, checked_topic, checked_topics, root_of
+from pipeline.client.choices import ConsumerType
+from pipeline.client.consumer import Consumer
+from pipeline.client.consumers import Ends, engine_of, open_consumer
+from pipeline.client.consuming.engine import Engine
+from pipeline.client.exceptions import AlreadyClosed, ConnectError
+from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, refuse
 from pipeline.client.producer import Producer
 from pipeline.client.producer_rows import Sender
 from pipeline.client.producer_writer import Writer
+from pipeline.client.registering import HowConsumed, consumer_options, register, stated_of
 from pipeline.client.schema import BytesSchema, Schema
-from pipeline.config.errors import BadValue, check_text
-from pipeline.config.paths import local_path, one_spelling
+from pipeline.client.subscriptions import unsubscribe
+from pipeline.config.errors import NoWarehouse
+from schemas import CURSORS
+from state import DelaylineError
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 _BYTES = BytesSchema()
 
 
@@ -59,13 +61,13 @@ class Client:
             InvalidConfiguration: an option has a value that cannot be followed; the message says why.
         """
         refuse(CLIENT, refused)
-        _check_limit("operation_timeout_seconds", operation_timeout_seconds)
-        _check_limit("memory_limit_bytes", memory_limit_bytes)
-        _check_limit("stats_interval_in_seconds", stats_interval_in_seconds)
+        check_limit("operation_timeout_seconds", operation_timeout_seconds)
+        check_limit("memory_limit_bytes", memory_limit_bytes)
+        check_limit("stats_interval_in_seconds", stats_interval_in_seconds)
         self._root = root_of(service_url)
         self._timeout_s = operation_timeout_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
-        self._producers: list[Producer] = []
+        self._made: list[Producer | Consumer] = []
         self._closed = False
 
     def create_producer(  # noqa: PLR0913 - the options of the reference
@@ -114,16 +116,61 @@ class Client:
             checked_topic(topic),
             producer_name or f"delayline-{secrets.token_hex(6)}",
             named=bool(producer_name),
-            timeout_s=_check_limit("send_timeout_millis", send_timeout_millis) / 1_000,
-            most=_check_limit("max_pending_messages", max_pending_messages, 1),
+            timeout_s=check_limit("send_timeout_millis", send_timeout_millis) / 1_000,
+            most=check_limit("max_pending_messages", max_pending_messages, 1),
             blocks=block_if_queue_full,
-            delay_s=_check_limit("batching_max_publish_delay_ms", batching_max_publish_delay_ms) / 1_000,
-            batch=_check_limit("batching_max_messages", batching_max_messages, 1) if batching_enabled else 1,
-            batch_bytes=_check_limit("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1),
+            delay_s=check_limit("batching_max_publish_delay_ms", batching_max_publish_delay_ms) / 1_000,
+            batch=check_limit("batching_max_messages", batching_max_messages, 1) if batching_enabled else 1,
+            batch_bytes=check_limit("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1),
         )
         self._begin(sender, initial_sequence_id)
         made = Producer(sender, schema, self._writer.queue, self._forget)
-        self._producers.append(made)
+        self._made.append(made)
+        return made
+
+    def subscribe(
+        self,
+        topic: str | list[str],
+        subscription_name: str,
+        consumer_type: ConsumerType = ConsumerType.Exclusive,
+        **how: Unpack[HowConsumed],
+    ) -> Consumer:
+        """Consume the messages of a subscription, which is registered if it is not there, and acknowledge them.
+
+        What is stated here of redelivery is set for the subscription, also when it is there; what is left out stays
+        as it is. The type and the tick must be those of the subscription.
+
+        Args:
+            topic: a topic, or several, from which one consumer gets messages.
+            subscription_name: the subscription of each of them.
+            consumer_type: how consumers share it.
+            **how: see `HowConsumed`. Options of the reference that cannot be had: their defaults are taken, other
+                values are refused.
+
+        Raises:
+            InvalidTopicName: a topic has no name, or there is none.
+            InvalidConfiguration: an option has a value that cannot be followed; the message says why.
+            AlreadySubscribed: the subscription has another type or tick.
+            ConsumerBusy: another consumer has the exclusive subscription.
+            Timeout: the service does not run, or did not notice an exclusive subscription in time.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no warehouse.
+        """
+        self._check_open()
+        refuse(CONSUMER, {name: value for name, value in how.items() if name not in HowConsumed.__annotations__})
+        check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
+        topics = checked_topics(topic)
+        policies = register(self._root, topics, subscription_name, stated_of(consumer_type, how))
+        options = consumer_options(consumer_type, how, policies)
+
+        def end() -> None:
+            for each in topics:
+                unsubscribe(self._root, each, subscription_name)
+
+        made = open_consumer(
+            self._engine(), topics, subscription_name, options, self._timeout_s, Ends(self._forget, end)
+        )
+        self._made.append(made)
         return made
 
     def close(self) -> None:
@@ -133,7 +180,7 @@ class Client:
             DelaylineError: the first error among messages without a callback since the last flush.
         """
         first: Exception | None = None
-        for each in list(self._producers):
+        for each in list(self._made):
             try:
                 each.close()
             except Exception as error:  # noqa: BLE001 - the others have to be closed, too
@@ -143,8 +190,12 @@ class Client:
             raise first
 
     def shutdown(self) -> None:
-        """End at once: what waits to be sent is refused with `AlreadyClosed`."""
+        """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave."""
         self._closed = True
+        for each in list(self._made):
+            if isinstance(each, Consumer):
+                with suppress(DelaylineError):
+                    each.close()
         self._writer.queue.shut()
 
     def __enter__(self) -> Self:
@@ -167,48 +218,16 @@ class Client:
         sender.acked = sender.queued = stored
         sender.numbered = begin
 
-    def _forget(self, producer: Producer) -> None:
-        if producer in self._producers:
-            self._producers.remove(producer)
+    def _engine(self) -> Engine:
+        try:
+            return engine_of(self._root)
+        except FileNotFoundError as error:
+            raise NoWarehouse(self._root, CURSORS.name) from error
+
+    def _forget(self, made: Producer | Consumer) -> None:
+        if made in self._made:
+            self._made.remove(made)
 
     def _check_open(self) -> None:
         if self._closed:
             raise AlreadyClosed("client")
-
-
-def root_of(url: str) -> str:
-    """The folder of a warehouse, from its address.
-
-    Raises:
-        InvalidUrl: it is none.
-    """
-    scheme, colon, rest = url.partition("://")
-    if not url.strip() or (colon and not rest.strip("/")):
-        raise InvalidUrl(url)
-    if colon and scheme in _STORES:
-        return one_spelling(url)
-    path = local_path(url)
-    if path is None:
-        raise InvalidUrl(url)
-    return str(path)
-
-
-def checked_topic(topic: object) -> str:
-    """The topic.
-
-    Raises:
-        InvalidTopicName: it is none.
-    """
-    if not isinstance(topic, str) or not topic.strip():
-        raise InvalidTopicName(topic)
-    try:
-        check_text("topic", topic)
-    except BadValue as error:
-        raise InvalidTopicName(topic) from error
-    return topic
-
-
-def _check_limit(option: str, value: object, low: int = 0) -> int:
-    if not isinstance(value, int) or value < low:
-        raise InvalidConfiguration(option, value, f"it must be {low} or more")
-    return value

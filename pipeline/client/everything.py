@@ -14,6 +14,7 @@ from pipeline.client.choices import (
     RegexSubscriptionMode,
 )
 from pipeline.client.client import Client
+from pipeline.client.consumer import Consumer
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries, Delivery
 from pipeline.client.exceptions import (
@@ -42,7 +43,8 @@ from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import Backlog, Pending, pending
 from pipeline.client.producer import Producer
-from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.subscriptions.policies import Policies
 from state import DelaylineError
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "ClientError",
     "CompressionType",
     "ConnectError",
+    "Consumer",
     "ConsumerBatchReceivePolicy",
     "ConsumerBusy",
     "ConsumerDeadLetterPolicy",
@@ -74,6 +77,7 @@ __all__ = [
     "OperationNotSupported",
     "OutgoingMessage",
     "Pending",
+    "Policies",
     "Producer",
     "ProducerAccessMode",
     "ProducerBusy",
@@ -89,6 +93,8 @@ __all__ = [
     "pending",
     "schema",
     "send",
+    "set_policies",
     "subscribe",
     "subscriptions",
+    "unsubscribe",
 ]

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.client.choices import BatchingType, CompressionType, ProducerAccessMode, RegexSubscriptionMode
+from pipeline.client.choices import (
+    BatchingType,
+    CompressionType,
+    ConsumerKeySharedPolicy,
+    ProducerAccessMode,
+    RegexSubscriptionMode,
+)
 from pipeline.client.exceptions import InvalidConfiguration
 
 Refused = Mapping[str, tuple[object, str]]
@@ -58,7 +64,10 @@ CONSUMER: Refused = {
     "replicate_subscription_state_enabled": (False, "a warehouse is not replicated by subscriptions"),
     "max_pending_chunked_message": (10, "a message of any size is one row"),
     "auto_ack_oldest_chunked_message_on_queue_full": (False, "a message of any size is one row"),
+    "max_total_receiver_queue_size_across_partitions": (50_000, "receiver_queue_size holds for each topic"),
+    "start_message_id_inclusive": (False, "a subscription cannot be sought"),
     "batch_index_ack_enabled": (False, "each message is an entry, and is acknowledged by itself anyway"),
+    "key_shared_policy": (ConsumerKeySharedPolicy(), "consumers balance slots themselves"),
     "regex_subscription_mode": (RegexSubscriptionMode.PersistentOnly, "all topics are persistent"),
 }
 READER: Refused = {**_READING, "subscription_role_prefix": (None, "a reader has no subscription")}

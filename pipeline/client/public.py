@@ -19,6 +19,7 @@ __all__ = [
     "ClientError",
     "CompressionType",
     "ConnectError",
+    "Consumer",
     "ConsumerBatchReceivePolicy",
     "ConsumerBusy",
     "ConsumerDeadLetterPolicy",
@@ -40,6 +41,7 @@ __all__ = [
     "OperationNotSupported",
     "OutgoingMessage",
     "Pending",
+    "Policies",
     "Producer",
     "ProducerAccessMode",
     "ProducerBusy",
@@ -55,8 +57,10 @@ __all__ = [
     "pending",
     "schema",
     "send",
+    "set_policies",
     "subscribe",
     "subscriptions",
+    "unsubscribe",
 ]
 
 

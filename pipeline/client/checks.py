@@ -1,0 +1,64 @@
+"""What callers give a client: addresses, topics and limits, refused at once when they cannot be."""
+
+from __future__ import annotations
+
+from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, InvalidUrl
+from pipeline.config.errors import BadValue, check_text
+from pipeline.config.paths import local_path, one_spelling
+
+_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
+
+
+def root_of(url: str) -> str:
+    """The folder of a warehouse, from its address.
+
+    Raises:
+        InvalidUrl: it is none.
+    """
+    scheme, colon, rest = url.partition("://")
+    if not url.strip() or (colon and not rest.strip("/")):
+        raise InvalidUrl(url)
+    if colon and scheme in _STORES:
+        return one_spelling(url)
+    path = local_path(url)
+    if path is None:
+        raise InvalidUrl(url)
+    return str(path)
+
+
+def checked_topic(topic: object) -> str:
+    """The topic.
+
+    Raises:
+        InvalidTopicName: it is none.
+    """
+    if not isinstance(topic, str) or not topic.strip():
+        raise InvalidTopicName(topic)
+    try:
+        check_text("topic", topic)
+    except BadValue as error:
+        raise InvalidTopicName(topic) from error
+    return topic
+
+
+def checked_topics(topic: object) -> list[str]:
+    """The topics of a consumer, from one or several.
+
+    Raises:
+        InvalidTopicName: one is none, or there is none.
+    """
+    topics = list(dict.fromkeys(topic)) if isinstance(topic, list | tuple) else [topic]
+    if not topics:
+        raise InvalidTopicName(topic)
+    return [checked_topic(each) for each in topics]
+
+
+def check_limit(option: str, value: object, low: int = 0) -> int:
+    """The value of an option that is a number.
+
+    Raises:
+        InvalidConfiguration: it is none, or too small.
+    """
+    if not isinstance(value, int) or value < low:
+        raise InvalidConfiguration(option, value, f"it must be {low} or more")
+    return value

@@ -1,0 +1,39 @@
+"""What a program loads that imports the client, and what it finds there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client import everything, public
+from tests.support.modules import ROOT, loaded_after
+
+HEAVY = {"pandas", "delta", "typer", "prometheus_client", "jobs"}
+
+
+def test_who_imports_the_client_has_no_pandas_and_no_command_line() -> None:
+    """A small service pays for what it uses; of Spark there are the types that table contracts are made of."""
+    assert loaded_after("from pipeline.client import public", {*HEAVY, "pyspark", "deltalake", "numpy"}) == set()
+    assert loaded_after("from pipeline.client import public\npublic.Client", HEAVY) == set()
+
+
+def test_the_import_takes_less_than_half_a_second() -> None:
+    """CPU time of the interpreter that does it, with nothing else beside: loading it is a fraction of that."""
+    probe = (
+        "import time\nbegun = time.process_time()\nfrom pipeline.client import public\n"
+        "print(time.process_time() - begun)"
+    )
+    told = subprocess.run([sys.executable, "-c", probe], cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603
+    assert float(told.stdout) < 0.5
+
+
+def test_every_public_name_is_there() -> None:
+    """The list that is read without loading anything is the list of what can be loaded."""
+    assert public.__all__ == everything.__all__
+    assert [name for name in public.__all__ if getattr(public, name) is not getattr(everything, name)] == []
+    assert dir(public) == public.__all__
