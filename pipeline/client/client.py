@@ -14,10 +14,13 @@ from pipeline.client.consumer import Consumer
 from pipeline.client.consumers import Ends, engine_of, open_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import AlreadyClosed, ConnectError
-from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, refuse
+from pipeline.client.messageid import MessageId
+from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
 from pipeline.client.producer import Producer
 from pipeline.client.producer_rows import Sender
 from pipeline.client.producer_writer import Writer
+from pipeline.client.reader import Reader
+from pipeline.client.reader_log import TopicLog
 from pipeline.client.registering import HowConsumed, consumer_options, register, stated_of
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscriptions import unsubscribe
@@ -67,7 +70,7 @@ class Client:
         self._root = root_of(service_url)
         self._timeout_s = operation_timeout_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
-        self._made: list[Producer | Consumer] = []
+        self._made: list[Producer | Consumer | Reader] = []
         self._closed = False
 
     def create_producer(  # noqa: PLR0913 - the options of the reference
@@ -173,6 +176,53 @@ class Client:
         self._made.append(made)
         return made
 
+    def create_reader(
+        self,
+        topic: str,
+        start_message_id: MessageId,
+        schema: Schema = _BYTES,
+        *,
+        receiver_queue_size: int = 1_000,
+        start_message_id_inclusive: bool = False,
+        delayed: bool = True,
+        **refused: object,
+    ) -> Reader:
+        """Read a topic without a subscription, from a place on.
+
+        Args:
+            topic: its name; a topic without messages may get some.
+            start_message_id: `MessageId.earliest`: all that the log holds. `MessageId.latest`: what comes from now on.
+                With `delayed=False`, the id of any message, to go on behind it.
+            schema: decodes contents.
+            receiver_queue_size: so many messages are read at once.
+            start_message_id_inclusive: begin with the message itself.
+            delayed: hand out each message when it is due, ordered by due time. False: hand out the log as it is.
+            **refused: options of the reference that cannot be had: their defaults are taken, other values are refused.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            InvalidConfiguration: an option has a value that cannot be followed; the message says why.
+            OperationNotSupported: a reader that waits for delays cannot begin at the id of a message.
+            InvalidMessage: the id is one that `send` gave.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no messages.
+        """
+        self._check_open()
+        refuse(READER, refused)
+        log = TopicLog(self._root, checked_topic(topic))
+        made = Reader(
+            log,
+            topic,
+            schema,
+            delayed=delayed,
+            ahead=check_limit("receiver_queue_size", receiver_queue_size, 1),
+            inclusive=start_message_id_inclusive,
+            forget=self._forget,
+        )
+        made.seek(start_message_id)
+        self._made.append(made)
+        return made
+
     def close(self) -> None:
         """Close all producers, consumers and readers; what was sent is in the store, or its error is raised.
 
@@ -193,7 +243,7 @@ class Client:
         """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave."""
         self._closed = True
         for each in list(self._made):
-            if isinstance(each, Consumer):
+            if not isinstance(each, Producer):
                 with suppress(DelaylineError):
                     each.close()
         self._writer.queue.shut()
@@ -224,7 +274,7 @@ class Client:
         except FileNotFoundError as error:
             raise NoWarehouse(self._root, CURSORS.name) from error
 
-    def _forget(self, made: Producer | Consumer) -> None:
+    def _forget(self, made: Producer | Consumer | Reader) -> None:
         if made in self._made:
             self._made.remove(made)
 

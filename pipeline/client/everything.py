@@ -43,6 +43,7 @@ from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import Backlog, Pending, pending
 from pipeline.client.producer import Producer
+from pipeline.client.reader import Reader
 from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.subscriptions.policies import Policies
 from state import DelaylineError
@@ -83,6 +84,7 @@ __all__ = [
     "ProducerBusy",
     "ProducerQueueIsFull",
     "PulsarException",
+    "Reader",
     "RegexSubscriptionMode",
     "Result",
     "Subscription",

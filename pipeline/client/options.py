@@ -70,7 +70,12 @@ CONSUMER: Refused = {
     "key_shared_policy": (ConsumerKeySharedPolicy(), "consumers balance slots themselves"),
     "regex_subscription_mode": (RegexSubscriptionMode.PersistentOnly, "all topics are persistent"),
 }
-READER: Refused = {**_READING, "subscription_role_prefix": (None, "a reader has no subscription")}
+READER: Refused = {
+    **_READING,
+    "reader_listener": (None, "call read_next in a thread of your own"),
+    "reader_name": (None, "a reader is registered nowhere"),
+    "subscription_role_prefix": (None, "a reader has no subscription"),
+}
 
 
 def refuse(refused: Refused, given: Mapping[str, object]) -> None:

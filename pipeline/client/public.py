@@ -47,6 +47,7 @@ __all__ = [
     "ProducerBusy",
     "ProducerQueueIsFull",
     "PulsarException",
+    "Reader",
     "RegexSubscriptionMode",
     "Result",
     "Subscription",
