@@ -2,6 +2,7 @@
 
 import json
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ from pipeline.client.subscriptions import Subscription, subscriptions
 from pipeline.config.errors import PipelineError
 
 _LOOK_MS = 1_000
+_JOIN_S = 30.0
+"""So long a consumer may take to get a share of the subscription."""
 
 
 class DoesNotAcknowledge(PipelineError):
@@ -82,12 +85,14 @@ def _work(
     consumer: Consumer, told: Told, echo: Callable[[str], None], form: Callable[[Message, str], str]
 ) -> tuple[int, int]:
     done = failed = 0
+    ends = time.monotonic() + _JOIN_S
     while told.count is None or done + failed < told.count:
         message = consumer.next_message(_LOOK_MS if told.follow else told.wait_ms)
         if message is None:
-            if not told.follow:
-                break
-            continue
+            # It takes seconds until a consumer has its share; one that others leave nothing to gets none.
+            if told.follow or not (consumer.is_connected() or time.monotonic() > ends):
+                continue
+            break
         fails = random.random() < told.nack_rate  # noqa: S311 - a share, not a secret
         echo(form(message, "nack" if fails else "ack"))
         if fails:

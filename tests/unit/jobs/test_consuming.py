@@ -182,11 +182,16 @@ class Queue:
 
     def __init__(self, *messages: object) -> None:
         """These."""
-        self.messages, self.said = list(messages), list[tuple[str, object]]()
+        self.messages, self.said, self.looks = list(messages), list[tuple[str, object]](), 0
 
     def next_message(self, _: int) -> Any:  # noqa: ANN401 - any message
         """The next one."""
         return self.messages.pop(0) if self.messages else None
+
+    def is_connected(self) -> bool:
+        """Whether it has a share: not at its first look."""
+        self.looks += 1
+        return self.looks > 1
 
     def acknowledge(self, message: object) -> None:
         """Note it."""
@@ -209,6 +214,15 @@ def test_what_is_received_is_answered_by_the_rate(monkeypatch: pytest.MonkeyPatc
     assert queue.said == [("nack", "a"), ("ack", "b"), ("nack", "c")]
     rest = consume.Told(None, follow=False, wait_ms=0, count=None, nack_rate=0.5)
     assert consume._work(queue, rest, lines.append, form) == (1, 1)  # type: ignore[arg-type]
+
+
+def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
+    """Nothing comes at first, and that is not the end."""
+    queue, lines = Queue(None, None, "a"), list[str]()
+    wanted = consume.Told(None, follow=False, wait_ms=0, count=None, nack_rate=0)
+    form: Any = lambda message, answer: f"{message} {answer}"  # noqa: E731 - a message is a text here
+    assert consume._work(queue, wanted, lines.append, form) == (0, 0)  # type: ignore[arg-type]
+    assert queue.messages == ["a"], "it has a share by then, and nothing came"
 
 
 def test_dead_letters_are_listed_and_put_back(root: str) -> None:
