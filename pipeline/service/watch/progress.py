@@ -67,7 +67,8 @@ def parse(told: Mapping[str, Any]) -> Progress | None:
         ended_ms=_ms(told["timestamp"]) + duration.get(WHOLE, 0),
         rows=sum(int(source["numInputRows"]) for source in tables),
         duration_ms=duration,
-        instant_ms=_greatest(end.get("instant") for end in ends),
+        # 0 before the first instant, and of a source that only wakes a stage.
+        instant_ms=_greatest(end.get("instant") or None for end in ends),
         watermark_ms=None if watermark is None else _ms(watermark),
         version=_greatest(end.get("reservoirVersion") for end in ends),
         state_rows=_total(states, "numRowsTotal"),

@@ -97,6 +97,13 @@ def test_a_source_without_an_offset_yet_has_nothing_to_tell() -> None:
     assert (found.instant_ms, found.version) == (None, None)
 
 
+def test_a_source_that_only_wakes_a_stage_is_no_clock() -> None:
+    """Dispatch is woken by the schedule; its instant would be of the year 1970, and the line would say so."""
+    woken = RECORDED["ingest"]["sources"][0] | {"endOffset": {"instant": 0}}
+    found = recorded("dispatch", sources=[*RECORDED["dispatch"]["sources"], woken])
+    assert found.instant_ms is None
+
+
 @pytest.mark.parametrize("name", [None, "", "somebody", "baseline-ingest"])
 def test_the_queries_of_others_are_passed_over(name: str | None) -> None:
     """The session may be shared."""
