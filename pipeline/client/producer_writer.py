@@ -81,8 +81,9 @@ class Writer:
         new = [each for each in entries if not each.repeated]
         if not new:
             return -1
-        last = {each.sender.transaction: each.sequence_id for each in new if each.sender.named}
-        return self._inbox.append(inbox_rows(new), mark, last)
+        last = {each.sender: each.sequence_id for each in new if each.sender.named}
+        told = {sender.transaction: number for sender, number in last.items()}
+        return self._inbox.append(inbox_rows(new), mark, told)
 
     def _without_stored(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Those that are not in the log already, by another process or by one of ours that ended.
