@@ -122,7 +122,7 @@ class Dispatched:
              "message_key": keys[number] if keys else None, "payload": f"{ledger}.{entry}".encode()}
             for number, (ledger, entry) in enumerate(positions)
         ]  # fmt: skip
-        noted(self.root, DELIVERIES, rows, "dispatch", {"source": [source, 0]})
+        noted(self.root, DELIVERIES, rows, "dispatch", {"source": [source + 1, -1]})
         self.batch += 1
 
 

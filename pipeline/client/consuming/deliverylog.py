@@ -121,8 +121,12 @@ class DeliveryLog:
 def _source(actions: Actions) -> int | None:
     """Up to which version of `redelivery` a commit of dispatch shows what was released; None: it does not say."""
     commit = Commit.loads(metadata(actions))
-    source = None if commit is None else commit.note.get("source")
-    return None if source is None else int(source[0])
+    end = None if commit is None else commit.span[1]
+    if end is None:
+        return None
+    # A stream ends before a version when it took no file of it.
+    version, index = end
+    return version if index >= 0 else version - 1
 
 
 def _file(add: dict[str, Any]) -> DataFile:
