@@ -26,6 +26,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
+from pipeline.client.reader_log import START, TopicLog
 from pipeline.storage.arrays import arrow_schema
 from schemas import DELIVERIES
 
@@ -218,6 +219,30 @@ class Consumer:
         with self._opened():
             for core in self.cores:
                 core.desk.fail_all()
+
+    # ---- places in the log
+
+    def get_last_message_id(self) -> MessageId:
+        """The newest message that the log of the topic has, due or not; of a topic without any `MessageId.earliest`.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            OperationNotSupported: it has several topics.
+        """
+        self._opened()
+        if len(self.cores) > 1:
+            raise OperationNotSupported("get_last_message_id", "each topic has a log of its own")
+        place = TopicLog(self.engine.root, self.topic()).last()
+        return MessageId.earliest if place == START else MessageId.of(self.topic(), *place)
+
+    def seek(self, messageid: object) -> None:
+        """Refused: where a subscription begins is said when it is registered.
+
+        Raises:
+            OperationNotSupported: always.
+        """
+        why = "unsubscribe, then subscribe again with InitialPosition.Earliest or Latest; a reader goes where it likes"
+        raise OperationNotSupported(f"seek({messageid})", why)
 
     # ---- listener
 

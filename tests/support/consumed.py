@@ -68,7 +68,7 @@ def news(root: str, table: Table, after: int) -> list[tuple[int, pa.Table]]:
     found = []
     for version in range(after + 1, newest(files, folder) + 1):
         paths = [f"{folder}/{add['path']}" for add in appended(actions(files, folder, version))]
-        rows = [pq.read_table(path).cast(schema) for path in paths]
+        rows = [pq.read_table(files.open(path)).cast(schema) for path in paths]
         found.append((version, pa.concat_tables([schema.empty_table(), *rows]).combine_chunks()))
     return found
 

@@ -150,7 +150,7 @@ class Core:
         picture = self._logs.cursors.picture(told.topic, told.subscription)
         if picture is None:
             return False
-        self._key = (told.topic, told.subscription, picture.life)
+        self._key = (told.topic, told.subscription, picture.rows.life)
         replay = self._replay()
         if replay is None:
             return False

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from deltalake import DeltaTable
 from pyroaring import BitMap
@@ -16,13 +14,11 @@ from pipeline.delta.commits import commits, metadata, newest
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.notes import Commit
 from pipeline.storage.files import Files
+from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from schemas import CURSOR_HEAD, CURSOR_LEASES, CURSORS
-from state import Condition, Outstanding
+from state import Condition, LeaseReplay, unpack_leases
 
-_NEWEST = """
-    SELECT life, block, batch_id, bytes FROM cursors
-    WHERE topic = {topic} AND subscription = {subscription} ORDER BY life, batch_id
-"""
+_OWN = "(SELECT * FROM cursors WHERE topic = {topic} AND subscription = {subscription})"
 _LIFE = """
     SELECT MAX(life) AS life FROM cursors
     WHERE topic = {topic} AND subscription = {subscription} AND block = {block} AND bytes IS NOT NULL
@@ -36,23 +32,22 @@ class Picture:
     """What settle last said of a subscription.
 
     Attributes:
-        life: which of its lives.
-        leases: bytes of who leases its slots.
-        events: the version of `consumer_events` up to which this has all that was said.
-        head: bytes of what is open.
-        blocks: the same, by number.
+        rows: of its last life.
+        events: the version of `consumer_events` up to which they have all that was said.
     """
 
-    life: int
-    leases: bytes
+    rows: CursorRows
     events: int
-    head: bytes
-    blocks: dict[int, bytes]
+
+    @property
+    def leases(self) -> LeaseReplay:
+        """Who leases its slots, as of `events`."""
+        return unpack_leases(self.rows.blocks[CURSOR_LEASES])
 
     def entries(self, condition: Condition) -> Open:
         """What is in a condition."""
         found: Open = defaultdict(dict)
-        for held in Outstanding.restore(self.head, self.blocks).held(condition):
+        for held in self.rows.outstanding().held(condition):
             for ledger, entries in held.positions.by_ledger():
                 found[ledger][held.cell.round] = found[ledger].get(held.cell.round, BitMap()) | entries
         return found
@@ -89,14 +84,10 @@ class CursorLog:
 
     def picture(self, topic: str, subscription: str) -> Picture | None:
         """What settle last said of the newest life of a subscription; None when it does not know it yet."""
-        table = open_table(self._root, CURSORS)
-        names = {"topic": _quoted(topic), "subscription": _quoted(subscription)}
-        rows = query(_NEWEST.format(**names), cursors=table)
-        blocks = _newest_blocks(rows)
-        if CURSOR_HEAD not in blocks or CURSOR_LEASES not in blocks:
-            return None
-        head, leases = blocks.pop(CURSOR_HEAD), blocks.pop(CURSOR_LEASES)
-        return Picture(rows[-1]["life"], leases, self._events_of(table), head, blocks)
+        table, names = open_table(self._root, CURSORS), {"topic": _quoted(topic), "subscription": _quoted(subscription)}
+        rows = by_name(query(NEWEST.format(told=_OWN.format(**names)), cursors=table)).get((topic, subscription))
+        known = rows is not None and {CURSOR_HEAD, CURSOR_LEASES} <= rows.blocks.keys()
+        return Picture(rows, self._events_of(table)) if known and rows is not None else None
 
     def life(self, topic: str, subscription: str) -> int | None:
         """The newest life of a subscription that settle knows; None: it knows none."""
@@ -129,13 +120,6 @@ def _noted(actions: Actions) -> tuple[int, int] | None:
     if commit is None or "events" not in commit.note:
         return None
     return int(commit.note["events"]), int(commit.note.get("released", -1))
-
-
-def _newest_blocks(rows: Iterable[dict[str, Any]]) -> dict[int, bytes]:
-    """By block the newest bytes of the last life; rows come in the order of lives and batches."""
-    rows = list(rows)
-    found = {row["block"]: row["bytes"] for row in rows if row["life"] == rows[-1]["life"]}
-    return {block: data for block, data in found.items() if data is not None}
 
 
 def _quoted(text: str) -> str:

@@ -24,7 +24,13 @@ _BUSY_S, _IDLE_S, _HUNGRY_S = 0.05, 1.0, 0.002
 
 
 class Engine:
-    """Turns all consumers of a warehouse in this process. Tests turn it themselves."""
+    """Turns all consumers of a warehouse in this process. Tests turn it themselves.
+
+    Attributes:
+        root: where the warehouse lies.
+        clock: the clock that leases and timeouts count by.
+        logs: what its consumers share.
+    """
 
     def __init__(self, root: str, clock: Clock | None = None) -> None:
         """Look how far the tables are.
@@ -39,7 +45,7 @@ class Engine:
         self.logs = Logs(
             self.clock, DeliveryLog(root, files), CursorLog(root, files), closed, LeaseLog(root, files), self._writer
         )
-        self._root = root
+        self.root = root
         self._cores: list[Core] = []
         self._lock = threading.RLock()
         self._hunger = threading.Event()
@@ -101,7 +107,7 @@ class Engine:
             self._hunger.set()
 
     def _run(self, ended: threading.Event) -> None:
-        near, pause = local_path(one_spelling(self._root)) is not None, _BUSY_S
+        near, pause = local_path(one_spelling(self.root)) is not None, _BUSY_S
         while not ended.is_set():
             self._hunger.clear()
             try:

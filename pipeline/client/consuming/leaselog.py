@@ -20,7 +20,7 @@ from pipeline.delta.filestats import known
 from pipeline.delta.logfiles import appended
 from pipeline.storage.files import Files
 from schemas import CONSUMER_EVENTS
-from state import LeaseReplay, LeaseRow, unpack_leases
+from state import LeaseReplay, LeaseRow
 
 _COLUMNS = ["kind", "topic", "subscription", "life", "consumer", "session", "counter", "slot", "handed", "priority",
             "lease_ms"]  # fmt: skip
@@ -59,7 +59,7 @@ class LeaseLog:
         Raises:
             VersionGone: what was said since is gone; settle has said something newer.
         """
-        folded = _Folded(unpack_leases(picture.leases), picture.events)
+        folded = _Folded(picture.leases, picture.events)
         for version in range(folded.upto + 1, self._tail.next):
             actions = entry(self._files, self._folder, version)
             if actions is None:

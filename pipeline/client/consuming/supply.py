@@ -44,7 +44,7 @@ class Logs:
         if found is not None:
             return found
         picture = picture or self.cursors.picture(*key[:2])
-        return None if picture is None or picture.life != key[2] else self.leases.begin(key, picture)
+        return None if picture is None or picture.rows.life != key[2] else self.leases.begin(key, picture)
 
 
 class Supply:
@@ -96,7 +96,7 @@ class Supply:
         waiting = (each for each in self._inflow.backlogs if each.rows is None and each.held is None)
         ready = [each for each in waiting if self._covered(each)]
         picture = self._logs.cursors.picture(*self._key[:2]) if ready else None
-        if picture is None or picture.life != self._key[2]:
+        if picture is None or picture.rows.life != self._key[2]:
             return
         still_open = picture.entries(Condition.OUTSTANDING)
         self._logs.closed.add(self._key, picture.entries(Condition.WITHDRAWN))

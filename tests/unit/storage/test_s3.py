@@ -40,6 +40,7 @@ from pipeline.storage.locks import unlocked
 from pipeline.storage.parquet import NotInDriver
 from pipeline.worker.instants import VirtualReader, given
 from schemas import INBOX, MESSAGES
+from tests.support.consumed import World, drained, names
 from tests.support.filesystems import live_through
 from tests.support.s3 import GOING, serving
 
@@ -281,3 +282,14 @@ def test_an_input_of_a_replay_may_lie_in_the_store() -> None:
     with pytest.raises(BadInput) as refused:
         form_of("s3a://bucket/nothing")
     assert refused.value.value == "s3a://bucket/nothing"
+
+
+def test_a_consumer_works_in_a_store_and_goes_on_after_it_was_closed() -> None:
+    """What it acknowledged is settled, the rest comes to the next one."""
+    world = World("s3a://bucket/consumed")
+    world.dispatch.deliver((1, 0), (1, 1))
+    consumer = world.joined()
+    consumer.acknowledge(drained(consumer)[0])
+    consumer.close()
+    world.dispatch.deliver((1, 2))
+    assert names(drained(world.joined())) == [(1, 1), (1, 2)]
