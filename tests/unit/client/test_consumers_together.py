@@ -78,6 +78,24 @@ def test_a_newcomer_gets_its_part_of_a_backlog_and_nothing_comes_twice(tmp_path:
     assert world.settle.causes() == []
 
 
+def test_a_hand_over_that_is_called_off_hands_nothing_out_twice(tmp_path: Path) -> None:
+    """The newcomer leaves before it got its slots; what was queued of them comes again, what is held does not."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*MANY)
+    first = world.joined("a", receiver_queue_size=100)
+    held = [first.receive(0) for _ in range(20)]
+    second = world.joined("b")
+    kept = drained(first)
+    assert len(held) + len(kept) < len(MANY)
+    for message in held[:10]:
+        first.acknowledge(message)
+    second.close()
+    world.run(15)
+    rest = drained(first)
+    assert sorted(names([*held, *kept, *rest])) == MANY
+    assert world.settle.causes() == []
+
+
 def test_what_a_consumer_got_that_died_comes_to_the_other_one(tmp_path: Path) -> None:
     """After a lease. What it was handed counts as failed, what it was not handed does not."""
     world = World(str(tmp_path))

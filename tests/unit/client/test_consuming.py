@@ -60,6 +60,21 @@ def test_a_consumer_that_missed_what_was_cut_from_a_log_goes_on(tmp_path: Path, 
     assert world.settle.causes() == []
 
 
+def test_what_the_application_has_does_not_come_again_when_a_log_was_cut(tmp_path: Path) -> None:
+    """It is open, by settle's word, and the table is read anew; but it was handed out."""
+    world = World(str(tmp_path))
+    consumer = world.joined()
+    world.dispatch.deliver(*TEN[:5])
+    world.run(1)
+    held = drained(consumer)
+    world.dispatch.deliver(*TEN[5:])
+    world.dispatch.deliver((2, 0))
+    cut(world, DELIVERIES)
+    world.run(3)
+    assert names(held) == TEN[:5]
+    assert names(drained(consumer)) == [*TEN[5:], (2, 0)]
+
+
 def test_what_cannot_be_appended_is_appended_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With growing pauses; what is said meanwhile goes with it, in its order."""
     world = World(str(tmp_path))
