@@ -65,17 +65,12 @@ class Supply:
 
     def take(self, taken: list[Take], holding: Holding) -> None:
         """Slots that are ours now."""
-        owed = {take.slot: take.owed for take in taken if take.owed is not None}
-        for slots in ({take.slot for take in taken} - owed.keys(), set(owed)):
-            if slots:
-                self._begin(slots, {slot: owed[slot] for slot in slots & owed.keys()}, holding, announces=True)
+        self._begin_all({take.slot: (take.owed, True) for take in taken}, holding)
 
     def again(self, replay: LeaseReplay, holding: Holding, resumed: set[int]) -> None:
         """Slots of which rows were thrown away or are gone from the log, but that are ours still."""
-        for slot in sorted(self._inflow.lost | resumed):
-            told = replay.slots[slot]
-            owed = {} if told.owed is None or not told.behind else {slot: told.owed}
-            self._begin({slot}, owed, holding, announces=told.behind)
+        told = {slot: replay.slots[slot] for slot in self._inflow.lost | resumed}
+        self._begin_all({n: (slot.owed if slot.behind else None, slot.behind) for n, slot in told.items()}, holding)
 
     def drop(self, slots: set[int]) -> None:
         """Slots that are not ours any more."""
@@ -105,10 +100,20 @@ class Supply:
             rows = self._rows(backlog, still_open)
             backlog.rows = careful(rows) if backlog.owed else rows
 
-    def _begin(self, slots: set[int], owed: Mapping[int, int], holding: Holding, *, announces: bool) -> None:
+    def _begin_all(self, taken: Mapping[int, tuple[int | None, bool]], holding: Holding) -> None:
+        """Read what is open of slots; by slot what is owed, and whether the lease is to be told how far this is."""
+        for owes, announces in ((False, True), (True, True), (False, False)):
+            owed = {
+                slot: upto for slot, (upto, tells) in taken.items() if (upto is not None, tells) == (owes, announces)
+            }
+            if owed:
+                paid = {slot: upto for slot, upto in owed.items() if upto is not None}
+                self._begin(set(owed), paid, holding, announces=announces)
+
+    def _begin(self, slots: set[int], owed: dict[int, int], holding: Holding, *, announces: bool) -> None:
         logs = self._logs
         known = (logs.deliveries.last, logs.leases.last, logs.deliveries.source)
-        self._inflow.take(Backlog(slots, *known, dict(owed), announces, logs.writer.asked, holding.copy()))
+        self._inflow.take(Backlog(slots, *known, owed, announces, logs.writer.asked, holding.copy()))
 
     def _covered(self, backlog: Backlog) -> bool:
         """Whether settle has read all that counts for a backlog."""
