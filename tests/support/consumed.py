@@ -235,13 +235,14 @@ class World:
         self.run(3)
         return consumer
 
-    def run(self, seconds: float, *engines: Engine) -> None:
+    def run(self, seconds: float, *engines: Engine, settles: bool = True) -> None:
         """Let all processes, or some, and settle go on: five turns a second."""
         for _ in range(round(seconds * 5)):
             self.clock.time += 200
             for engine in engines or self.engines:
                 engine.turn()
-            self.settle.settle(self.clock.wall())
+            if settles:
+                self.settle.settle(self.clock.wall())
 
     def again(self) -> None:
         """Deliver what is to come again, whenever that is."""

@@ -75,6 +75,46 @@ def test_what_the_application_has_does_not_come_again_when_a_log_was_cut(tmp_pat
     assert names(drained(consumer)) == [*TEN[5:], (2, 0)]
 
 
+def test_what_was_said_and_is_not_appended_yet_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is open, by settle's word, would have messages that were acknowledged."""
+    world = World(str(tmp_path))
+    consumer = world.joined()
+    world.dispatch.deliver(*TEN[:5])
+    world.run(1)
+    held = drained(consumer)
+
+    def fails(_: str, table: Table, rows: pa.Table) -> int:
+        raise StillConflicting(table.name, rows.num_rows)
+
+    monkeypatch.setattr(APPEND, fails)
+    for message in held:
+        consumer.acknowledge(message)
+    world.dispatch.deliver(*TEN[5:])
+    world.dispatch.deliver((2, 0))
+    cut(world, DELIVERIES)
+    world.run(1)
+    assert drained(consumer) == []
+    monkeypatch.setattr(APPEND, append)
+    world.run(5)
+    assert names(drained(consumer)) == [*TEN[5:], (2, 0)]
+
+
+def test_a_consumer_waits_until_settle_has_read_what_the_one_before_said(tmp_path: Path) -> None:
+    """And what was released until then: before that nobody knows what is open."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*TEN[:5])
+    first = world.joined("a")
+    for message in drained(first)[:3]:
+        first.acknowledge(message)
+    first.close()
+    world.dispatch.deliver(*TEN[5:])
+    second = world.consumer(world.process(), "b")
+    world.run(3, settles=False)
+    assert drained(second) == []
+    world.run(1)
+    assert names(drained(second)) == TEN[3:]
+
+
 def test_what_cannot_be_appended_is_appended_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With growing pauses; what is said meanwhile goes with it, in its order."""
     world = World(str(tmp_path))
