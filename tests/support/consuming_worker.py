@@ -1,0 +1,43 @@
+"""A consumer to be killed: it works on a shared subscription, and notes what it was handed and what it said.
+
+`python -m tests.support.consuming_worker ROOT TOPIC SUBSCRIPTION NOTES`. Each line of the file NOTES is `got` or `ack`,
+the position, the redelivery count and the payload; it is written before the consumer says it. Payloads that begin with
+`bad` fail each time, those with `once` the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pipeline.client.choices import ConsumerType
+from pipeline.client.client import Client
+from pipeline.client.exceptions import Timeout
+
+_LOOK_MS = 1_000
+
+
+def main(root: str, topic: str, subscription: str, notes: Path) -> None:
+    """Work until somebody kills us."""
+    file = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    with Client(root) as client:
+        consumer = client.subscribe(topic, subscription, ConsumerType.Shared)
+        while True:
+            try:
+                message = consumer.receive(_LOOK_MS)
+            except Timeout:
+                continue
+            ledger, entry = message.message_id().position
+            payload, count = message.data().decode(), message.redelivery_count()
+            fails = payload.startswith("bad") or (payload.startswith("once") and count == 0)
+            for word in ("got",) if fails else ("got", "ack"):
+                os.write(file, f"{word} {ledger}:{entry} {count} {payload}\n".encode())
+            if fails:
+                consumer.negative_acknowledge(message)
+            else:
+                consumer.acknowledge(message)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
