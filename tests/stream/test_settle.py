@@ -1,237 +1,166 @@
-"""What consumers acknowledge is settled; what they do not stays open, whatever restarts."""
+"""What consumers acknowledge is settled; what they do not stays open, whatever restarts.
+
+One run has a topic for each test, so that the stages start and stop for all of them together.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Row, SparkSession
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
 
 from schemas import CLOSED, CURSORS, INBOX, REJECTED_SETTLE, SEGMENTS
 from tests.support.consuming import acknowledging, payloads_open, received, said, says, standing
-from tests.support.stream import (
-    World,
-    advance,
-    append,
-    check,
-    message,
-    play,
-    restart,
-    subscribe,
-    unsubscribe,
-)
+from tests.support.spark import session
+from tests.support.stream import Step, World, advance, append, check, message, play, restart, subscribe, unsubscribe
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
+SEEN: dict[str, Any] = {}
+"""What was looked at on the way, by name."""
 
 
-def retries(world: World) -> list[Row]:
+def seen(name: str, look: Callable[[World], object]) -> Step:
+    """Look at something, for a test."""
+    return check(lambda world: SEEN.update({name: look(world)}))
+
+
+def open_of(topic: str) -> Callable[[World], set[str]]:
+    """The payloads that are open of subscription `s` of a topic."""
+    return lambda world: payloads_open(world, topic=topic)
+
+
+def retries(world: World) -> list[dict[str, Any]]:
     """Rows of `segments` that settle wrote."""
-    return [row for row in world.rows(SEGMENTS) if row["kind"] == "retry"]
+    return [row.asDict(recursive=True) for row in world.rows(SEGMENTS) if row["kind"] == "retry"]
 
 
-def test_what_is_acknowledged_is_settled_and_the_rest_stays_open_over_a_restart(
-    spark: SparkSession, folder: str
-) -> None:
+def said_wrongly() -> Step:
+    """Rows of any Delta writer that nobody can follow."""
+    own = {"topic": "refused", "subscription": "s", "life": 1, "ledger_id": 0, "first_entry": 0, "last_entry": 0}
+    return said(
+        own | {"kind": "nack", "redelivery_count": 0, "after_ms": -5},
+        own | {"kind": "ack", "last_entry": -1},
+        own | {"kind": "nack"},
+        own | {"kind": "ack", "ledger_id": 10**15},
+        own | {"kind": "ack", "subscription": "stranger"},
+        {"kind": "ack"},
+        own | {"kind": "ack", "life": 2},
+        own | {"kind": "dance"},
+    )
+
+
+@cache
+def day() -> World:
+    """The run."""
+    return play(
+        session(),
+        str(Path(mkdtemp()) / "warehouse"),
+        [
+            subscribe("plain", "s"),
+            advance(T0),
+            append(message("a", "plain")),
+            advance(T0 + SECOND),
+            seen("rows while nobody acknowledges", lambda world: world.rows(CURSORS)),
+            acknowledging("acked", "s"),
+            acknowledging("failed", "s", retry_min_ms=10 * SECOND, retry_multiplier=2),
+            acknowledging("dead", "s", max_redeliveries=0),
+            subscribe("dead-s-DLQ", "graveyard"),
+            acknowledging("refused", "s"),
+            acknowledging("refused", "wrong", slots=0),
+            acknowledging("back", "s"),
+            advance(T0 + 2 * SECOND),
+            append(*(message(each, "acked") for each in ("a", "b", "c"))),
+            append(*(message(each, "failed") for each in ("a", "b"))),
+            append(message("good", "dead"), message("bad", "dead")),
+            append(message("a", "refused"), message("old", "back")),
+            advance(T0 + 3 * SECOND),
+            seen("open before", open_of("acked")),
+            says("ack", "c", topic="acked"),
+            says("nack", "a", topic="failed", after_ms=4 * SECOND),
+            says("nack", "b", topic="failed"),
+            says("nack", "bad", topic="dead", cause="ack_timeout"),
+            said_wrongly(),
+            unsubscribe("back", "s"),
+            advance(T0 + 4 * SECOND),
+            seen("put back", retries),
+            says("ack", "b", "c", topic="acked"),
+            says("nack", "a", "b", topic="failed"),
+            says("nack", "bad", topic="dead"),
+            acknowledging("back", "s"),
+            restart(),
+            advance(T0 + 5 * SECOND),
+            seen("put back later", retries),
+            seen("begun again", lambda world: standing(world, "back", life=2).open()),
+            append(message("new", "back")),
+            advance(T0 + 6 * SECOND),
+            restart(),
+        ],
+    )
+
+
+def test_what_is_acknowledged_is_settled_and_the_rest_stays_open_over_a_restart() -> None:
     """Acknowledgements come one by one, out of order, and twice."""
-
-    def before(world: World) -> None:
-        assert payloads_open(world) == {"a", "b", "c"}
-
-    def after(world: World) -> None:
-        assert payloads_open(world) == {"a"}
-        assert world.rows(REJECTED_SETTLE) == [] == world.rows(CLOSED)
-
-    play(
-        spark,
-        folder,
-        [
-            acknowledging("t", "s"),
-            advance(T0),
-            append(message("a"), message("b"), message("c")),
-            advance(T0 + SECOND),
-            check(before),
-            says("ack", "c"),
-            advance(T0 + 2 * SECOND),
-            says("ack", "b", "c"),
-            restart(),
-            advance(T0 + 3 * SECOND),
-            check(after),
-            restart(),
-            check(after),
-        ],
-    )
+    assert open_of("acked")(day()) == {"a"}
+    assert SEEN["open before"] == {"a", "b", "c"}
+    assert day().rows(CLOSED) == []
 
 
-def test_a_subscription_that_does_not_acknowledge_costs_nothing(spark: SparkSession, folder: str) -> None:
+def test_a_subscription_that_does_not_acknowledge_costs_nothing() -> None:
     """Nothing is written for it, neither when it alone is there nor beside one that does."""
-
-    def nothing(world: World) -> None:
-        assert world.rows(CURSORS) == []
-
-    def own(world: World) -> None:
-        assert {row["subscription"] for row in world.rows(CURSORS)} == {"s"}
-
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "plain"),
-            advance(T0),
-            append(message("a")),
-            advance(T0 + SECOND),
-            check(nothing),
-            acknowledging("t", "s"),
-            advance(T0 + 2 * SECOND),
-            append(message("b")),
-            advance(T0 + 3 * SECOND),
-            check(own),
-            check(lambda world: _same(payloads_open(world), {"b"})),
-        ],
-    )
+    told = {row["topic"] for row in day().rows(CURSORS)}
+    assert SEEN["rows while nobody acknowledges"] == []
+    assert told == {"acked", "failed", "dead", "refused", "back"}
 
 
-def test_what_failed_is_put_back_for_its_delay_or_for_the_backoff(spark: SparkSession, folder: str) -> None:
-    """The first delay of the backoff is doubled with each failure; a consumer may name a delay of its own."""
-
-    def put_back(world: World) -> None:
-        rows = retries(world)
-        told = (row[column] for row in rows for column in ("first_due", "last_due"))
-        dues = {each.timestamp() * 1_000 - (T0 + 2 * SECOND) for each in told}
-        assert dues == {4 * SECOND, 10 * SECOND}
-        assert {(row["redelivery_count"], row["cause"]) for row in rows} == {(1, "nack")}
-        assert sum(row["count"] for row in rows) == 2
-        assert {(each["name"], each["life"]) for row in rows for each in row["subscriptions"]} == {("s", 1)}
-
-    play(
-        spark,
-        folder,
-        [
-            acknowledging("t", "s", retry_min_ms=10 * SECOND, retry_multiplier=2),
-            advance(T0),
-            append(message("a"), message("b")),
-            advance(T0 + SECOND),
-            says("nack", "a", after_ms=4 * SECOND),
-            says("nack", "b"),
-            advance(T0 + 2 * SECOND),
-            check(put_back),
-            says("nack", "a", "b"),
-            advance(T0 + 3 * SECOND),
-            check(put_back),
-        ],
-    )
+def test_what_failed_is_put_back_for_its_delay_or_for_the_backoff() -> None:
+    """A consumer may name a delay; a failure counts once, for the delivery that it names."""
+    day()
+    rows = [row for row in SEEN["put back"] if row["topic"] == "failed"]
+    dues = {round(row[each].timestamp() * 1_000) for row in rows for each in ("first_due", "last_due")}
+    assert {due - (T0 + 4 * SECOND) for due in dues} == {4 * SECOND, 10 * SECOND}
+    assert {(row["redelivery_count"], row["cause"]) for row in rows} == {(1, "nack")}
+    assert sum(row["count"] for row in rows) == 2
+    assert {(each["name"], each["life"]) for row in rows for each in row["subscriptions"]} == {("s", 1)}
+    assert SEEN["put back later"] == SEEN["put back"]
 
 
-def test_a_dead_letter_is_sent_once_with_where_it_comes_from(spark: SparkSession, folder: str) -> None:
+def test_a_dead_letter_is_sent_once_with_where_it_comes_from() -> None:
     """Redelivered never: the first failure is the last one."""
-
-    def dead(world: World) -> None:
-        letters = [row for row in world.rows(INBOX) if row["topic"] == "t-s-DLQ"]
-        assert [bytes(row["payload"]) for row in letters] == [b"bad"]
-        told = letters[0]["properties"]
-        assert told.pop("delayline.position").count(":") == 1
-        assert told == {
-            "delayline.topic": "t",
-            "delayline.subscription": "s",
-            "delayline.redelivery_count": "0",
-            "delayline.cause": "ack_timeout",
-        }
-        assert payloads_open(world) == {"good"}
-        assert ("bad", 0) in received(world, "graveyard")
-
-    play(
-        spark,
-        folder,
-        [
-            acknowledging("t", "s", max_redeliveries=0),
-            subscribe("t-s-DLQ", "graveyard"),
-            advance(T0),
-            append(message("good"), message("bad")),
-            advance(T0 + SECOND),
-            says("nack", "bad", cause="ack_timeout"),
-            advance(T0 + 2 * SECOND),
-            restart(),
-            advance(T0 + 3 * SECOND),
-            says("nack", "bad"),
-            advance(T0 + 4 * SECOND),
-            check(dead),
-        ],
-    )
+    letters = [row.asDict(recursive=True) for row in day().rows(INBOX) if row["topic"] == "dead-s-DLQ"]
+    assert [bytes(row["payload"]) for row in letters] == [b"bad"]
+    told = letters[0]["properties"]
+    assert told.pop("delayline.position").count(":") == 1
+    assert told == {
+        "delayline.topic": "dead",
+        "delayline.subscription": "s",
+        "delayline.redelivery_count": "0",
+        "delayline.cause": "ack_timeout",
+    }
+    assert open_of("dead")(day()) == {"good"}
+    assert received(day(), "graveyard") == [("bad", 0)]
 
 
-def test_what_cannot_be_followed_is_refused_with_a_reason_and_stops_nothing(spark: SparkSession, folder: str) -> None:
-    """Rows of any Delta writer, and lines of the registry."""
-    own = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": 0, "first_entry": 0, "last_entry": 0}
-    far = own | {"ledger_id": 10**15}
-
-    def refused(world: World) -> None:
-        reasons = sorted(row["reason"].partition(":")[0] for row in world.rows(REJECTED_SETTLE))
-        assert reasons == [
-            "bad_after_ms",
-            "bad_position",
-            "bad_redelivery_count",
-            "never_delivered",
-            "not_acknowledging",
-            "not_acknowledging",
-            "other_incarnation",
-            "policy",
-            "unknown_kind",
-        ]
-        assert payloads_open(world) == {"a"}
-
-    play(
-        spark,
-        folder,
-        [
-            acknowledging("t", "s"),
-            acknowledging("t", "wrong", slots=0),
-            advance(T0),
-            append(message("a")),
-            advance(T0 + SECOND),
-            said(
-                own | {"kind": "nack", "redelivery_count": 0, "after_ms": -5},
-                own | {"kind": "ack", "last_entry": -1},
-                own | {"kind": "nack"},
-                far | {"kind": "ack"},
-                own | {"kind": "ack", "subscription": "stranger"},
-                {"kind": "ack"},
-                own | {"kind": "ack", "life": 2},
-                own | {"kind": "dance"},
-            ),
-            advance(T0 + 2 * SECOND),
-            restart(),
-            advance(T0 + 3 * SECOND),
-            check(refused),
-        ],
-    )
+def test_what_cannot_be_followed_is_refused_with_a_reason_and_stops_nothing() -> None:
+    """Rows of any Delta writer, and a line of the registry, once for each."""
+    reasons = sorted(row["reason"].partition(":")[0] for row in day().rows(REJECTED_SETTLE))
+    assert reasons == [
+        "bad_after_ms",
+        "bad_position",
+        "bad_redelivery_count",
+        "never_delivered",
+        "not_acknowledging",
+        "not_acknowledging",
+        "other_incarnation",
+        "policy",
+        "unknown_kind",
+    ]
+    assert open_of("refused")(day()) == {"a"}
 
 
-def test_who_comes_back_under_its_name_begins_with_nothing_open(spark: SparkSession, folder: str) -> None:
-    """What its earlier incarnation left open is given up, and its acknowledgements count no longer."""
-
-    def begun(world: World) -> None:
-        assert standing(world, life=2).open() == {}
-
-    def new(world: World) -> None:
-        assert len(standing(world, life=2).open()) == 1
-
-    play(
-        spark,
-        folder,
-        [
-            acknowledging("t", "s"),
-            advance(T0),
-            append(message("old")),
-            advance(T0 + SECOND),
-            unsubscribe("t", "s"),
-            advance(T0 + 2 * SECOND),
-            acknowledging("t", "s"),
-            advance(T0 + 3 * SECOND),
-            check(begun),
-            append(message("new")),
-            advance(T0 + 4 * SECOND),
-            restart(),
-            check(new),
-        ],
-    )
-
-
-def _same(found: object, wanted: object) -> None:
-    assert found == wanted
+def test_who_comes_back_under_its_name_begins_with_nothing_open() -> None:
+    """What its earlier incarnation left open is given up."""
+    assert len(standing(day(), "back", life=2).open()) == 1
+    assert SEEN["begun again"] == {}

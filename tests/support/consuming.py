@@ -35,11 +35,12 @@ def said(*rows: dict[str, object]) -> Step:
     return step
 
 
-def says(kind: str, *payloads: str, name: str = "s", **told: object) -> Step:
+def says(kind: str, *payloads: str, name: str = "s", topic: str = "t", **told: object) -> Step:
     """A consumer names deliveries, found by their payloads; the last one of each."""
 
     def step(world: World) -> None:
-        found = {bytes(row["payload"]).decode(): row for row in deliveries(world, name)}
+        rows = (row for row in deliveries(world, name) if row["topic"] == topic)
+        found = {bytes(row["payload"]).decode(): row for row in rows}
         said(*(_event(kind, found[each].asDict(), told) for each in payloads))(world)
 
     return step
@@ -89,8 +90,8 @@ def standing(world: World, topic: str = "t", name: str = "s", life: int = 1) -> 
     return Standing(Outstanding.restore(told[CURSOR_HEAD], blocks), unpack_leases(told[CURSOR_LEASES]))
 
 
-def payloads_open(world: World, name: str = "s") -> set[str]:
+def payloads_open(world: World, name: str = "s", topic: str = "t") -> set[str]:
     """What is outstanding or waiting."""
-    places = standing(world, name=name).open()
-    found = deliveries(world, name)
+    places = standing(world, topic, name).open()
+    found = (row for row in deliveries(world, name) if row["topic"] == topic)
     return {bytes(row["payload"]).decode() for row in found if (row["ledger_id"], row["entry_id"]) in places}
