@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from delta.tables import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pipeline.config.paths import is_s3
@@ -49,7 +51,7 @@ def create_all(
     extra, files = segment_properties(rate, segment_ms), session_files(spark)
     for table in TABLES:
         if not _is_there(files, warehouse.path(table)):
-            _create(spark, warehouse, table, extra if table is SEGMENTS else {})
+            _create(spark, warehouse, table, PROPERTIES | table.properties | (extra if table is SEGMENTS else {}))
         elif table in _GROWN:
             _add_columns(spark, warehouse, table)
         if database is not None:
@@ -104,8 +106,16 @@ def _is_there(files: Files, path: str) -> bool:
     return is_whole(files, path) or any(file.is_entry for file in log_files(files.names(f"{path}/_delta_log")))
 
 
-def _create(spark: SparkSession, warehouse: Warehouse, table: Table, extra: Mapping[str, str]) -> None:
-    properties = PROPERTIES | table.properties | dict(extra)
+def _create(spark: SparkSession, warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
+    try:
+        _make(spark, warehouse, table, properties)
+    except (PySparkException, DeltaError):
+        # Two processes that start together make the same tables, and Delta refuses the second.
+        if not _is_there(session_files(spark), warehouse.path(table)):
+            raise
+
+
+def _make(spark: SparkSession, warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
     if is_s3(warehouse.root):
         # Delta would replace what another one creates (decision 0024).
         deltars.create(warehouse.root, table, properties)

@@ -101,11 +101,16 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         SourceBehind: the table that it follows ends before the place where it goes on.
         ClockAhead: the last run was at a time that is still to come.
     """
+    bring_up_to_date(spark, warehouse)
+    return _start(spark, warehouse, stage, options)
+
+
+def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
+    """The same on a warehouse that has all tables and columns."""
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
     publisher: Publisher | None = None
     try:
-        bring_up_to_date(spark, warehouse)
         if stage == SETTLE:
             settle = Settle(spark, warehouse, options.observe)
             settle.watch = options.watch
@@ -138,10 +143,11 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
 
 def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:
     """Start all stages in one session; none stays up when one is refused."""
+    bring_up_to_date(spark, warehouse)
     running: list[Stage] = []
     try:
         for stage in ALL_STAGES:
-            running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+            running.append(_start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
     except BaseException:
         stop_all(running)
         raise
