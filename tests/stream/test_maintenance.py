@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.pending import pending
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import ALL_STAGES
 from pipeline.maintenance.rounds import Done
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
@@ -56,7 +56,7 @@ def go_on(name: str) -> Step:
 
     def step(world: World) -> None:
         world.running.append(start(world.spark, world.warehouse, name, world.options))
-        world.running.sort(key=lambda stage: STAGES.index(stage.name))
+        world.running.sort(key=lambda stage: ALL_STAGES.index(stage.name))
         world.drain()
 
     return step
