@@ -192,15 +192,25 @@ class Consumer:
             if not core.desk.acknowledge_upto(_place(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
-    def negative_acknowledge(self, message: Named, delay_ms: int | None = None) -> None:
-        """A message failed and is to come again, after a delay (ms); None: that of the consumer or the subscription.
+    def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | None = None) -> None:
+        """A message, or each of a table, failed and is to come again.
+
+        Args:
+            message: the message, its id, or rows of `batch_receive_arrow`.
+            delay_ms: after so long; None: by the consumer's `negative_ack_redelivery_delay_ms`, or else the
+                subscription's backoff.
 
         Raises:
             AlreadyClosed: the consumer is closed.
+            InvalidMessage: it is nothing that this consumer gets.
         """
         after_ms = self._negative_ack_delay_ms if delay_ms is None else delay_ms
         with self._opened():
-            self._core_of(message).desk.fail(_place(message), after_ms)
+            if isinstance(message, pa.Table):
+                for core, rows in self._by_core(message):
+                    core.desk.fail_table(rows, after_ms)
+            else:
+                self._core_of(message).desk.fail(_place(message), after_ms)
 
     def reconsume_later(self, message: Named, delay_ms: int) -> None:
         """A message is to come again after a delay (ms). It counts as a redelivery.

@@ -142,6 +142,11 @@ class Desk:
         """A message failed; one that the application does not hold is none of its business."""
         self._nacks[after_ms, cause].append(place)
 
+    def fail_table(self, table: pa.Table, after_ms: int | None) -> None:
+        """All messages of a table failed."""
+        places = zip(longs(table, "ledger_id").tolist(), longs(table, "entry_id").tolist(), strict=True)
+        self._nacks[after_ms, NACK] += places
+
     def fail_all(self) -> None:
         """All that the application holds comes again at once."""
         self.count(self._clock.now())

@@ -83,15 +83,26 @@ class Engine:
         return self._ended.is_set()
 
     def turn(self) -> bool:
-        """Read what is new, let each consumer do what is to be done, append what they say; whether anything was."""
+        """Read what is new, let each consumer do what is to be done, append what they say; whether anything was.
+
+        Raises:
+            Exception: what kept one of the consumers from its turn; the others had theirs.
+        """
         logs = self.logs
         with self._lock:
             news = [logs.leases.read(), logs.deliveries.read(), logs.cursors.read(), logs.closed.read()]
+            failed: list[Exception] = []
             for core in list(self._cores):
-                core.turn()
+                try:
+                    core.turn()
+                except Exception as error:  # noqa: BLE001 - the others go on
+                    failed.append(error)
             needed = [core.oldest for core in self._cores]
             logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
-            return self._writer.flush() or any(news)
+            wrote = self._writer.flush()
+            if failed:
+                raise failed[0]
+            return wrote or any(news)
 
     # ---- the thread
 

@@ -78,7 +78,7 @@ class Inflow:
         try:
             rows, says = backlog.next()
         except VersionGone:
-            self._lose(backlog.slots)
+            self.lose(backlog.slots)
             return None, []
         if rows is None and backlog.is_read:
             self.backlogs.remove(backlog)
@@ -97,10 +97,11 @@ class Inflow:
                 elif len(mine := rows.of_slots(stream.slots)):
                     return mine
         except VersionGone:
-            self._lose(stream.slots)
+            self.lose(stream.slots)
         return None
 
-    def _lose(self, slots: Collection[int]) -> None:
+    def lose(self, slots: Collection[int]) -> None:
+        """Versions or files of slots are gone."""
         gone = set(slots)
         self.drop(gone)
         self.lost |= gone

@@ -19,6 +19,7 @@ from pipeline.client.consuming.inflow import Inflow
 from pipeline.client.consuming.leaselog import LeaseLog
 from pipeline.client.consuming.rows import Rows, slot_rule
 from pipeline.client.consuming.writer import EventWriter
+from pipeline.config.errors import VersionGone
 from state import Condition, LeaseReplay, SubscriptionType
 from state.lease_events import Event, Take
 
@@ -96,7 +97,11 @@ class Supply:
         still_open = picture.entries(Condition.OUTSTANDING)
         self._logs.closed.add(self._key, picture.entries(Condition.WITHDRAWN))
         for backlog in ready:
-            self._pay(backlog, still_open, voice)
+            try:
+                self._pay(backlog, still_open, voice)
+            except VersionGone:
+                self._inflow.lose(backlog.slots)
+                continue
             rows = self._rows(backlog, still_open)
             backlog.rows = careful(rows) if backlog.owed else rows
 

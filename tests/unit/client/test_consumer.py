@@ -246,10 +246,12 @@ def test_rows_of_arrow_are_received_and_acknowledged_as_a_table(tmp_path: Path, 
     assert table.column("entry_id").to_pylist() == list(range(7))
     assert table.column("payload").to_pylist()[2] == b"1.2"
     consumer.acknowledge(table.slice(2))
+    consumer.negative_acknowledge(table.slice(0, 1), 0)
     assert consumer.batch_receive_arrow(timeout_millis=0).num_rows == 3
     assert consumer.batch_receive_arrow(timeout_millis=0).num_rows == 0
     consumer.close()
-    assert names(drained(world.joined("b"))) == [*TEN[:2], *TEN[7:]]
+    assert names(drained(world.joined("b"))) == [TEN[1], *TEN[7:]]
+    assert world.settle.retries() == {1: TEN[:1]}
 
 
 def test_rows_of_arrow_keep_to_the_limit_of_what_may_be_held(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from pipeline.client.message import Message
 from pipeline.config.errors import StillConflicting
 from pipeline.delta.deltars import append
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, Table
-from state import SubscriptionType
+from state import CorruptBytes, SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, SettleFake, World, drained, names
 
 EXCLUSIVE, SHARED = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED
@@ -192,6 +192,25 @@ def test_a_consumer_of_several_topics_gets_the_messages_of_each(tmp_path: Path) 
         consumer.acknowledge(message.message_id())
     world.run(1)
     assert world.settle.open == 0
+
+
+def test_a_consumer_that_fails_does_not_keep_others_from_their_turns(tmp_path: Path) -> None:
+    """The engine says why when all had theirs."""
+    world = World(str(tmp_path))
+    engine = world.process()
+    broken, whole = world.consumer(engine, "a"), world.consumer(engine, "b")
+    world.dispatch.deliver(*TEN)
+
+    def fails() -> None:
+        raise CorruptBytes("cursor", "somebody wrote to it")
+
+    broken.cores[0].turn = fails  # type: ignore[method-assign]
+    for _ in range(10):
+        world.clock.time += 200
+        with pytest.raises(CorruptBytes):
+            engine.turn()
+        world.settle.settle()
+    assert names(drained(whole)) == TEN
 
 
 class Settling:
