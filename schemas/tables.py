@@ -32,6 +32,8 @@ def _columns(*columns: tuple[str, DataType], optional: tuple[str, ...] = ()) -> 
 # in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables, and a file is
 # committed as soon as it is written, so that vacuum spares what a log entry that is left has added.
 _SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
+# Several commits a second of a small file each, which goes within an hour or two; clients follow the log, for minutes.
+_FORGOTTEN_AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
 
 LISTENER = StructType([StructField("name", TEXT), StructField("life", LONG), StructField("tick_ms", LONG)])
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
@@ -260,7 +262,7 @@ CONSUMER_EVENTS = Table(
         ),
     ),
     writer="consumers",
-    properties=_SOON_FORGOTTEN,
+    properties=_FORGOTTEN_AT_ONCE,
 )  # fmt: skip
 
 CURSOR_HEAD, CURSOR_LEASES = -1, -2
@@ -284,7 +286,7 @@ CURSORS = Table(
         optional=("outstanding", "waiting", "bytes"),
     ),
     writer="settle",
-    properties=_SOON_FORGOTTEN,
+    properties=_FORGOTTEN_AT_ONCE,
 )
 
 # Redeliveries that wait in the index though the position is settled: it was acknowledged late, after a nack or a
