@@ -50,14 +50,15 @@ def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
     if not policies.ack:
         yield "does not acknowledge: what was delivered to it is done with"
         return
-    often = "any number of times" if policies.max_redeliveries is None else f"{policies.max_redeliveries} times"
+    most = "any number" if policies.max_redeliveries is None else f"{policies.max_redeliveries} at most"
     held = f"{policies.max_unacked:,}" if policies.max_unacked else "any number of"
     timeout = f"after {spell(policies.ack_timeout_ms)}" if policies.ack_timeout_ms else "never"
     first, last = spell(policies.retry_min_ms), spell(policies.retry_max_ms)
+    longer = f", each next one {policies.retry_multiplier} times as long, up to {last}"
     yield "acknowledges: what its consumers do not settle comes again"
     yield f"ack timeout: {timeout}"
-    yield f"backoff: {first}, each next one {policies.retry_multiplier} times as long, up to {last}"
-    yield f"redeliveries: {often}"
+    yield f"backoff: {first}{' each time' if policies.retry_multiplier == 1 else longer}"
+    yield f"redeliveries: {most}"
     if policies.max_redeliveries is not None:
         yield f"dead letters: {policies.dead_letters(topic, subscription)}"
     yield f"slots: {policies.slots}"

@@ -119,7 +119,7 @@ def test_policies_are_changed_one_by_one_and_shown(root: str) -> None:
     assert "had these already" in told(root, "policy", "set", *NAMED, "--backoff", "1s:3:1m")
     shown = told(root, "policy", "show", *NAMED)
     assert "backoff: 1s, each next one 3 times as long, up to 1m" in shown
-    assert "dead letters: t-s-DLQ" in shown
+    assert "redeliveries: 3 at most\ndead letters: t-s-DLQ" in shown
     told(root, "policy", "set", *NAMED, "--no-ack")
     assert not policies_of(root).ack
 
