@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import secrets
+import re
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from deltalake.exceptions import DeltaError
 
 from pipeline.client.checks import check_limit, checked_topic, checked_topics, root_of
-from pipeline.client.choices import ConsumerType
+from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
 from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import Ends, engine_of, open_consumer
+from pipeline.client.consumers import Ends, engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
-from pipeline.client.exceptions import AlreadyClosed, ConnectError
+from pipeline.client.exceptions import AlreadyClosed, ConnectError, OperationNotSupported
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
 from pipeline.client.producer import Producer
+from pipeline.client.producer_options import HowProduced, sender_of
+from pipeline.client.producer_routes import Route
 from pipeline.client.producer_rows import Sender
 from pipeline.client.producer_writer import Writer
 from pipeline.client.reader import Reader
 from pipeline.client.reader_log import TopicLog
+from pipeline.client.recurring import Recurring
 from pipeline.client.registering import HowConsumed, consumer_options, register, stated_of
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscriptions import unsubscribe
+from pipeline.client.topics import found_topics, topic_partitions
 from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
 from state import DelaylineError
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 _BYTES = BytesSchema()
+_LOOK_S = 60
+"""New partitions are noticed within so long."""
 
 
 class Client:
@@ -71,23 +78,11 @@ class Client:
         self._timeout_s = operation_timeout_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
         self._made: list[Producer | Consumer | Reader] = []
+        self._looks: dict[Producer | Consumer | Reader, Recurring] = {}
         self._closed = False
 
-    def create_producer(  # noqa: PLR0913 - the options of the reference
-        self,
-        topic: str,
-        producer_name: str | None = None,
-        schema: Schema = _BYTES,
-        *,
-        initial_sequence_id: int | None = None,
-        send_timeout_millis: int = 30_000,
-        max_pending_messages: int = 1_000,
-        block_if_queue_full: bool = False,
-        batching_enabled: bool = True,
-        batching_max_messages: int = 1_000,
-        batching_max_allowed_size_in_bytes: int = 128 * 1024,
-        batching_max_publish_delay_ms: int = 10,
-        **refused: object,
+    def create_producer(
+        self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]
     ) -> Producer:
         """Make a producer of a topic.
 
@@ -96,15 +91,8 @@ class Client:
             producer_name: a name by which the log knows it for good: no sequence id is sent twice under it, whatever
                 is started again. One process at a time may use it. None: one is drawn, and the log is told nothing.
             schema: encodes contents.
-            initial_sequence_id: the first message has the next one. None: goes on from what the log has of its name.
-            send_timeout_millis: a message that the store did not take for so long fails; 0: it is tried for ever.
-            max_pending_messages: so many messages may wait for the store.
-            block_if_queue_full: who would be one too many waits, instead of failing.
-            batching_enabled: messages of `send_async` wait a little for others to go in one commit.
-            batching_max_messages: so many do not wait for more.
-            batching_max_allowed_size_in_bytes: nor do so many bytes.
-            batching_max_publish_delay_ms: nor does anything wait for longer.
-            **refused: options of the reference that cannot be had: their defaults are taken, other values are refused.
+            **how: see `HowProduced`. Options of the reference that cannot be had: their defaults are taken, other
+                values are refused.
 
         Raises:
             InvalidTopicName: the topic has no name.
@@ -114,26 +102,24 @@ class Client:
             ConnectError: the store does not answer.
         """
         self._check_open()
-        refuse(PRODUCER, refused)
-        sender = Sender(
-            checked_topic(topic),
-            producer_name or f"delayline-{secrets.token_hex(6)}",
-            named=bool(producer_name),
-            timeout_s=check_limit("send_timeout_millis", send_timeout_millis) / 1_000,
-            most=check_limit("max_pending_messages", max_pending_messages, 1),
-            blocks=block_if_queue_full,
-            delay_s=check_limit("batching_max_publish_delay_ms", batching_max_publish_delay_ms) / 1_000,
-            batch=check_limit("batching_max_messages", batching_max_messages, 1) if batching_enabled else 1,
-            batch_bytes=check_limit("batching_max_allowed_size_in_bytes", batching_max_allowed_size_in_bytes, 1),
-        )
-        self._begin(sender, initial_sequence_id)
-        made = Producer(sender, schema, self._writer.queue, self._forget)
+        refuse(PRODUCER, {name: value for name, value in how.items() if name not in HowProduced.__annotations__})
+        model = sender_of(checked_topic(topic), producer_name, how)
+
+        def make(partition: str) -> Sender:
+            return self._begun(replace(model, topic=partition), how.get("initial_sequence_id"))
+
+        names = topic_partitions(self._root, topic)
+        mode = how.get("message_routing_mode", PartitionsRoutingMode.RoundRobinDistribution)
+        route = Route([make(each) for each in names], mode)
+        made = Producer(topic, route, schema, self._writer.queue, self._forget)
         self._made.append(made)
+        if names != [topic]:
+            self._looks[made] = Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, topic), make))
         return made
 
     def subscribe(
         self,
-        topic: str | list[str],
+        topic: str | list[str] | re.Pattern[str],
         subscription_name: str,
         consumer_type: ConsumerType = ConsumerType.Exclusive,
         **how: Unpack[HowConsumed],
@@ -144,7 +130,8 @@ class Client:
         as it is. The type and the tick must be those of the subscription.
 
         Args:
-            topic: a topic, or several, from which one consumer gets messages.
+            topic: a topic, or several, or a pattern of their names, from which one consumer gets messages. Partitions
+                of a topic, and what a pattern describes, are noticed when they come later, too.
             subscription_name: the subscription of each of them.
             consumer_type: how consumers share it.
             **how: see `HowConsumed`. Options of the reference that cannot be had: their defaults are taken, other
@@ -152,6 +139,7 @@ class Client:
 
         Raises:
             InvalidTopicName: a topic has no name, or there is none.
+            TopicNotFound: there is no topic that the pattern describes.
             InvalidConfiguration: an option has a value that cannot be followed; the message says why.
             AlreadySubscribed: the subscription has another type or tick.
             ConsumerBusy: another consumer has the exclusive subscription.
@@ -162,18 +150,27 @@ class Client:
         self._check_open()
         refuse(CONSUMER, {name: value for name, value in how.items() if name not in HowConsumed.__annotations__})
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
-        topics = checked_topics(topic)
-        policies = register(self._root, topics, subscription_name, stated_of(consumer_type, how))
-        options = consumer_options(consumer_type, how, policies)
+        period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
+        asked = topic if isinstance(topic, re.Pattern) else checked_topics(topic)
+        topics, stated = found_topics(self._root, asked), stated_of(consumer_type, how)
+        options = consumer_options(consumer_type, how, register(self._root, topics, subscription_name, stated))
 
         def end() -> None:
-            for each in topics:
-                unsubscribe(self._root, each, subscription_name)
+            for each in made.cores:
+                unsubscribe(self._root, each.listening.topic, subscription_name)
+
+        def look() -> None:
+            known = {each.listening.topic for each in made.cores}
+            if new := [each for each in found_topics(self._root, asked) if each not in known]:
+                register(self._root, new, subscription_name, replace(stated, start=InitialPosition.Earliest))
+                listen_to(made, self._engine(), new, options)
 
         made = open_consumer(
             self._engine(), topics, subscription_name, options, self._timeout_s, Ends(self._forget, end)
         )
         self._made.append(made)
+        if topics != asked:
+            self._looks[made] = Recurring(period_s, look)
         return made
 
     def create_reader(
@@ -210,6 +207,8 @@ class Client:
         self._check_open()
         refuse(READER, refused)
         log = TopicLog(self._root, checked_topic(topic))
+        if (partitions := topic_partitions(self._root, topic)) != [topic]:
+            raise OperationNotSupported("create_reader", f"{topic!r} has partitions; read each of them: {partitions}")
         made = Reader(
             log,
             topic,
@@ -222,6 +221,26 @@ class Client:
         made.seek(start_message_id)
         self._made.append(made)
         return made
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """The names of a topic's partitions; of a topic without any, its own name.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+        """
+        self._check_open()
+        return topic_partitions(self._root, checked_topic(topic))
+
+    def refresh_topics(self) -> None:
+        """Look for new partitions and new topics now, and not only once a minute.
+
+        Raises:
+            NoWarehouse: the folder has no registry.
+        """
+        for each in list(self._looks.values()):
+            each.now()
 
     def close(self) -> None:
         """Close all producers, consumers and readers; what was sent is in the store, or its error is raised.
@@ -258,15 +277,15 @@ class Client:
         """Close it."""
         self.close()
 
-    def _begin(self, sender: Sender, initial_sequence_id: int | None) -> None:
+    def _begun(self, sender: Sender, initial_sequence_id: int | None) -> Sender:
         """Let a producer go on from its last message, or from where the caller says."""
         try:
             stored = self._writer.stored(sender)
         except (DeltaError, OSError) as error:
             raise ConnectError(self._root, error) from error
-        begin = stored if initial_sequence_id is None else initial_sequence_id
         sender.acked = sender.queued = stored
-        sender.numbered = begin
+        sender.numbered = stored if initial_sequence_id is None else initial_sequence_id
+        return sender
 
     def _engine(self) -> Engine:
         try:
@@ -275,6 +294,8 @@ class Client:
             raise NoWarehouse(self._root, CURSORS.name) from error
 
     def _forget(self, made: Producer | Consumer | Reader) -> None:
+        if (look := self._looks.pop(made, None)) is not None:
+            look.end()
         if made in self._made:
             self._made.remove(made)
 

@@ -314,6 +314,14 @@ class Consumer:
         """Close it."""
         self.close()
 
+    def take_on(self, cores: Sequence[Core]) -> None:
+        """Get messages through more cores, with the same lock; a consumer that is closed lets them go."""
+        with self._changed:
+            if not self._closed:
+                self.cores = [*self.cores, *cores]
+                return
+        self.engine.remove(cores)
+
     # ---- inside
 
     def _opened(self) -> Condition:

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.client.choices import ConsumerBatchReceivePolicy, ConsumerType
 from pipeline.client.consumer import Consumer
@@ -126,16 +126,33 @@ def new_consumer(
     lock = threading.Condition()
     kind = SubscriptionType(options.consumer_type.value)
     name = options.consumer_name or f"delayline-{secrets.token_hex(6)}"
-    timeout, tick = options.unacked_messages_timeout_ms, options.unacked_messages_tick_ms
-    desk = DeskOptions(options.schema, options.max_unacked, timeout, tick, ordered=kind.alone)
-    told = [Listening(each, subscription, kind, name, options.priority, options.receiver_queue_size) for each in topics]
-    cores = [engine.add(each, desk, lock) for each in told]
+    desk = _desk_options(options)
+    told = Listening("", subscription, kind, name, options.priority, options.receiver_queue_size)
+    cores = [engine.add(replace(told, topic=each), desk, lock) for each in topics]
     delay_ms, policy = options.negative_ack_redelivery_delay_ms, options.batch_receive_policy
     made = Consumer(engine, cores, delay_ms, policy, ends.on_close, ends.on_unsubscribe)
+    _tell_of(made, cores, options)
+    return made
+
+
+def listen_to(made: Consumer, engine: Engine, topics: Sequence[str], options: ConsumerOptions) -> None:
+    """Let a consumer get the messages of more topics, too; their subscriptions are registered."""
+    like = made.cores[0]
+    cores = [engine.add(replace(like.listening, topic=each), _desk_options(options), like.lock) for each in topics]
+    _tell_of(made, cores, options)
+    made.take_on(cores)
+
+
+def _desk_options(options: ConsumerOptions) -> DeskOptions:
+    timeout, tick = options.unacked_messages_timeout_ms, options.unacked_messages_tick_ms
+    alone = SubscriptionType(options.consumer_type.value).alone
+    return DeskOptions(options.schema, options.max_unacked, timeout, tick, ordered=alone)
+
+
+def _tell_of(made: Consumer, cores: Sequence[Core], options: ConsumerOptions) -> None:
     if options.consumer_event_listener is not None:
         for core in cores:
             core.active = _telling(made, core, options.consumer_event_listener)
-    return made
 
 
 def await_subscription(consumer: Consumer, timeout_s: float) -> None:

@@ -10,6 +10,7 @@ from pipeline.client.choices import (
     ConsumerType,
     InitialPosition,
     KeySharedMode,
+    PartitionsRoutingMode,
     ProducerAccessMode,
     RegexSubscriptionMode,
 )
@@ -45,6 +46,7 @@ from pipeline.client.pending import Backlog, Pending, pending
 from pipeline.client.producer import Producer
 from pipeline.client.reader import Reader
 from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.client.topics import create_partitioned_topic
 from pipeline.subscriptions.policies import Policies
 from state import DelaylineError
 
@@ -77,6 +79,7 @@ __all__ = [
     "MessageId",
     "OperationNotSupported",
     "OutgoingMessage",
+    "PartitionsRoutingMode",
     "Pending",
     "Policies",
     "Producer",
@@ -92,6 +95,7 @@ __all__ = [
     "Timeout",
     "TopicNotFound",
     "create_all",
+    "create_partitioned_topic",
     "pending",
     "schema",
     "send",

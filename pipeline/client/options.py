@@ -44,6 +44,8 @@ PRODUCER: Refused = {
     "chunking_enabled": (False, "a message of any size is one row"),
     "properties": (None, "there is no broker that would show them; set properties of messages"),
     "batching_type": (BatchingType.Default, "each message is an entry by itself"),
+    "max_pending_messages_across_partitions": (50_000, "max_pending_messages holds for each partition"),
+    "lazy_start_partitioned_producers": (False, "partitions need no start"),
     "encryption_key": (None, _NO_CRYPTO),
     "crypto_key_reader": (None, _NO_CRYPTO),
     "access_mode": (ProducerAccessMode.Shared, "any Delta writer may append to the inbox"),

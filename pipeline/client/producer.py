@@ -14,7 +14,8 @@ from pipeline.client.message import EVENT_TIME, ORDERING_KEY, RESERVED
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import SEND, refuse
 from pipeline.client.producer_queue import Queue
-from pipeline.client.producer_rows import Content, Sender
+from pipeline.client.producer_routes import Route
+from pipeline.client.producer_rows import Content
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
 from state.buckets import MAX_TIME
@@ -58,32 +59,39 @@ class How(TypedDict, total=False):
 class Producer:
     """Sends messages to a topic. `Client.create_producer` makes it; every method may be called from any thread."""
 
-    def __init__(self, sender: Sender, schema: Schema, queue: Queue, forget: Callable[[Producer], None]) -> None:
+    def __init__(
+        self, topic: str, route: Route, schema: Schema, queue: Queue, forget: Callable[[Producer], None]
+    ) -> None:
         """Belong to a client.
 
         Args:
-            sender: topic, name and limits.
+            topic: its topic.
+            route: has a sender for each partition of it.
             schema: encodes contents.
             queue: of the client.
             forget: called when it is closed.
         """
-        self._sender, self._schema, self._queue, self._forget = sender, schema, queue, forget
+        self._topic, self._route, self._schema, self._queue, self._forget = topic, route, schema, queue, forget
+        self._name, self._closed = route.senders[0].name, False
 
     def topic(self) -> str:
         """Where its messages go."""
-        return self._sender.topic
+        return self._topic
 
     def producer_name(self) -> str:
         """Its name: the one that was given, or one that was drawn."""
-        return self._sender.name
+        return self._name
 
     def last_sequence_id(self) -> int:
-        """The largest number of a message that the store has, also from an earlier producer of this name; -1: none."""
-        return self._sender.acked
+        """The largest number of a message that the store has, also from an earlier producer of this name; -1: none.
+
+        Each partition has numbers of its own: this is the largest of them.
+        """
+        return max(each.acked for each in self._route.senders)
 
     def is_connected(self) -> bool:
         """Whether it takes messages. There is no connection: it does until it is closed."""
-        return not self._sender.closed
+        return not self._closed
 
     def send(self, content: object, **how: Unpack[How]) -> MessageId:
         """Send a message; wait until the store has it.
@@ -105,7 +113,7 @@ class Producer:
         self._queue.may_wait("send")
         answer = _Answer()
         number, built = self._built(content, how)
-        self._queue.put(self._sender, built, number, answer.take, hurry=True)
+        self._queue.put(self._route.of(built.key), built, number, answer.take, hurry=True)
         return answer.wait()
 
     def send_async(self, content: object, callback: Callback | None, **how: Unpack[How]) -> None:
@@ -124,7 +132,7 @@ class Producer:
         number, built = self._built(content, how)
         done = None if callback is None else partial(_call, callback)
         try:
-            self._queue.put(self._sender, built, number, done, hurry=False)
+            self._queue.put(self._route.of(built.key), built, number, done, hurry=False)
         except ClientError as error:
             if callback is None or error.result is Result.AlreadyClosed:
                 raise
@@ -136,7 +144,7 @@ class Producer:
         Raises:
             DelaylineError: the first error among messages without a callback.
         """
-        self._queue.flush([self._sender])
+        self._queue.flush(self._route.senders)
 
     def close(self) -> None:
         """Flush, and take no more messages. A second call does nothing.
@@ -144,9 +152,11 @@ class Producer:
         Raises:
             DelaylineError: the first error among messages without a callback since the last flush.
         """
-        self._queue.close(self._sender)
+        self._closed = True
+        for each in self._route.senders:
+            self._queue.close(each)
         self._forget(self)
-        self._queue.flush([self._sender])
+        self._queue.flush(self._route.senders)
 
     def __enter__(self) -> Self:
         """The producer itself."""

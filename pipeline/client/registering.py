@@ -20,6 +20,7 @@ from pipeline.client.consumers import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscriptions import Subscription, change, subscribe, subscriptions, with_policies
+from pipeline.client.topics import topic_of
 from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.subscriptions.policies import Policies
 from state import OutOfRange
@@ -31,6 +32,8 @@ class HowConsumed(TypedDict, total=False):
     Attributes:
         schema: decodes contents.
         message_listener: called with the consumer and each message, in a thread of the consumer.
+        pattern_auto_discovery_period: so often topics that a pattern describes are looked for, and partitions, in
+            seconds; a minute if nothing is said.
         receiver_queue_size: so many messages are read ahead, at least; 1 000 if nothing is said.
         consumer_name: by which others see it; else one is drawn.
         unacked_messages_timeout_ms: what the program holds for longer comes again; 0: it does not.
@@ -49,6 +52,7 @@ class HowConsumed(TypedDict, total=False):
 
     schema: Schema
     message_listener: MessageListener | None
+    pattern_auto_discovery_period: int
     receiver_queue_size: int
     consumer_name: str | None
     unacked_messages_timeout_ms: int | None
@@ -145,14 +149,23 @@ def register(root: str, topics: Sequence[str], name: str, stated: Stated) -> Pol
         StillConflicting: others changed the line every time.
     """
     for topic in topics:
-        _register_one(root, topic, name, stated)
-        letters = stated.dead_letters
+        mine = _of_topic(stated, topic, name)
+        _register_one(root, topic, name, mine)
+        letters = mine.dead_letters
         if letters is not None and letters.initial_subscription_name is not None:
-            _keep_dead_letters(
-                root, stated.over(Policies()).dead_letters(topic, name), letters.initial_subscription_name
-            )
+            where = mine.over(Policies()).dead_letters(topic, name)
+            _keep_dead_letters(root, where, letters.initial_subscription_name)
     first = [each for each in subscriptions(root) if (each.topic, each.name) == (topics[0], name)]
     return first[0].policies if first else stated.over(Policies())
+
+
+def _of_topic(stated: Stated, topic: str, name: str) -> Stated:
+    """The same for one topic: partitions share the dead-letter topic of their topic."""
+    letters = stated.dead_letters
+    if letters is None or letters.dead_letter_topic is not None or topic_of(topic) == topic:
+        return stated
+    shared = replace(letters, dead_letter_topic=Policies().dead_letters(topic_of(topic), name))
+    return replace(stated, dead_letters=shared)
 
 
 def _register_one(root: str, topic: str, name: str, stated: Stated) -> None:

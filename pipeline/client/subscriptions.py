@@ -160,12 +160,27 @@ def change(
         NoWarehouse: the folder has no registry.
         StillConflicting: others changed the line every time; nothing was written.
     """
+
+    def row(registry: DeltaTable) -> dict[str, object] | None:
+        new = decide(line_of(registry, name))
+        return None if new is None else _row(new, active=active)
+
+    return replace_line(root, name, row, pause)
+
+
+def replace_line(
+    root: str,
+    name: Name,
+    decide: Callable[[DeltaTable], dict[str, object] | None],
+    pause: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Replace all lines of a topic and subscription by a row, as `change` does, from the registry as it is."""
     for attempt in range(ATTEMPTS):
         registry = open_table(root, SUBSCRIPTIONS)
-        new = decide(line_of(registry, name))
+        new = decide(registry)
         if new is None:
             return False
-        rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [_row(new, active=active)]))
+        rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [new]))
         mine = " AND ".join(f"{column} = {_quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
         try:
             write_deltalake(registry, rows, mode="overwrite", predicate=mine)

@@ -54,8 +54,10 @@ def test_content_is_what_the_schema_says(root: str, client: Client) -> None:
 def test_options_that_cannot_be_had_are_refused_with_the_reason(client: Client, root: str) -> None:
     """Their defaults are taken, so that a program that spells them out moves over."""
     Client(root, io_threads=1, use_tls=False, authentication=None)
-    client.create_producer("t", chunking_enabled=False, properties=None)
-    for made in (lambda: Client(root, use_tls=True), lambda: client.create_producer("t", encryption_key="k")):
+    spelled: dict[str, Any] = {"chunking_enabled": False, "properties": None}
+    client.create_producer("t", **spelled)
+    wrong: dict[str, Any] = {"encryption_key": "k"}
+    for made in (lambda: Client(root, use_tls=True), lambda: client.create_producer("t", **wrong)):
         with pytest.raises(InvalidConfiguration) as refused:
             made()
         assert refused.value.why
@@ -63,8 +65,9 @@ def test_options_that_cannot_be_had_are_refused_with_the_reason(client: Client, 
         client.create_producer("t").send(b"x", replication_clusters=["a"])
     with pytest.raises(InvalidConfiguration):
         client.create_producer("t", max_pending_messages=0)
+    unknown: dict[str, Any] = {"colour": "red"}
     with pytest.raises(TypeError):
-        client.create_producer("t", colour="red")
+        client.create_producer("t", **unknown)
 
 
 @pytest.mark.parametrize("url", ["pulsar://localhost:6650", "", "s3://", "hdfs://name/x", "http://a/b"])

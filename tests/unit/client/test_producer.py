@@ -165,7 +165,7 @@ def test_a_producer_that_blocks_loses_nothing(root: str, client: Client) -> None
 def test_the_memory_limit_holds_for_all_producers_of_a_client(client: Client) -> None:
     """One of them fills it; one message may always wait, however large it is."""
     one, two = (client.create_producer(topic, batching_max_publish_delay_ms=10**9) for topic in "ab")
-    one._sender.batch_bytes = 1 << 40
+    one._route.senders[0].batch_bytes = 1 << 40
     one.send_async(bytes(2 << 20), None)
     with pytest.raises(MemoryBufferIsFull) as refused:
         two.send_async(b"x", None)
@@ -212,7 +212,7 @@ def test_what_the_store_does_not_take_in_time_fails_and_what_comes_later_is_sent
     with pytest.raises(Timeout):
         producer.send(b"3", sequence_id=7)
     failing.plan.clear()
-    producer._sender.timeout_s = 30
+    producer._route.senders[0].timeout_s = 30
     producer.send(b"4", sequence_id=7)
     producer.flush()
     assert (payloads(root), producer.last_sequence_id()) == ([b"4"], 7)

@@ -1,0 +1,168 @@
+"""Partitioned topics and patterns: who sends where, who gets what, and what is noticed when it comes later."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client import client as client_module
+from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, PartitionsRoutingMode
+from pipeline.client.client import Client
+from pipeline.client.exceptions import InvalidTopicName, OperationNotSupported, TopicNotFound
+from pipeline.client.messageid import MessageId
+from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.topics import create_partitioned_topic, matching, partition_counts
+from pipeline.config.errors import BadValue
+from schemas import MESSAGES
+from tests.support import consumed
+from tests.support.client import message_row, put
+from tests.support.producing import inbox
+
+SHARED = ConsumerType.Shared
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> consumed.World:
+    """A warehouse where `t` has two partitions, and the service knows `s` of the second one."""
+    monkeypatch.setattr(consumed, "TOPIC", "t-partition-1")
+    made = consumed.World(str(tmp_path))
+    create_partitioned_topic(made.root, "t", 2)
+    monkeypatch.setattr(client_module, "engine_of", lambda _: made.process())
+    return made
+
+
+def registered(root: str) -> list[tuple[str, str, str]]:
+    """Topic, name and start of each subscription."""
+    return [(each.topic, each.name, each.start) for each in subscriptions(root)]
+
+
+def test_a_topic_has_the_partitions_that_it_was_given_and_may_get_more(root: str, client: Client) -> None:
+    """Fewer would lose messages; what no stage looks at is no subscription."""
+    assert client.get_topic_partitions("t") == ["t"]
+    create_partitioned_topic(root, "t", 2)
+    create_partitioned_topic(root, "t", 2)
+    assert client.get_topic_partitions("t") == ["t-partition-0", "t-partition-1"]
+    create_partitioned_topic(root, "t", 3)
+    create_partitioned_topic(root, "it's", 1)
+    assert partition_counts(root) == {"t": 3, "it's": 1}
+    assert subscriptions(root) == []
+    for topic, count in (("t", 2), ("u", 0), ("u", 10_001), ("t-partition-1", 2)):
+        with pytest.raises(BadValue):
+            create_partitioned_topic(root, topic, count)
+    with pytest.raises(InvalidTopicName):
+        create_partitioned_topic(root, " ", 1)
+
+
+def test_messages_with_a_key_go_to_one_partition_and_others_take_turns(root: str, client: Client) -> None:
+    """Or to a single one, when the program asks for that."""
+    create_partitioned_topic(root, "t", 3)
+    producer = client.create_producer("t")
+    for _ in range(6):
+        producer.send(b"turns")
+    for number in range(40):
+        producer.send_async(b"%d" % number, None, partition_key=f"k{number % 5}")
+    producer.flush()
+    single = client.create_producer("t", message_routing_mode=PartitionsRoutingMode.UseSinglePartition)
+    for _ in range(4):
+        single.send(b"single")
+    rows = inbox(root)
+    turns = Counter(row["topic"] for row in rows if row["payload"] == b"turns")
+    assert turns == {f"t-partition-{n}": 2 for n in range(3)}
+    topics_of = {(row["message_key"], row["topic"]) for row in rows if row["message_key"]}
+    assert len(topics_of) == 5
+    assert len({topic for _, topic in topics_of}) > 1
+    assert len({row["topic"] for row in rows if row["payload"] == b"single"}) == 1
+    assert producer.topic() == "t"
+
+
+def test_a_message_that_was_sent_names_its_partition(root: str, client: Client) -> None:
+    """And each partition has numbers of its own."""
+    create_partitioned_topic(root, "t", 2)
+    with client.create_producer("t", "shop") as producer:
+        sent = [producer.send(b"x") for _ in range(3)]
+        assert [(each.partition(), each.topic_name()) for each in sent[:2]] == [
+            (0, "t-partition-0"),
+            (1, "t-partition-1"),
+        ]
+        assert producer.last_sequence_id() == 1
+    assert client.create_producer("t", "shop").last_sequence_id() == 1
+
+
+def test_a_producer_notices_partitions_that_come_later(root: str, client: Client) -> None:
+    """Once a minute, or when the program asks; a producer that is closed looks no more."""
+    create_partitioned_topic(root, "t", 1)
+    producer, closed = client.create_producer("t"), client.create_producer("t")
+    closed.close()
+    create_partitioned_topic(root, "t", 2)
+    assert {producer.send(b"x").partition() for _ in range(2)} == {0}
+    client.refresh_topics()
+    assert {producer.send(b"x").partition() for _ in range(2)} == {0, 1}
+    assert len(closed._route.senders) == 1
+
+
+def test_one_consumer_gets_the_messages_of_all_partitions(world: consumed.World) -> None:
+    """Each of them has the subscription, and they share one dead-letter topic."""
+    with Client(world.root) as client:
+        consumer = client.subscribe("t", "s", SHARED, dead_letter_policy=ConsumerDeadLetterPolicy(3))
+        assert registered(world.root) == [(f"t-partition-{n}", "s", "latest") for n in range(2)]
+        assert {each.policies.dead_letter_topic for each in subscriptions(world.root)} == {"t-s-DLQ"}
+        world.run(3)
+        world.dispatch.deliver((1, 0))
+        world.run(1)
+        message = consumer.receive(0)
+        assert (message.topic_name(), message.message_id().partition()) == ("t-partition-1", 1)
+        consumer.acknowledge(message)
+        world.run(1)
+        assert world.settle.open == 0
+
+
+def test_a_consumer_notices_partitions_that_come_later_from_their_first_message_on(world: consumed.World) -> None:
+    """What was sent before it noticed is not lost; unsubscribing ends all of them."""
+    with Client(world.root) as client:
+        consumer = client.subscribe("t", "s", SHARED)
+        create_partitioned_topic(world.root, "t", 3)
+        client.refresh_topics()
+        client.refresh_topics()
+        assert consumer.topic() == "t-partition-0,t-partition-1,t-partition-2"
+        assert registered(world.root)[-1] == ("t-partition-2", "s", "earliest")
+        consumer.unsubscribe()
+        assert registered(world.root) == []
+        create_partitioned_topic(world.root, "t", 4)
+        client.refresh_topics()
+        assert registered(world.root) == []
+
+
+def test_a_pattern_finds_topics_by_their_whole_name(root: str) -> None:
+    """Those with messages, with subscriptions, and with partitions."""
+    put(root, MESSAGES, message_row(1, 0, 1, "shop-a"), message_row(1, 0, 1, "a-shop-b"))
+    subscribe(root, Subscription("shop-b", "s"))
+    create_partitioned_topic(root, "shop-c", 2)
+    assert matching(root, re.compile("shop-.")) == ["shop-a", "shop-b", "shop-c-partition-0", "shop-c-partition-1"]
+    assert matching(root, re.compile("nothing")) == []
+
+
+def test_a_consumer_of_a_pattern_gets_topics_that_come_later(world: consumed.World) -> None:
+    """As the reference's does; a pattern that nothing fits yet is refused."""
+    with Client(world.root) as client:
+        with pytest.raises(TopicNotFound) as refused:
+            client.subscribe(re.compile("x.*"), "s", SHARED)
+        assert refused.value.topic == "x.*"
+        consumer = client.subscribe(re.compile("t.*"), "s", SHARED)
+        put(world.root, MESSAGES, message_row(9, 0, 1, "tea"), message_row(9, 0, 1, "coffee"))
+        client.refresh_topics()
+        assert consumer.topic() == "t-partition-0,t-partition-1,tea"
+
+
+def test_a_reader_reads_a_partition_and_not_a_topic_that_has_some(root: str, client: Client) -> None:
+    """The error names them."""
+    create_partitioned_topic(root, "t", 2)
+    with pytest.raises(OperationNotSupported) as refused:
+        client.create_reader("t", MessageId.earliest)
+    assert "t-partition-1" in refused.value.why
+    assert client.create_reader("t-partition-1", MessageId.earliest).topic() == "t-partition-1"
