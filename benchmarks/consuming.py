@@ -1,0 +1,64 @@
+"""Consuming with acknowledgement: lateness until `receive` returns, draining a backlog, and sending.
+
+The job, the producer and the consumers are processes of their own, and share the machine. A consumer process writes
+what it saw into a file, and this one puts the files together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.support import WORKLOADS
+from benchmarks.support.consumed import Draining, Streaming, sending
+from benchmarks.support.machine import describe
+from benchmarks.support.report import tell
+from benchmarks.support.sizes import entries
+
+FILE = WORKLOADS / "consuming.toml"
+KINDS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+    "live": lambda workload, folder: Streaming(workload, folder).measure(),
+    "drain": lambda workload, folder: Draining(workload, folder).measure(),
+    "send": sending,
+}
+
+
+def measured(workload: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a workload, with what was run."""
+    with tempfile.TemporaryDirectory(prefix="delayline-consuming-") as folder:
+        measure = KINDS[workload["kind"]]
+        figures = measure(workload, Path(folder))
+    return {"workload": workload["name"], "kind": workload["kind"], "parameters": workload, **figures}
+
+
+def show(row: dict[str, Any]) -> Iterator[str]:
+    """A row for a person."""
+    told = ", ".join(f"{key} {value}" for key, value in row["parameters"].items() if key not in ("name", "kind"))
+    yield f"\n{row['workload']}"
+    yield f"  {told}"
+    for name, value in row.items():
+        if name not in ("workload", "kind", "parameters"):
+            yield f"  {name:28} {value}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; 1 when something was lost or came early."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.consuming", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("workload", nargs="*", help="stream, drain, send")
+    parser.add_argument("--full", action="store_true", help="the full sizes")
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args(arguments)
+    chosen = [each for each in entries(FILE, full=told.full) if not told.workload or each["name"] in told.workload]
+    machine, begun = describe("pyspark", "delta-spark", "deltalake", "pyarrow"), time.monotonic()
+    rows = tell(machine, (measured(each) for each in chosen), show, as_json=told.json)
+    sys.stderr.write(f"{time.monotonic() - begun:.0f} s\n")
+    return int(any(row.get("missing") or row.get("early") for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
