@@ -1,4 +1,4 @@
-"""`delayline demo`: a minute live, then a year in minutes."""
+"""`delayline demo`: a minute live, a year in minutes, then two workers that share a subscription."""
 
 import tempfile
 import time
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.commands.spark import session
-from jobs.demo import chart, flights, live, year
+from jobs.demo import chart, flights, live, sharing, year
 from pipeline.config.errors import PipelineError
 from pipeline.config.session import Machine
 
 
 class CheckFailed(PipelineError):
-    """The tables are not what the flights call for. That is a defect: keep the folder and report it."""
+    """The tables are not what the flights, or the orders, call for. That is a defect: keep the folder and report it."""
 
     def __init__(self, found: str, folder: Path) -> None:
         """Say what was found, and where the tables are."""
@@ -41,7 +41,7 @@ class Told:
 
 
 def run(told: Told, echo: Callable[[str], None]) -> None:
-    """Play both parts.
+    """Play all parts.
 
     Raises:
         FolderTaken: the output folder is not empty.
@@ -68,6 +68,13 @@ def run(told: Told, echo: Callable[[str], None]) -> None:
         chart.draw(chart.load(year.due_times(root)), picture)
         echo(f"Due load, week by hour: {picture}")
         year.ask(spark, root, echo)
+        if told.live:
+            echo("\nPart three: two workers share a subscription, and acknowledge")
+            settled = sharing.play(spark, str(folder / "orders"), echo)
+            for line in settled.lines():
+                echo(line)
+            if not settled.good:
+                raise CheckFailed("orders were not settled", folder)
     echo(f"\nDone in {time.monotonic() - begun:.0f} s. The tables stay in {folder}: any Delta reader can ask more.")
 
 
