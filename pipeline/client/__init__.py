@@ -6,6 +6,7 @@ each call answers in well under a second on a small warehouse, so that a command
 
 __all__ = [
     "choices",
+    "client",
     "consumer",
     "consumers",
     "create",

@@ -20,6 +20,7 @@ def test_a_small_demo_passes_its_own_check(tmp_path: Path) -> None:
     assert len(re.findall(r"live/watcher  sent for \+\d+ s  \(\d+\.\d{3} s late\)", said.stdout)) == 7
     assert "expected 600 = accepted 600 = delivered 600; missing 0, foreign 0, twice 0, early 0, " in said.stdout
     assert said.stdout.count("\nSELECT ") == 3
+    assert re.search(r"dead letters +2  poison-11, poison-20\n  neither +0\n", said.stdout)
     assert (folder / "due_load.png").stat().st_size > 10_000
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
     assert (again.returncode, len(again.stderr.splitlines())) == (1, 1)
