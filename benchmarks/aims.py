@@ -286,6 +286,29 @@ def _short(count: int) -> str:
     return f"{count / MILLION:g} M"
 
 
+def _consuming(result: Row) -> Iterator[Line]:
+    rows = {row["kind"]: row for row in result["rows"]}
+    if live := rows.get("live"):
+        name, (p50, p99) = live["workload"], live["late until receive, s p50 p99"]
+        rate = live["parameters"]["rate"]
+        late = f"{p50} / {p99} s at {rate:,}/s, {live['missing']} missing, {live['early']} early"
+        good = p50 <= 0.3 and p99 <= 1 and not live["missing"] and not live["early"]
+        yield Line(name, "consuming, late until receive", "<= 0.3 / 1.0 s", late, good)
+        back = live["back after the delay, s p50 p99"]
+        yield Line(name, "consuming, back after a nack", "<= 3 s", f"{back[0]} / {back[1]} s", back[1] <= 3)
+        settled = live["settled s after the last was due"]
+        cpu = f"{settled} s; {live['cpu_s_per_minute of the job']} CPU s a minute"
+        yield Line(name, "consuming, all settled after", "<= 10 s", cpu, settled <= 10)
+    if drain := rows.get("drain"):
+        one, arrow = drain["receive and acknowledge, 1/s"], drain["batch_receive_arrow, 1/s"]
+        rates, met = f"{one:,} and {arrow:,} /s", one >= 25_000 and arrow >= 300_000
+        yield Line(drain["workload"], "consuming, one by one and Arrow", ">= 25 000 and 300 000 /s", rates, met)
+    if sent := rows.get("send"):
+        rate, p50 = sent["send_async, 1/s"], sent["send, s p50 p99"][0]
+        met = rate >= 50_000 and p50 <= 0.06
+        yield Line(sent["workload"], "sending", ">= 50 000 /s, p50 <= 60 ms", f"{rate:,} /s, {p50 * 1_000:.0f} ms", met)
+
+
 _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "index": _index,
     "outstanding": _outstanding,
@@ -295,4 +318,5 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "steady": _live,
     "live": _live,
     "knee": _knee,
+    "consuming": _consuming,
 }

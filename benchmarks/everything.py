@@ -34,6 +34,7 @@ SHORT = {
     "steady": ["steady", "--beside", "polling"],
     "live": ["spread", "release", "many", "soon"],
     "knee": ["--rates", "10000", "--seconds", "45"],
+    "consuming": [],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
