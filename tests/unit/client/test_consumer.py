@@ -125,7 +125,9 @@ def test_redelivery_of_all_that_was_not_acknowledged(tmp_path: Path) -> None:
     consumer = world.joined()
     consumer.acknowledge(consumer.receive(0))
     consumer.receive(0)
+    world.run(1)
     consumer.receive(0)
+    world.run(1)
     consumer.redeliver_unacknowledged_messages()
     world.run(1)
     assert world.settle.retries() == {1: TEN[1:3]}

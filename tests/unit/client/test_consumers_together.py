@@ -78,6 +78,20 @@ def test_a_newcomer_gets_its_part_of_a_backlog_and_nothing_comes_twice(tmp_path:
     assert world.settle.causes() == []
 
 
+def test_a_consumer_whose_process_stood_still_hands_out_nothing_that_another_one_has(tmp_path: Path) -> None:
+    """Its lease is over before the others' patience is, whether it has heard of them or not."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*MANY)
+    first, second = world.joined("a"), world.consumer(world.process(), "b")
+    world.run(0.4, second.engine)
+    world.run(20, second.engine)
+    assert drained(first) == []
+    assert first.batch_receive_arrow(timeout_millis=0).num_rows == 0
+    world.run(15)
+    assert sorted(names([*drained(first), *drained(second)])) == MANY
+    assert world.settle.causes() == []
+
+
 def test_a_hand_over_that_is_called_off_hands_nothing_out_twice(tmp_path: Path) -> None:
     """The newcomer leaves before it got its slots; what was queued of them comes again, what is held does not."""
     world = World(str(tmp_path))
