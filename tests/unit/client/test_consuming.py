@@ -137,6 +137,29 @@ def test_what_cannot_be_appended_is_appended_later(tmp_path: Path, monkeypatch: 
     assert world.settle.open == 0
 
 
+def test_consumers_of_a_slow_store_keep_their_slots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a commit comes as rarely as every twelve seconds, leases last for longer."""
+    world = World(str(tmp_path))
+    consumers = [world.joined("a"), world.joined("b")]
+
+    def slowly(root: str, table: Table, rows: pa.Table) -> int:
+        world.clock.time += 3_000
+        return append(root, table, rows)
+
+    monkeypatch.setattr(APPEND, slowly)
+    world.run(60)
+    got = []
+    for position in TEN:
+        world.dispatch.deliver(position)
+        world.run(5)
+        found = [(each, message) for each in consumers for message in drained(each)]
+        for each, message in found:
+            each.acknowledge(message)
+        got += names(message for _, message in found)
+    assert got == TEN
+    assert world.settle.causes() == []
+
+
 def test_closing_says_when_the_last_words_could_not_be_appended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
