@@ -1,6 +1,7 @@
 """All that the client offers, in one place."""
 
 from pipeline.client import schema
+from pipeline.client.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.choices import (
     BatchingType,
     CompressionType,
@@ -51,6 +52,7 @@ from pipeline.subscriptions.policies import Policies
 from state import DelaylineError
 
 __all__ = [
+    "SETTLED_BY",
     "AlreadyClosed",
     "Backlog",
     "BatchingType",
@@ -94,8 +96,10 @@ __all__ = [
     "SubscriptionNotFound",
     "Timeout",
     "TopicNotFound",
+    "acknowledge",
     "create_all",
     "create_partitioned_topic",
+    "negative_acknowledge",
     "pending",
     "schema",
     "send",

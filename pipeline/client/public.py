@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pipeline.client.everything import *
 
 __all__ = [
+    "SETTLED_BY",
     "AlreadyClosed",
     "Backlog",
     "BatchingType",
@@ -55,8 +56,10 @@ __all__ = [
     "SubscriptionNotFound",
     "Timeout",
     "TopicNotFound",
+    "acknowledge",
     "create_all",
     "create_partitioned_topic",
+    "negative_acknowledge",
     "pending",
     "schema",
     "send",

@@ -1,0 +1,90 @@
+"""Acknowledging rows of `deliveries` without a consumer: for `foreachBatch` of Spark, and whoever reads the table.
+
+Who reads the table by itself needs no lease: it settles what it has worked on, by the columns `SETTLED_BY` of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.client.checks import check_limit
+from pipeline.client.consuming.events import Voice, runs_of
+from pipeline.client.exceptions import InvalidMessage
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import append
+from pipeline.storage.arrays import longs
+from schemas import CONSUMER_EVENTS
+from state.positions import Positions
+
+SETTLED_BY = ["topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count"]
+"""The columns of `deliveries` that name a delivery."""
+_NAMED = SETTLED_BY[:3]
+_NAME, _SESSION = "table", 0
+Flags = npt.NDArray[np.bool_]
+
+
+def acknowledge(root: str, deliveries: pa.Table) -> int:
+    """Say that deliveries are done with, in one commit; to say it twice changes nothing. Gives how many.
+
+    In a stream of Spark: `delayline.acknowledge("DIR", batch.select(*delayline.SETTLED_BY).toArrow())`.
+
+    Args:
+        root: the warehouse.
+        deliveries: rows with the columns `SETTLED_BY`; others are not looked at.
+
+    Raises:
+        InvalidMessage: a column is missing, or NULL somewhere.
+        NoWarehouse: the folder has no such table.
+        StillConflicting: other writers were faster every time; nothing was said.
+    """
+    now = wall_ms()
+    return _say(root, deliveries, lambda voice, _count, positions: voice.acks(positions, now))
+
+
+def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | None = None) -> int:
+    """Say that deliveries failed, in one commit: they come again. A delivery fails once. Gives how many.
+
+    Args:
+        root: the warehouse.
+        deliveries: as in `acknowledge`.
+        delay_ms: after so long they come again; None: after the backoff of the subscription.
+
+    Raises:
+        InvalidMessage: a column is missing, or NULL somewhere.
+        InvalidConfiguration: the delay is negative.
+        NoWarehouse: the folder has no such table.
+        StillConflicting: other writers were faster every time; nothing was said.
+    """
+    if delay_ms is not None:
+        check_limit("delay_ms", delay_ms, 0)
+    now = wall_ms()
+    return _say(root, deliveries, lambda voice, count, positions: voice.nacks(positions, count, delay_ms, "nack", now))
+
+
+def _say(root: str, deliveries: pa.Table, what: Callable[[Voice, int, Positions], pa.Table]) -> int:
+    for name in SETTLED_BY:
+        if name not in deliveries.column_names or deliveries.column(name).null_count:
+            raise InvalidMessage(name, None, f"a column without NULL; needed are {', '.join(SETTLED_BY)}")
+    said = [what(voice, count, positions) for voice, count, positions in _parts(deliveries.select(SETTLED_BY))]
+    if said:
+        append(root, CONSUMER_EVENTS, pa.concat_tables(said))
+    return int(deliveries.num_rows)
+
+
+def _parts(rows: pa.Table) -> Iterator[tuple[Voice, int, Positions]]:
+    """Positions of each incarnation and redelivery count."""
+    for name in rows.group_by([*_NAMED, "redelivery_count"]).aggregate([]).to_pylist():
+        flags = np.logical_and.reduce([_equals(rows, column, value) for column, value in name.items()])
+        ledgers, entries = (longs(rows, column)[flags] for column in ("ledger_id", "entry_id"))
+        key = name["topic"], name["subscription"], name["life"]
+        yield Voice(key, _NAME, _SESSION), name["redelivery_count"], runs_of(ledgers, entries)
+
+
+def _equals(rows: pa.Table, column: str, value: object) -> Flags:
+    found: Flags = pc.equal(rows.column(column), pa.scalar(value)).to_numpy()
+    return found
