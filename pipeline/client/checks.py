@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, InvalidUrl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltalake.exceptions import DeltaError
+
+from pipeline.client.exceptions import ConnectError, InvalidConfiguration, InvalidTopicName, InvalidUrl
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import local_path, one_spelling
 
@@ -62,3 +67,16 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     if not isinstance(value, int) or value < low:
         raise InvalidConfiguration(option, value, f"it must be {low} or more")
     return value
+
+
+@contextmanager
+def answering(root: str) -> Iterator[None]:
+    """Says of a store that does not answer that it does not.
+
+    Raises:
+        ConnectError: it does not.
+    """
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        raise ConnectError(root, error) from error

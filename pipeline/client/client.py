@@ -7,14 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from deltalake.exceptions import DeltaError
-
-from pipeline.client.checks import check_limit, checked_topic, checked_topics, root_of
+from pipeline.client.checks import answering, check_limit, checked_topic, checked_topics, root_of
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
 from pipeline.client.consumer import Consumer
 from pipeline.client.consumers import Ends, engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
-from pipeline.client.exceptions import AlreadyClosed, ConnectError, OperationNotSupported
+from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
 from pipeline.client.producer import Producer
@@ -108,9 +106,10 @@ class Client:
         def make(partition: str) -> Sender:
             return self._begun(replace(model, topic=partition), how.get("initial_sequence_id"))
 
-        names = topic_partitions(self._root, topic)
         mode = how.get("message_routing_mode", PartitionsRoutingMode.RoundRobinDistribution)
-        route = Route([make(each) for each in names], mode)
+        with answering(self._root):
+            names = topic_partitions(self._root, topic)
+            route = Route([make(each) for each in names], mode)
         made = Producer(topic, route, schema, self._writer.queue, self._forget)
         self._made.append(made)
         if names != [topic]:
@@ -146,14 +145,17 @@ class Client:
             Timeout: the service does not run, or did not notice an exclusive subscription in time.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder has no warehouse.
+            ConnectError: the store does not answer.
         """
         self._check_open()
         refuse(CONSUMER, {name: value for name, value in how.items() if name not in HowConsumed.__annotations__})
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
         period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
         asked = topic if isinstance(topic, re.Pattern) else checked_topics(topic)
-        topics, stated = found_topics(self._root, asked), stated_of(consumer_type, how)
-        options = consumer_options(consumer_type, how, register(self._root, topics, subscription_name, stated))
+        stated = stated_of(consumer_type, how)
+        with answering(self._root):
+            topics = found_topics(self._root, asked)
+            options = consumer_options(consumer_type, how, register(self._root, topics, subscription_name, stated))
 
         def end() -> None:
             for each in made.cores:
@@ -203,11 +205,13 @@ class Client:
             InvalidMessage: the id is one that `send` gave.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder has no messages.
+            ConnectError: the store does not answer.
         """
         self._check_open()
         refuse(READER, refused)
-        log = TopicLog(self._root, checked_topic(topic))
-        if (partitions := topic_partitions(self._root, topic)) != [topic]:
+        with answering(self._root):
+            log, partitions = TopicLog(self._root, checked_topic(topic)), topic_partitions(self._root, topic)
+        if partitions != [topic]:
             raise OperationNotSupported("create_reader", f"{topic!r} has partitions; read each of them: {partitions}")
         made = Reader(
             log,
@@ -218,7 +222,8 @@ class Client:
             inclusive=start_message_id_inclusive,
             forget=self._forget,
         )
-        made.seek(start_message_id)
+        with answering(self._root):
+            made.seek(start_message_id)
         self._made.append(made)
         return made
 
@@ -229,9 +234,11 @@ class Client:
             InvalidTopicName: the topic has no name.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
         """
         self._check_open()
-        return topic_partitions(self._root, checked_topic(topic))
+        with answering(self._root):
+            return topic_partitions(self._root, checked_topic(topic))
 
     def refresh_topics(self) -> None:
         """Look for new partitions and new topics now, and not only once a minute.
@@ -279,10 +286,7 @@ class Client:
 
     def _begun(self, sender: Sender, initial_sequence_id: int | None) -> Sender:
         """Let a producer go on from its last message, or from where the caller says."""
-        try:
-            stored = self._writer.stored(sender)
-        except (DeltaError, OSError) as error:
-            raise ConnectError(self._root, error) from error
+        stored = self._writer.stored(sender)
         sender.acked = sender.queued = stored
         sender.numbered = stored if initial_sequence_id is None else initial_sequence_id
         return sender

@@ -39,7 +39,7 @@ class Queue:
         self._lock = threading.Lock()
         self._work, self._moved = threading.Condition(self._lock), threading.Condition(self._lock)
         self._waiting = deque[Entry]()
-        self._bytes, self._begin_at = 0, inf
+        self._held, self._bytes, self._begin_at = 0, 0, inf
         self._thread: threading.Thread | None = None
         self._closed = False
         self._at_exit = _flusher(weakref.ref(self))
@@ -93,7 +93,7 @@ class Queue:
     def flush_all(self) -> None:
         """Wait until nothing waits any more; what goes wrong is told to those who sent it."""
         with self._lock:
-            while self._waiting or self._bytes:
+            while self._held:
                 self._begin(time.monotonic())
                 self._moved.wait()
 
@@ -174,6 +174,7 @@ class Queue:
         sender.put += 1
         sender.waiting += 1
         sender.waiting_bytes += size
+        self._held += 1
         self._bytes += size
 
     def _begin(self, at: float) -> None:
@@ -228,6 +229,7 @@ class Queue:
             except Exception:  # noqa: BLE001 - a program's own; the other messages are not to blame
                 _LOG.exception("a callback of producer %s failed", each.sender.name)
         with self._lock:
+            self._held -= len(entries)
             for sender, count in counts.items():
                 sender.told += count
             self._moved.notify_all()

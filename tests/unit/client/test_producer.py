@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from datetime import timedelta
 from typing import Any
 
@@ -27,6 +29,7 @@ from pipeline.client.messageid import MessageId
 from pipeline.config.errors import ColumnGone
 from pipeline.delta.deltars import open_table, path_of, query
 from schemas import INBOX
+from tests.support.modules import ROOT
 from tests.support.producing import inbox, payloads
 
 
@@ -323,3 +326,14 @@ def test_a_callback_that_fails_or_waits_for_itself_harms_nobody(root: str, clien
     producer.flush()
     assert (refused, told.results) == (["send"], [Result.Ok])
     assert payloads(root) == [b"1", b"3"]
+
+
+def test_a_program_that_ends_without_closing_sends_what_it_was_given(root: str) -> None:
+    """Also what is empty, and waits for others to go with it."""
+    program = (
+        "import sys\nfrom pipeline.client.client import Client\n"
+        "producer = Client(sys.argv[1]).create_producer('t', batching_max_publish_delay_ms=10**9)\n"
+        "producer.send_async(b'', None)\nproducer.send_async(b'x', None)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, root], cwd=ROOT, check=True)  # noqa: S603 - our own words
+    assert payloads(root) == [b"", b"x"]

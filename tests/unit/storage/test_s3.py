@@ -21,9 +21,14 @@ from typer.testing import CliRunner
 
 from jobs import cli
 from jobs.commands.spark import NoSession
+from pipeline.client import producer_inbox, reader_log, topics
+from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.deliveries import Deliveries
+from pipeline.client.exceptions import ConnectError
 from pipeline.client.inbox import Message, send
+from pipeline.client.messageid import MessageId
+from pipeline.client.topics import create_partitioned_topic
 from pipeline.config import s3
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling
@@ -40,6 +45,7 @@ from pipeline.storage.locks import unlocked
 from pipeline.storage.parquet import NotInDriver
 from pipeline.worker.instants import VirtualReader, given
 from schemas import INBOX, MESSAGES
+from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
 from tests.support.filesystems import live_through
 from tests.support.s3 import GOING, serving
@@ -293,3 +299,40 @@ def test_a_consumer_works_in_a_store_and_goes_on_after_it_was_closed() -> None:
     consumer.close()
     world.dispatch.deliver((1, 2))
     assert names(drained(world.joined())) == [(1, 1), (1, 2)]
+
+
+def test_a_client_sends_and_reads_in_a_store() -> None:
+    """Names are known to the next one, and partitions are found."""
+    create_all("s3a://bucket/client")
+    with Client("s3://bucket/client") as client:
+        producer = client.create_producer("t", "shop")
+        for number in range(3):
+            producer.send_async(b"%d" % number, None)
+        producer.flush()
+        put("s3a://bucket/client", MESSAGES, message_row(1, 0, 1), message_row(1, 1, 1))
+        reader = client.create_reader("t", MessageId.of("t", 1, 0), delayed=False)
+        assert reader.read_next(0).message_id() == MessageId.of("t", 1, 1)
+    with Client("s3a://bucket/client/") as client:
+        assert client.create_producer("t", "shop").last_sequence_id() == 2
+        create_partitioned_topic("s3a://bucket/client", "u", 2)
+        assert client.get_topic_partitions("u") == ["u-partition-0", "u-partition-1"]
+
+
+def test_a_client_of_a_store_that_is_away_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not take it for an empty one."""
+
+    def away(*_: Any) -> None:  # noqa: ANN401 - looks at nothing
+        raise OSError(NO_CONNECTION)
+
+    client = Client("s3://bucket/client")
+    for module in (producer_inbox, topics, reader_log):
+        monkeypatch.setattr(module, "open_table", away)
+    for call in (
+        lambda: client.create_producer("t"),
+        lambda: client.subscribe("t", "s"),
+        lambda: client.create_reader("t", MessageId.earliest),
+        lambda: client.get_topic_partitions("t"),
+    ):
+        with pytest.raises(ConnectError) as refused:
+            call()
+        assert "NETWORK_CONNECTION" in str(refused.value)
