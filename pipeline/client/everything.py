@@ -1,6 +1,6 @@
 """All that the client offers, in one place."""
 
-from pipeline.client import schema
+from pipeline.client import aio, schema
 from pipeline.client.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.choices import (
     BatchingType,
@@ -97,6 +97,7 @@ __all__ = [
     "Timeout",
     "TopicNotFound",
     "acknowledge",
+    "aio",
     "create_all",
     "create_partitioned_topic",
     "negative_acknowledge",

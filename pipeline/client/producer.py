@@ -9,13 +9,13 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from pipeline.client.exceptions import ClientError, InvalidMessage, Result
+from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
 from pipeline.client.message import EVENT_TIME, ORDERING_KEY, RESERVED
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import SEND, refuse
 from pipeline.client.producer_queue import Queue
 from pipeline.client.producer_routes import Route
-from pipeline.client.producer_rows import Content
+from pipeline.client.producer_rows import Content, Done
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
 from state.buckets import MAX_TIME
@@ -112,8 +112,7 @@ class Producer:
         """
         self._queue.may_wait("send")
         answer = _Answer()
-        number, built = self._built(content, how)
-        self._queue.put(self._route.of(built.key), built, number, answer.take, hurry=True)
+        self.put(content, answer.take, how, hurry=True)
         return answer.wait()
 
     def send_async(self, content: object, callback: Callback | None, **how: Unpack[How]) -> None:
@@ -129,14 +128,25 @@ class Producer:
             InvalidMessage: it cannot be as it is.
             AlreadyClosed: the producer or the client is closed.
         """
-        number, built = self._built(content, how)
         done = None if callback is None else partial(_call, callback)
         try:
-            self._queue.put(self._route.of(built.key), built, number, done, hurry=False)
-        except ClientError as error:
-            if callback is None or error.result is Result.AlreadyClosed:
+            self.put(content, done, how)
+        except (ProducerQueueIsFull, MemoryBufferIsFull) as error:
+            if callback is None:
                 raise
             callback(error.result, None)
+
+    def put(self, content: object, done: Done | None, how: How, *, hurry: bool = False) -> None:
+        """Send a message in the background, as `send_async` does; what it cannot take raises here.
+
+        Raises:
+            InvalidMessage: it cannot be as it is.
+            AlreadyClosed: the producer or the client is closed.
+            ProducerQueueIsFull: too many wait already, and the producer was not told to wait, too.
+            MemoryBufferIsFull: the same of bytes.
+        """
+        number, built = self._built(content, how)
+        self._queue.put(self._route.of(built.key), built, number, done, hurry=hurry)
 
     def flush(self) -> None:
         """Wait until all that was sent before is decided, and its callbacks were called.

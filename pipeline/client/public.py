@@ -57,6 +57,7 @@ __all__ = [
     "Timeout",
     "TopicNotFound",
     "acknowledge",
+    "aio",
     "create_all",
     "create_partitioned_topic",
     "negative_acknowledge",
