@@ -337,3 +337,25 @@ def test_a_program_that_ends_without_closing_sends_what_it_was_given(root: str) 
     )
     subprocess.run([sys.executable, "-c", program, root], cwd=ROOT, check=True)  # noqa: S603 - our own words
     assert payloads(root) == [b"", b"x"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_waits_behind_a_message_that_failed_fails_with_it_and_both_can_be_sent_again(
+    root: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were the second one sent, the first one's number would be an old one, and sending it again would be ignored."""
+    producer, told = client.create_producer("t", "shop", send_timeout_millis=1), Told()
+
+    def fail(*_: Any, **__: Any) -> None:  # noqa: ANN401 - as it is called
+        monkeypatch.setattr(producer_inbox, "write_deltalake", write_deltalake)
+        producer.send_async(b"behind", told, sequence_id=2)
+        raise OSError
+
+    monkeypatch.setattr(producer_inbox, "write_deltalake", fail)
+    producer.send_async(b"first", told, sequence_id=1)
+    producer.flush()
+    assert told.results == [Result.Timeout] * 2
+    producer._route.senders[0].timeout_s = 30
+    producer.send(b"first", sequence_id=1)
+    producer.send(b"behind", sequence_id=2)
+    assert payloads(root) == [b"behind", b"first"]
