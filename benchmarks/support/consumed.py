@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from benchmarks.support import ROOT
 from benchmarks.support.processes import started, usage
@@ -88,7 +89,8 @@ class Run:
         begun = time.monotonic()
         while not look():
             if job.poll() is not None or time.monotonic() - begun > patience_s:
-                raise TimeoutError((self.folder / "job.log").read_text(errors="replace")[-3_000:])
+                said = (self.folder / "job.log").read_text(errors="replace")[-3_000:]
+                raise TimeoutError(f"open: {open_of(self.root)}; {said}")
             time.sleep(_LOOK_S)
         return time.monotonic() - begun
 
@@ -111,17 +113,20 @@ class Streaming(Run):
             for worker in workers:
                 worker.start()
             begin, before = time.time(), usage(job.pid).cpu_s
-            self._send(begin)
-            last_due = time.time() + self.workload["high_ms"] / 1_000
-            time.sleep(max(0.0, last_due + self.workload["nack_ms"] / 1_000 - time.time()))
-            settled_s = self.until(lambda: open_of(self.root) == {NAMES[0]: 0}, job) + self.workload["nack_ms"] / 1_000
-            cpu = usage(job.pid).cpu_s - before
-            ended.set()
-            for worker in workers:
-                worker.join()
+            try:
+                self._send(begin)
+                last_due = time.time() + self.workload["high_ms"] / 1_000
+                time.sleep(max(0.0, last_due + self.workload["nack_ms"] / 1_000 - time.time()))
+                settled_s = self.until(lambda: open_of(self.root) == {NAMES[0]: 0}, job)
+                cpu = usage(job.pid).cpu_s - before
+            finally:
+                ended.set()
+                for worker in workers:
+                    worker.join(_START_S / 3)
+                    worker.kill()
             took = time.time() - begin
         return self._figures(begin) | {
-            "settled s after the last was due": round(settled_s, 1),
+            "settled s after the last was due": round(settled_s + self.workload["nack_ms"] / 1_000, 1),
             "cpu_s_per_minute of the job": round(cpu * 60 / took, 1),
         }
 
@@ -135,7 +140,9 @@ class Streaming(Run):
             time.sleep(max(0.0, begin + number * _APPEND_S - time.time()))
             now = time.time_ns() // 1_000
             delays = self._random.integers(self.workload["low_ms"], self.workload["high_ms"], count, endpoint=True)
-            rows = inbox_table(self._random, [TOPIC] * count, now, now + delays * 1_000, self.workload["payload_bytes"])
+            rows = inbox_table(
+                self._random, pa.repeat(TOPIC, count), now, now + delays * 1_000, self.workload["payload_bytes"]
+            )
             append(self.root, INBOX, rows)
 
     def _figures(self, begin: float) -> dict[str, Any]:
@@ -205,7 +212,9 @@ class Draining(Run):
         with self.job() as job:
             for _ in range(0, count, _ROWS):
                 now = time.time_ns() // 1_000
-                rows = inbox_table(random, [TOPIC] * _ROWS, now, np.full(_ROWS, now), self.workload["payload_bytes"])
+                rows = inbox_table(
+                    random, pa.repeat(TOPIC, _ROWS), now, np.full(_ROWS, now), self.workload["payload_bytes"]
+                )
                 append(self.root, INBOX, rows)
             self.until(lambda: open_of(self.root) == dict.fromkeys(NAMES, count + 1), job)
             time.sleep(_START_S / 12)
