@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shutil import copytree
+
 from pyspark.sql import SparkSession
 
 from pipeline.client.subscriptions import Subscription, set_policies, subscribe, unsubscribe
@@ -11,9 +13,11 @@ from pipeline.subscriptions.registry import Registry
 from tests.support.stream import empty_warehouse
 
 
-def test_a_line_that_is_replaced_is_the_same_subscription_and_one_that_ended_is_another(spark: SparkSession) -> None:
+def test_a_line_that_is_replaced_is_the_same_subscription_and_one_that_ended_is_another(
+    spark: SparkSession, folder: str
+) -> None:
     """Who changes policies goes on with what was open; who leaves and comes back begins anew."""
-    root = empty_warehouse(spark, 300_000)
+    root = copytree(empty_warehouse(spark, 300_000), folder)
     registry = Registry(spark, Warehouse(root))
     subscribe(root, Subscription("t", "s"))
     subscribe(root, Subscription("t", "other"))
