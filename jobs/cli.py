@@ -129,6 +129,7 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     dead_letter_topic: options.DeadLetterTopic = None,
     slots: options.Slots = None,
     max_unacked: options.MaxUnacked = None,
+    sink: options.Sink = None,
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
     told = {
@@ -140,7 +141,7 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     }
     if not ack and (backoff is not None or any(each is not None for each in told.values())):
         raise typer.BadParameter("policies need --ack")
-    policies = changed(Policies(ack=ack), backoff, **told)
+    policies = changed(Policies(ack=ack), backoff, **told, sink=sink)
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")

@@ -2,6 +2,7 @@
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
 import time
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -51,6 +52,17 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     dead_letter_topic: options.DeadLetterTopic = None,
     slots: options.Slots = None,
     max_unacked: options.MaxUnacked = None,
+    sink: options.Sink = None,
+    no_sink: Annotated[bool, typer.Option("--no-sink", help="Publish in no broker any more.")] = False,
+    sink_after: Annotated[
+        int | None,
+        typer.Option(
+            "--sink-after",
+            metavar="VERSION",
+            help="The sink begins behind this version.",
+            show_default="the newest",
+        ),
+    ] = None,
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
     told = {
@@ -60,8 +72,13 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "dead_letter_topic": dead_letter_topic,
         "slots": slots,
         "max_unacked": max_unacked,
+        "sink": sink,
+        "sink_after": sink_after,
     }
-    new = changed(_line(warehouse, topic, subscription).policies, backoff, **told)
+    if no_sink and (sink is not None or sink_after is not None):
+        raise typer.BadParameter("--no-sink excludes --sink and --sink-after")
+    old = _line(warehouse, topic, subscription).policies
+    new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
     fresh = set_policies(warehouse, topic, subscription, new)
     typer.echo(f"{printable(f'{topic}/{subscription}')} {'has other policies' if fresh else 'had these already'}")
 

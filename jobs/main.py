@@ -24,7 +24,7 @@ from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS, Machine, builder, import_root, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve, upkeep
+from pipeline.service.process import StopFile, serve, sinks, upkeep
 from pipeline.service.run import Stage, start, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
 from pipeline.service.watch.process import watched
@@ -87,7 +87,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)
-        with upkeep(spark, warehouse, stages, profile.options):
+        with upkeep(spark, warehouse, stages, profile.options), sinks(warehouse, stages):
             reason = serve(running, asked, stop_file)
     if reason is None:
         return STOPPED

@@ -81,6 +81,10 @@ Slots = Annotated[
         "--slots", metavar="N", help="Parts that consumers share; fixed while it is there.", show_default="64"
     ),
 ]
+Sink = Annotated[
+    str | None,
+    typer.Option("--sink", metavar="ADDRESS", help="Publish there, too: kafka://HOST:PORT/TOPIC.", show_default="none"),
+]
 MaxUnacked = Annotated[
     int | None,
     typer.Option("--max-unacked", metavar="N", help="Messages that a consumer may hold; 0: any.", show_default="50000"),

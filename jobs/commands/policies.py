@@ -47,6 +47,8 @@ def changed(policies: Policies, wait: Backoff | None, **told: Any) -> Policies: 
 
 def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
     """For people: all policies, as they are followed."""
+    if policies.sink is not None:
+        yield f"sink: {policies.sink}, what came after version {policies.sink_after} of deliveries"
     if not policies.ack:
         yield "does not acknowledge: what was delivered to it is done with"
         return

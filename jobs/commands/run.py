@@ -17,7 +17,7 @@ from pipeline.config.settings import QUIET_VERSIONS, Upkeep
 from pipeline.config.stages import ALL_STAGES, STAGES
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve, upkeep
+from pipeline.service.process import StopFile, serve, sinks, upkeep
 from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
 from pipeline.service.watch.process import reporting, watched
@@ -107,7 +107,8 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         for line in followers(told.options.upkeep):
             echo(line)
-        with reporting(watch, echo), upkeep(spark, Warehouse(root), STAGES, told.options):
+        beside = upkeep(spark, Warehouse(root), STAGES, told.options)
+        with reporting(watch, echo), beside, sinks(Warehouse(root), STAGES):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)

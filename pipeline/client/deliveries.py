@@ -73,21 +73,26 @@ class Delivery:
 
 
 class Deliveries:
-    """The deliveries of a warehouse from a version on. Each call of `take` gives what has been committed since."""
+    """The deliveries of a warehouse from a version on. Each call of `take` gives what has been committed since.
 
-    def __init__(self, root: str, *, earliest: bool = True) -> None:
-        """Stand before the first delivery that the table still holds, or behind the last one.
+    Attributes:
+        newest: the newest version at the beginning.
+    """
+
+    def __init__(self, root: str, *, earliest: bool = True, begin: int | None = None) -> None:
+        """Stand before the first delivery that the table still holds, or behind the last one, or before a version.
 
         Raises:
             NoWarehouse: the folder has no deliveries.
             BrokenVersion: the newest version of the table is empty or cut short.
         """
-        newest = open_table(root, DELIVERIES).version()
+        self.newest = open_table(root, DELIVERIES).version()
         self._folder, self._files = path_of(root, DELIVERIES), Files()
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
         self._virtual = self._files.exists(f"{root}/_clock")
-        self._older = self._history() if earliest else None
-        self._next = newest + 1 if not earliest else 0 if self._older is None else self._older.version + 1
+        self._older = self._history() if earliest and begin is None else None
+        behind = self.newest if not earliest else -1 if self._older is None else self._older.version
+        self._next = behind + 1 if begin is None else begin
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
         """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
@@ -99,15 +104,34 @@ class Deliveries:
             VersionGone: maintenance removed the log entry of a version, or a file of it.
             BrokenVersion: a version is empty or cut short.
         """
-        named = {"topic": topic, "subscription": subscription}
-        wanted = {key: value for key, value in named.items() if value is not None}
+        wanted = _named(topic, subscription)
         older, self._older = self._older, None
         if older is not None:
             for place, row in enumerate(older.rows(wanted), 1):
                 yield self._delivery((older.version, place), row, None)
+        for version, log in self._entries():
+            visible_ms = info_of(log).get("timestamp", 0)
+            for order, row in self._commit(version, log, wanted):
+                yield self._delivery(order, row, visible_ms)
+
+    def rows(self, topic: str, subscription: str) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+        """The same as rows of the table, each with its order; of what the log says only.
+
+        Raises:
+            VersionGone, BrokenVersion: as `take`.
+        """
+        for version, log in self._entries():
+            yield from self._commit(version, log, _named(topic, subscription))
+
+    @property
+    def next_version(self) -> int:
+        """The version that comes next."""
+        return self._next
+
+    def _entries(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
         while (log := self._entry()) is not None:
             version, self._next = self._next, self._next + 1
-            yield from self._commit(version, log, wanted)
+            yield version, log
 
     def _entry(self) -> list[dict[str, Any]] | None:
         """The actions of the next version; None when it is not there yet.
@@ -136,15 +160,16 @@ class Deliveries:
                 return History(self._folder, first, [unquote(path) for path in paths])
         return None
 
-    def _commit(self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]) -> Iterator[Delivery]:
-        visible_ms = info_of(log).get("timestamp", 0)
+    def _commit(
+        self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]
+    ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
         # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
         before = 0
         # Where retention took rows out, those that it wrote again are not new.
         for add in sorted(appended(log), key=_first_row):
             if _may_hold(add, wanted):
                 for place, row in self._rows(version, add["path"], wanted):
-                    yield self._delivery((version, before + place), row, visible_ms)
+                    yield (version, before + place), row
             before += count(add.get("stats")) or 0
 
     def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -183,6 +208,11 @@ class Deliveries:
     def _first(self) -> int:
         """The version with which the log begins."""
         return first_version(log_files(self._files.names(f"{self._folder}/_delta_log")))
+
+
+def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
+    named = {"topic": topic, "subscription": subscription}
+    return {key: value for key, value in named.items() if value is not None}
 
 
 def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:

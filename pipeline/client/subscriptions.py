@@ -18,7 +18,7 @@ from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting
 from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, rows_of
 from pipeline.subscriptions.incarnations import Incarnation, Name, lives_of
 from pipeline.subscriptions.policies import Policies
-from schemas import REDELIVERY, SEGMENTS, SUBSCRIPTIONS
+from schemas import DELIVERIES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
 
@@ -202,6 +202,7 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
         if policies.slots_of(found.type) != old.slots_of(found.type):
             raise BadValue("slots", policies.slots, f"{old.slots} until the subscription ends")
         policies = replace(policies, ack_after=old.ack_after if policies.ack_after is None else policies.ack_after)
+    policies = replace(policies, sink_after=_sink_after(old, policies))
     new = _begun(root, replace(found, policies=policies))
     return None if new == found else new
 
@@ -242,15 +243,28 @@ def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name
 
 
 def _begun(root: str, line: Subscription) -> Subscription:
-    """A line whose acknowledgement begins behind what was released up to now, unless it says where."""
-    if not line.policies.ack or line.policies.ack_after is not None:
-        return line
-    return replace(line, policies=replace(line.policies, ack_after=open_table(root, REDELIVERY).version()))
+    """A line whose acknowledgement, and whose sink, begin behind what there is now, unless it says where."""
+    told = line.policies
+    if told.ack and told.ack_after is None:
+        told = replace(told, ack_after=open_table(root, REDELIVERY).version())
+    if told.sink is not None and told.sink_after is None:
+        told = replace(told, sink_after=open_table(root, DELIVERIES).version())
+    return replace(line, policies=told)
+
+
+def _sink_after(old: Policies, new: Policies) -> int | None:
+    """Where a sink begins, as far as it is stated: one that stays goes on, another one does not begin where it did."""
+    if new.sink is None:
+        return None
+    if new.sink == old.sink:
+        return old.sink_after if new.sink_after is None else new.sink_after
+    return None if new.sink_after == old.sink_after else new.sink_after
 
 
 def _stated(found: Policies, new: Policies) -> Policies:
     """Policies that are there, as somebody would state them who does not say since when they hold."""
-    return replace(found, ack_after=None) if new.ack_after is None else found
+    found = replace(found, ack_after=None) if new.ack_after is None else found
+    return replace(found, sink_after=None) if new.sink_after is None else found
 
 
 def _row(line: Subscription, *, active: bool) -> dict[str, object]:

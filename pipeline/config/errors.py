@@ -299,6 +299,30 @@ def check_text(field: str, value: str | None) -> None:
         raise BadValue(field, value, "text that UTF-8 can hold") from error
 
 
+class SinkPlaceGone(PipelineError):
+    """Nobody knows where a sink goes on. It stands still; the stages and other sinks go on.
+
+    The broker forgot its place (its topic was deleted, or no process ran for longer than it keeps places), or
+    `deliveries` was set back. Say where it begins: `delayline policy set --sink ... --sink-after VERSION`.
+    """
+
+    def __init__(self, topic: str, subscription: str, problem: str) -> None:
+        """Name the subscription, and what is wrong."""
+        super().__init__(
+            f"sink of ({topic!r}, {subscription!r}): {problem}; "
+            "say where it begins with: delayline policy set --sink-after VERSION"
+        )
+        self.topic, self.subscription, self.problem = topic, subscription, problem
+
+
+class NoBrokerClient(PipelineError):
+    """A subscription has a sink, and the client of its broker is not installed. The sink stands still."""
+
+    def __init__(self) -> None:
+        """Say how to install it."""
+        super().__init__("the client of Kafka is not installed; install it with: pip install 'delayline[kafka]'")
+
+
 class CursorUnreadable(PipelineError):
     """What is open of a subscription cannot be read from `cursors`; settle does not start, and nothing was changed.
 

@@ -29,6 +29,7 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.readers import unread_from
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 
 VACUUM = {
@@ -68,6 +69,8 @@ def cut_log(
     quiet = written_before if quiet_before is None else min(quiet_before, written_before)
     old = [v for v, ms in written.items() if ms < (written_before if newest - v > QUIET_VERSIONS else quiet)]
     needed = unread_from(spark, warehouse, table) if old else None
+    if old and table is DELIVERIES:
+        needed = SinkPlaces(files, warehouse.root).needed()
     old = [v for v in old if needed is None or v <= needed]
     if not old:
         # Nobody has to read the log: it may be long, when its reader is far behind.

@@ -11,10 +11,11 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.config.options import Options
-from pipeline.config.stages import INGEST
+from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.run import Stage, stop_all
+from pipeline.sinks.running import publishing
 from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +70,11 @@ def upkeep(
     if options.upkeep is None or INGEST not in stages:
         return nullcontext()
     return maintaining(spark, warehouse, options.upkeep)
+
+
+def sinks(warehouse: Warehouse, stages: Sequence[str]) -> AbstractContextManager[None]:
+    """What runs beside the stages while they are served: the sinks, in the process that has dispatch."""
+    return publishing(warehouse.root) if DISPATCH in stages else nullcontext()
 
 
 def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:

@@ -1,3 +1,14 @@
 """Who gets what, since when: the registry, incarnations of subscriptions, markers, and the mark of what is settled."""
 
-__all__ = ["audience", "cursors", "incarnations", "markers", "policies", "presence", "registry", "settled"]
+__all__ = [
+    "audience",
+    "cursors",
+    "destination",
+    "incarnations",
+    "markers",
+    "policies",
+    "presence",
+    "registry",
+    "settled",
+    "sinkplaces",
+]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from pipeline.config.errors import BadValue, check_text
+from pipeline.subscriptions.destination import Destination
 from state import Backoff, RetryPolicy
 from state.buckets import MAX_TIME
 from state.retry import MAX_ROUND, UnackedLimit
@@ -36,6 +37,8 @@ class Policies:
         dead_letter_topic: where to; None: `<topic>-<subscription>-DLQ`.
         slots: parts of a shared subscription that consumers divide among them. Exclusive and failover have one.
         max_unacked: messages that a consumer may hold without having settled them; 0: any number.
+        sink: the topic of a broker in which deliveries are published, too (`pipeline.subscriptions.destination`).
+        sink_after: the version of `deliveries` behind which that begins; None: the one at which the sink was named.
 
     Raises:
         BadValue: a name or a value that cannot be followed.
@@ -51,6 +54,8 @@ class Policies:
     dead_letter_topic: str | None = None
     slots: int = SLOTS
     max_unacked: int = 50_000
+    sink: str | None = None
+    sink_after: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -63,6 +68,11 @@ class Policies:
         _check("max_redeliveries", self.max_redeliveries, 0, MAX_ROUND)
         _check("slots", self.slots, 1, MAX_SLOTS)
         _check("max_unacked", self.max_unacked, 0, MAX_ROUND)
+        _check("sink_after", self.sink_after, -1, MAX_VERSION)
+        if self.sink is not None:
+            Destination.parse(self.sink)
+            if self.ack:
+                raise BadValue("sink", "an address", "a subscription that does not acknowledge")
         if self.dead_letter_topic is not None:
             check_text("dead_letter_topic", self.dead_letter_topic)
             if not self.dead_letter_topic.strip():
@@ -111,7 +121,7 @@ class Policies:
 
 def _value(name: str, text: str) -> bool | int | str:
     """A policy from its text."""
-    if name == "dead_letter_topic":
+    if name in ("dead_letter_topic", "sink"):
         return text
     if name == "ack":
         if text not in _FLAGS:

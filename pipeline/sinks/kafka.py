@@ -1,0 +1,97 @@
+"""A topic of Kafka, written by one transactional producer.
+
+The place that a sink has reached is committed in the transaction that holds its messages, as an offset of a consumer
+group that nobody joins: both are there, or neither. After any failure the connection is made anew: that fences an
+earlier producer of the same name, ends what it left open, and only then the place is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pipeline.config.errors import NoBrokerClient
+from pipeline.sinks.mapping import headers_of, key_of
+from pipeline.subscriptions.destination import Destination
+
+ENVIRONMENT = "DELAYLINE_KAFKA_"
+"""Variables that begin so are settings of the client: `DELAYLINE_KAFKA_SASL_PASSWORD` is `sasl.password`."""
+_WAIT_S = 10.0
+"""For an answer of the broker."""
+_FULL_S = 0.1
+Place = tuple[int, int]
+"""A version of `deliveries`, and how many of its rows are published."""
+
+
+def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the client that the environment names."""
+    named = {name.removeprefix(ENVIRONMENT): text for name, text in variables.items() if name.startswith(ENVIRONMENT)}
+    return {name.lower().replace("_", "."): text for name, text in named.items()}
+
+
+class KafkaTopic:
+    """A connection; a failed call of any method ends it, and another one is made."""
+
+    def __init__(self, to: Destination, name: str) -> None:
+        """Become the only producer of that name.
+
+        Raises:
+            NoBrokerClient: the client is not installed.
+            KafkaException: the broker does not answer, or refuses.
+        """
+        try:
+            import confluent_kafka as client  # noqa: PLC0415 - an extra: who has no sink does not need it
+        except ImportError as error:
+            raise NoBrokerClient from error
+        shared = {**from_environment(os.environ), "bootstrap.servers": to.servers}
+        # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
+        shared["log_level"] = "0"
+        told = {"partitioner": "murmur2_random", **shared, **to.settings, "transactional.id": name}
+        group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        common = {key: value for key, value in to.settings.items() if key in _COMMON}
+        self._topic, self._full = to.topic, BufferError
+        self._producer: Any = client.Producer(told)
+        self._place = client.TopicPartition
+        self._producer.init_transactions(_WAIT_S)
+        self._consumer: Any = client.Consumer({**shared, **common, **group})
+
+    def place(self) -> Place | None:
+        """The place that was committed last; None: none was, or the broker has forgotten it."""
+        (found,) = self._consumer.committed([self._place(self._topic, 0)], timeout=_WAIT_S)
+        if found.error is not None:
+            raise OSError(str(found.error))
+        return None if found.offset < 0 else (found.offset, int(json.loads(found.metadata)["rows"]))
+
+    def publish(self, rows: Iterable[Mapping[str, Any]], place: Place) -> None:
+        """Write messages, and the place behind them, in one transaction."""
+        producer = self._producer
+        producer.begin_transaction()
+        for row in rows:
+            self._produce({"key": key_of(row), "value": row["payload"], "headers": headers_of(row)})
+        offset = self._place(self._topic, 0, place[0], metadata=json.dumps({"rows": place[1]}))
+        producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _WAIT_S)
+        producer.commit_transaction(_WAIT_S)
+
+    def close(self) -> None:
+        """Let go of the connection; what is not committed never happened."""
+        with suppress(Exception):
+            self._producer.purge()
+        with suppress(Exception):
+            self._consumer.close()
+
+    def _produce(self, record: dict[str, Any]) -> None:
+        while True:
+            try:
+                self._producer.produce(self._topic, **record)
+            except self._full:
+                self._producer.poll(_FULL_S)
+            else:
+                self._producer.poll(0)
+                return
+
+
+_COMMON = ("client.id", "sasl.mechanism", "security.protocol", "socket.timeout.ms")
+"""Settings of an address that a reader has, too."""

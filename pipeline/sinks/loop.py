@@ -1,0 +1,212 @@
+"""One sink: reads what became visible for a subscription, and publishes it, from the place that the broker knows.
+
+Whatever fails, the connection is dropped, and after a pause it begins again with the place that was committed: there is
+no other way to recover.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from threading import Event, Thread
+from typing import Any, Protocol
+
+from pipeline.client.deliveries import Deliveries
+from pipeline.client.subscriptions import Subscription
+from pipeline.config.errors import SinkPlaceGone
+from pipeline.config.wallclock import monotonic_ms
+from pipeline.sinks.kafka import KafkaTopic, Place
+from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
+
+_LOG = logging.getLogger(__name__)
+_MOST = 10_000
+"""Messages of a transaction."""
+_NOTE_MS, _IDLE_MS = 5_000, 3_600_000
+"""So often a place is noted while it moves, and committed while it does not: brokers forget places that nobody does."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_PATIENCE_S = 15.0
+Connect = Callable[[Destination, str], "Topic"]
+
+
+class Topic(Protocol):
+    """What a sink asks of a broker (`pipeline.sinks.kafka`)."""
+
+    def place(self) -> Place | None:
+        """The place that was committed last."""
+
+    def publish(self, rows: list[Mapping[str, Any]], place: Place) -> None:
+        """Write messages and a place, both or neither."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sink of the registry.
+
+    Attributes:
+        topic: of the subscription.
+        subscription: its name.
+        sink: the address.
+        after: the version of `deliveries` behind which it begins; None: the newest one when it is first seen.
+    """
+
+    topic: str
+    subscription: str
+    sink: str
+    after: int | None
+
+    @classmethod
+    def of(cls, line: Subscription) -> Line | None:
+        """From the registry; None: the subscription has no sink."""
+        told = line.policies
+        return None if told.sink is None else cls(line.topic, line.name, told.sink, told.sink_after)
+
+    def name(self, table: str) -> str:
+        """Its name in the broker: one for each begin of each sink of a table (the id of `deliveries`)."""
+        told = "\0".join((table, self.topic, self.subscription, self.sink, str(self.after)))
+        return f"delayline-{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+
+
+class SinkLoop:
+    """A sink at work: in a thread, or step by step."""
+
+    def __init__(
+        self, root: str, table: str, line: Line, places: SinkPlaces, connect: Connect = KafkaTopic, most: int = _MOST
+    ) -> None:
+        """Note that it is there, so that the log stays.
+
+        Args:
+            root: the warehouse.
+            table: the id of its `deliveries`.
+            line: of the registry.
+            places: where the place is noted.
+            connect: makes a connection.
+            most: messages of a transaction.
+        """
+        self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
+        self.name, self._to = line.name(table), Destination.parse(line.sink)
+        self._noted = places.get(self.name) or self._first_place()
+        self._place: Place = self._noted.version, self._noted.rows
+        self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
+        self._topic: Topic | None = None
+        self._deliveries: Deliveries | None = None
+        self._rows: Iterator[tuple[Place, Mapping[str, Any]]] = iter(())
+        self._ended = Event()
+        self._thread: Thread | None = None
+        places.put(self.name, self._noted)
+
+    def _first_place(self) -> SinkPlace:
+        after = Deliveries(self._root, earliest=False).newest if self._line.after is None else self._line.after
+        return SinkPlace(self._line.topic, self._line.subscription, after + 1, 0)
+
+    def start(self, pause_s: float) -> None:
+        """Work in a thread that looks for news so often."""
+        self._thread = Thread(target=self._run, args=(pause_s,), name=f"delayline-sink-{self.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. What a broker has not confirmed by then is published by the next one."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(_PATIENCE_S)
+
+    def step(self) -> bool:
+        """Publish some of what is there, in one transaction; whether anything was.
+
+        Raises:
+            SinkPlaceGone: nobody knows where to go on.
+            Exception: of the client, or of the table; the next step begins with a new connection.
+        """
+        try:
+            return self._step()
+        except BaseException:
+            self._drop()
+            raise
+
+    def _step(self) -> bool:
+        topic, deliveries = self._connected()
+        found = list(islice(self._rows, self._most))
+        if len(found) < self._most:
+            self._rows = deliveries.rows(self._line.topic, self._line.subscription)
+        place = found[-1][0] if len(found) == self._most else (deliveries.next_version, 0)
+        if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
+            topic.publish([row for _, row in found], place)
+            self._committed_ms = monotonic_ms()
+        self._moved(place, len(found))
+        return bool(found)
+
+    def _connected(self) -> tuple[Topic, Deliveries]:
+        if self._topic is None or self._deliveries is None:
+            self._topic = self._connect(self._to, self.name)
+            self._place = self._begin(self._topic)
+            self._deliveries = Deliveries(self._root, begin=self._place[0])
+            if self._deliveries.next_version > self._deliveries.newest + 1:
+                problem = f"it has published up to version {self._place[0]}, which `deliveries` does not have"
+                raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
+            fresh = self._deliveries.rows(self._line.topic, self._line.subscription)
+            self._rows = ((order, row) for order, row in fresh if order > self._place)
+            self._committed_ms = monotonic_ms()
+        return self._topic, self._deliveries
+
+    def _begin(self, topic: Topic) -> Place:
+        """Where to go on. What is noted is further on where versions came that had nothing for the sink."""
+        known, noted = topic.place(), (self._noted.version, self._noted.rows)
+        if known is None and self._noted.begun:
+            problem = "the broker has forgotten up to where it has published"
+            raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
+        if known is None:
+            # Nothing is published yet. From here on the broker knows a place, or it has forgotten one.
+            topic.publish([], noted)
+        if not self._noted.begun:
+            self._note(replace(self._noted, begun=True))
+        return max(known or noted, noted)
+
+    def _moved(self, place: Place, count: int) -> None:
+        self._place, self._published = place, self._published + count
+        if self._noted.error is not None or monotonic_ms() - self._noted_ms >= _NOTE_MS:
+            self._note(self._now(None))
+
+    def _now(self, error: str | None) -> SinkPlace:
+        version, rows = self._place
+        return replace(self._noted, version=version, rows=rows, published=self._published, error=error)
+
+    def _note(self, place: SinkPlace) -> None:
+        """Write it down; that it has begun has to outlive a power cut."""
+        if place != self._noted:
+            self._places.put(self.name, place, lasting=place.begun and not self._noted.begun)
+            self._noted = place
+        self._noted_ms = monotonic_ms()
+
+    def _drop(self) -> None:
+        topic, self._topic, self._deliveries, self._rows = self._topic, None, None, iter(())
+        if topic is not None:
+            topic.close()
+
+    def _run(self, pause_s: float) -> None:
+        wait_s = _FIRST_PAUSE_S
+        while not self._ended.is_set():
+            try:
+                more = self.step()
+                wait_s = _FIRST_PAUSE_S
+                if not more:
+                    self._ended.wait(pause_s)
+            except Exception as error:  # noqa: BLE001 - whatever it is, others go on, and so does this one later
+                self._failed(error)
+                self._ended.wait(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
+        self._drop()
+        self._note(self._now(self._noted.error))
+
+    def _failed(self, error: Exception) -> None:
+        """Say why it stands still, once for each reason."""
+        text = f"{type(error).__name__}: {error}"
+        if text != self._noted.error:
+            where = f"{self._line.topic}/{self._line.subscription}"
+            _LOG.warning("sink of %s stands still and tries again: %s", where, text)
+            self._note(self._now(text))

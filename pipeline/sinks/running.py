@@ -1,0 +1,90 @@
+"""All sinks of a warehouse: as many as the registry has at the moment."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from pipeline.client.subscriptions import subscriptions
+from pipeline.delta.commits import newest
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.sinks.kafka import KafkaTopic
+from pipeline.sinks.loop import Connect, Line, SinkLoop
+from pipeline.storage.files import Files
+from pipeline.subscriptions.sinkplaces import SinkPlaces
+from schemas import DELIVERIES, SUBSCRIPTIONS
+
+_LOG = logging.getLogger(__name__)
+_LOOK_S, _LOOK_REMOTE_S = 1.0, 5.0
+"""Between two looks at the registry."""
+_PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
+"""Between two looks of a sink at the log of `deliveries`."""
+
+
+@contextmanager
+def publishing(root: str, connect: Connect = KafkaTopic) -> Iterator[None]:
+    """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
+    if Files().readable(root) is None:
+        yield
+        return
+    sinks = Sinks(root, connect)
+    sinks.start()
+    try:
+        yield
+    finally:
+        sinks.stop()
+
+
+class Sinks:
+    """Follows the registry."""
+
+    def __init__(self, root: str, connect: Connect) -> None:
+        """Look at nothing yet."""
+        self._root, self._connect, self._files = root, connect, Files()
+        self._places, self._seen = SinkPlaces(self._files, root), -1
+        self._running: dict[Line, SinkLoop] = {}
+        self._ended = Event()
+        here = self._files.local(root) is not None
+        self._look_s, self._pause_s = (_LOOK_S, _PAUSE_S) if here else (_LOOK_REMOTE_S, _PAUSE_REMOTE_S)
+        self._thread = Thread(target=self._run, name="delayline-sinks", daemon=True)
+
+    def start(self) -> None:
+        """Work in threads."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all threads."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._look()
+            except Exception:  # noqa: BLE001 - a store that does not answer; it is asked again
+                _LOG.warning("the registry could not be read for sinks; it is tried again", exc_info=True)
+            self._ended.wait(self._look_s)
+        self._end(set(self._running))
+
+    def _look(self) -> None:
+        version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
+        if version == self._seen:
+            return
+        wanted = {line for line in map(Line.of, subscriptions(self._root)) if line is not None}
+        self._end(set(self._running) - wanted)
+        table = str(open_table(self._root, DELIVERIES).metadata().id)
+        for line in wanted - set(self._running):
+            loop = SinkLoop(self._root, table, line, self._places, self._connect)
+            self._running[line] = loop
+            loop.start(self._pause_s)
+        kept = {loop.name for loop in self._running.values()}
+        for name in self._places.names():
+            if name not in kept:
+                self._places.drop(name)
+        self._seen = version
+
+    def _end(self, lines: set[Line]) -> None:
+        for line in lines:
+            self._running.pop(line).stop()

@@ -1,0 +1,68 @@
+"""How far sinks are, as files of a warehouse. What counts is in the broker; a file may be a little behind it.
+
+Maintenance keeps the log of `deliveries` from the place of the slowest sink on. A sink that has begun, and whose place
+the broker does not know any more, is told from one that begins.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+from pipeline.storage.files import Files
+
+_FOLDER = "_sinks"
+
+
+@dataclass(frozen=True)
+class SinkPlace:
+    """What is known of a sink.
+
+    Attributes:
+        topic: of the subscription.
+        subscription: its name.
+        version: the version of `deliveries` at which it goes on.
+        rows: so many rows of that version are published.
+        published: how many messages this process and earlier ones have published, about.
+        begun: whether the broker was told of a place.
+        error: why it stands still; None: it does not.
+    """
+
+    topic: str
+    subscription: str
+    version: int
+    rows: int
+    published: int = 0
+    begun: bool = False
+    error: str | None = None
+
+
+class SinkPlaces:
+    """The files of a warehouse."""
+
+    def __init__(self, files: Files, root: str) -> None:
+        """Read nothing yet."""
+        self._files, self._folder = files, f"{root}/{_FOLDER}"
+
+    def put(self, name: str, place: SinkPlace, *, lasting: bool = False) -> None:
+        """Note a place; a lasting note is there after a power cut."""
+        self._files.write(f"{self._folder}/{name}.json", json.dumps(asdict(place)), lasting=lasting)
+
+    def get(self, name: str) -> SinkPlace | None:
+        """The place of a sink; None: nothing is noted."""
+        text = self._files.text_if_there(f"{self._folder}/{name}.json")
+        return None if not text else SinkPlace(**json.loads(text))
+
+    def names(self) -> list[str]:
+        """The sinks that are noted."""
+        names = self._files.names(self._folder)
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
+    def drop(self, name: str) -> None:
+        """Forget a sink that has ended."""
+        self._files.delete(f"{self._folder}/{name}.json")
+
+    def needed(self) -> int | None:
+        """The version of `deliveries` from which on a sink needs the log; None: there is no sink."""
+        places = map(self.get, self.names())
+        return min((place.version for place in places if place is not None), default=None)

@@ -1,0 +1,174 @@
+"""A sink and a real broker: what was published is there once, in order, whatever dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.client.create import create_all
+from pipeline.config.errors import SinkPlaceGone
+from pipeline.sinks.kafka import KafkaTopic, Place
+from pipeline.subscriptions.destination import Destination
+from tests.support.kafka import Broker, broker
+from tests.support.sinks import Killed, delivered, run, sink
+
+NAMES = [f"m{number:02}" for number in range(20)]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker for all."""
+    with broker(tmp_path_factory.mktemp("kafka")) as found:
+        yield found
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def address(kafka: Broker, request: pytest.FixtureRequest) -> str:
+    """A new topic."""
+    kafka.create(request.node.name)
+    return f"kafka://{kafka.servers}/{request.node.name}"
+
+
+def payloads(kafka: Broker, address: str) -> list[str]:
+    """What a consumer reads that is shown committed messages only."""
+    return [message.value().decode() for message in kafka.read(address.rpartition("/")[2])]
+
+
+def test_a_record_has_the_key_the_payload_and_the_properties_of_the_message(
+    root: str, kafka: Broker, address: str
+) -> None:
+    """Each NULL stays one, an empty text stays empty, and the time is that of the publication."""
+    delivered(root, "full", message_key="k", properties=[("a", "1"), ("b", None), ("c", "")])
+    delivered(root, "bare")
+    delivered(root, "gone", message_key="", payload=None)
+    run(sink(root, KafkaTopic, address))
+    full, bare, gone = kafka.read(address.rpartition("/")[2])
+    assert (full.key(), full.value(), full.headers()) == (b"k", b"full", [("a", b"1"), ("b", None), ("c", b"")])
+    assert (bare.key(), bare.value(), bare.headers()) == (None, b"bare", None)
+    assert (gone.key(), gone.value()) == (b"", None)
+    assert full.timestamp()[1] > 1_700_000_000_000, "the message was due in 1970"
+
+
+def test_messages_come_in_the_order_of_deliveries_and_once(root: str, kafka: Broker, address: str) -> None:
+    """Over several versions and transactions; a sink that is started again goes on."""
+    for begin in range(0, 20, 5):
+        delivered(root, *NAMES[begin : begin + 5])
+        run(sink(root, KafkaTopic, address, most=3))
+    assert payloads(kafka, address) == NAMES
+
+
+class Dying(KafkaTopic):
+    """A connection whose process dies when it commits messages for the second time: before that, or behind it."""
+
+    def __init__(self, to: Destination, name: str, when: str) -> None:
+        """Wrap the commit."""
+        super().__init__(to, name)
+        commit, calls = self._producer.commit_transaction, iter(["of the place", "first", when])
+        producer = self._producer
+
+        class Wrapped:
+            def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - of the client
+                return getattr(producer, attribute)
+
+            def commit_transaction(self, *told: Any) -> None:  # noqa: ANN401 - of the client
+                now = next(calls)
+                if now == "before":
+                    producer.flush()
+                    raise Killed
+                commit(*told)
+                if now == "behind":
+                    raise Killed
+
+        self._producer = Wrapped()
+
+    def close(self) -> None:
+        """A dead process closes nothing."""
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+def test_a_sink_that_dies_beside_its_commit_loses_and_doubles_nothing(root: str, kafka: Broker, when: str) -> None:
+    """Before it, the messages were in the broker already, uncommitted; behind it, nothing here knows of it."""
+    topic = f"dies-{when}"
+    kafka.create(topic)
+    delivered(root, *NAMES)
+    address = f"kafka://{kafka.servers}/{topic}"
+    dying = sink(root, lambda to, name: Dying(to, name, when), address, most=4)
+    assert dying.step()
+    with pytest.raises(Killed):
+        dying.step()
+    run(sink(root, KafkaTopic, address, most=4))
+    assert payloads(kafka, address) == NAMES
+
+
+def test_of_two_that_publish_for_one_sink_the_older_one_is_stopped_by_the_broker(
+    root: str, kafka: Broker, address: str
+) -> None:
+    """A process that was thought dead wakes up in the middle of its transaction."""
+    delivered(root, *NAMES)
+    older, younger = (sink(root, KafkaTopic, address, most=4) for _ in range(2))
+    assert older.step()
+    assert younger.step()
+    with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
+        older.step()
+    run(younger)
+    assert payloads(kafka, address) == NAMES
+
+
+def test_a_broker_that_is_killed_and_comes_back_has_all_messages_once(root: str, kafka: Broker, address: str) -> None:
+    """The sink fails as long as it is away, and goes on from the committed place."""
+    delivered(root, *NAMES[:10])
+    # A transaction waits for the broker for so long.
+    loop = sink(root, KafkaTopic, f"{address}?transaction.timeout.ms=5000", most=4)
+    assert loop.step()
+    kafka.kill()
+    with pytest.raises(Exception, match=r".*"):
+        loop.step()
+    delivered(root, *NAMES[10:])
+    kafka.start()
+    run_until_up(loop)
+    assert payloads(kafka, address) == NAMES
+
+
+def run_until_up(loop: Any) -> None:  # noqa: ANN401 - a sink
+    """Step until the coordinators of a broker that has just come back answer."""
+    for _ in range(30):
+        try:
+            run(loop)
+        except Exception as error:  # noqa: BLE001 - of the client
+            last = error
+        else:
+            return
+    raise last
+
+
+def test_a_place_that_the_broker_has_forgotten_stops_the_sink(root: str, kafka: Broker, address: str) -> None:
+    """It would begin anew and publish all a second time."""
+    delivered(root, *NAMES)
+    run(sink(root, KafkaTopic, address))
+    topic = address.rpartition("/")[2]
+    kafka.delete(topic)
+    kafka.create(topic)
+    delivered(root, "more")
+    with pytest.raises(SinkPlaceGone, match="forgotten"):
+        run(sink(root, KafkaTopic, address))
+
+
+def test_a_new_connection_finds_the_place_with_the_messages(kafka: Broker, address: str) -> None:
+    """The place is a version and the rows of it; both are in the transaction."""
+    to = Destination.parse(address)
+    first = KafkaTopic(to, "name")
+    assert first.place() is None
+    place: Place = (7, 3)
+    first.publish([{"message_key": None, "payload": b"x", "properties": None}], place)
+    assert KafkaTopic(to, "name").place() == place
+    assert payloads(kafka, address) == ["x"]

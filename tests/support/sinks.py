@@ -1,0 +1,92 @@
+"""Sinks under test: a warehouse with deliveries for one, and a broker that lives in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.delta.commits import newest
+from pipeline.delta.deltars import path_of
+from pipeline.sinks.kafka import Place
+from pipeline.sinks.loop import Connect, Line, SinkLoop
+from pipeline.storage.files import Files
+from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.sinkplaces import SinkPlaces
+from schemas import DELIVERIES
+from tests.support.client import delivery_row, message_row, put
+
+ADDRESS = "kafka://127.0.0.1:9092/out"
+
+
+def delivered(root: str, *names: str, subscription: str = "s", **told: Any) -> int:  # noqa: ANN401 - values of columns
+    """Make messages visible, by one version; their payloads are their names. Gives the version."""
+    rows = [delivery_row(message_row(1, n, 1_000), n, subscription) for n, _ in enumerate(names, 1)]
+    put(root, DELIVERIES, *({**row, "payload": name.encode(), **told} for row, name in zip(rows, names, strict=True)))
+    return version(root)
+
+
+def version(root: str) -> int:
+    """The newest version of `deliveries`."""
+    return newest(Files(), path_of(root, DELIVERIES))
+
+
+def places(root: str) -> SinkPlaces:
+    """What is noted of sinks."""
+    return SinkPlaces(Files(), root)
+
+
+def sink(root: str, connect: Connect, address: str = ADDRESS, after: int | None = 0, most: int = 10_000) -> SinkLoop:
+    """The sink of the subscription `s` of the topic `t`; it does nothing until it is told to step."""
+    return SinkLoop(root, "table", Line("t", "s", address, after), places(root), connect, most)
+
+
+def run(loop: SinkLoop) -> None:
+    """Let a sink publish all that is there."""
+    while loop.step():
+        pass
+
+
+class Killed(Exception):
+    """Stands for the death of the process, or of the broker."""
+
+
+@dataclass
+class MemoryBroker:
+    """One topic, and the place of one sink; `fails` says when the next transaction does."""
+
+    payloads: list[bytes | None] = field(default_factory=list)
+    place: Place | None = None
+    fails: Sequence[str] = ()
+    connections: int = 0
+
+    def connect(self, _to: Destination, _name: str) -> MemoryTopic:
+        """A connection that ends all earlier ones."""
+        self.connections += 1
+        return MemoryTopic(self, self.connections)
+
+
+@dataclass
+class MemoryTopic:
+    """A connection."""
+
+    broker: MemoryBroker
+    number: int
+
+    def place(self) -> Place | None:
+        """The place that was committed."""
+        return self.broker.place
+
+    def publish(self, rows: list[Mapping[str, Any]], place: Place) -> None:
+        """Messages and place, both or neither; then fail if that is wanted."""
+        when, *rest = [*self.broker.fails, ""]
+        self.broker.fails = rest[:-1] if rest else ()
+        if self.number != self.broker.connections or when == "before":
+            raise Killed
+        self.broker.payloads += [row["payload"] for row in rows]
+        self.broker.place = place
+        if when == "after":
+            raise Killed
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,146 @@
+"""A sink on a broker that lives in memory: where it begins, where it goes on, and what stops it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.client.create import create_all
+from pipeline.config.errors import SinkPlaceGone, VersionGone
+from pipeline.delta.deltars import open_table, path_of
+from schemas import DELIVERIES
+from tests.support.sinks import Killed, MemoryBroker, delivered, places, run, sink, version
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+def test_a_sink_publishes_what_its_subscription_was_given_and_nothing_else(root: str) -> None:
+    """In the order in which it became visible."""
+    broker = MemoryBroker()
+    delivered(root, "a", "b")
+    delivered(root, "other", subscription="z")
+    delivered(root, "other", topic="u")
+    delivered(root, "c")
+    run(sink(root, broker.connect))
+    assert broker.payloads == [b"a", b"b", b"c"]
+
+
+def test_a_sink_begins_behind_the_version_at_which_it_was_named(root: str) -> None:
+    """What came before is not published; without a version it is what is there when the sink is first seen."""
+    named, seen = MemoryBroker(), MemoryBroker()
+    delivered(root, "a")
+    after = delivered(root, "b")
+    unnamed = sink(root, seen.connect, after=None)
+    delivered(root, "c")
+    run(unnamed)
+    run(sink(root, named.connect, after=after - 1))
+    assert (named.payloads, seen.payloads) == ([b"b", b"c"], [b"c"])
+
+
+def steps(root: str, broker: MemoryBroker, most: int) -> None:
+    """Let a process after the other work until all is published; each dies of its first failure."""
+    while True:
+        loop = sink(root, broker.connect, most=most)
+        try:
+            run(loop)
+        except Killed:
+            continue
+        return
+
+
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.lists(st.sampled_from(["", "before", "after"]), max_size=8),
+    st.integers(1, 5),
+)
+def test_wherever_it_dies_each_message_is_published_once_and_in_order(
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], fails: list[str], most: int
+) -> None:
+    """Beside any of its transactions, of any size, over any versions."""
+    root, broker = str(tmp_path_factory.mktemp("w")), MemoryBroker(fails=fails)
+    create_all(root)
+    names = [[f"{number}.{row}" for row in range(size)] for number, size in enumerate(sizes)]
+    for each in names:
+        delivered(root, *each)
+    steps(root, broker, most)
+    assert broker.payloads == [name.encode() for each in names for name in each]
+
+
+def test_a_failure_is_followed_by_a_new_connection(root: str) -> None:
+    """The same thread goes on, from the place that was committed."""
+    broker = MemoryBroker(fails=["", "after", "before"])
+    delivered(root, "a", "b")
+    loop = sink(root, broker.connect, most=1)
+    for _ in range(2):
+        with pytest.raises(Killed):
+            loop.step()
+    run(loop)
+    assert (broker.payloads, broker.connections) == ([b"a", b"b"], 3)
+
+
+def test_a_sink_whose_place_the_broker_has_forgotten_stands_still(root: str) -> None:
+    """Beginning anew would publish everything twice."""
+    broker = MemoryBroker()
+    delivered(root, "a")
+    run(sink(root, broker.connect))
+    broker.place = None
+    delivered(root, "b")
+    with pytest.raises(SinkPlaceGone, match="forgotten"):
+        run(sink(root, broker.connect))
+    assert broker.payloads == [b"a"]
+
+
+def test_a_sink_that_was_given_another_begin_goes_on_there(root: str) -> None:
+    """It is the remedy for a place that is gone."""
+    broker = MemoryBroker()
+    delivered(root, "a")
+    run(sink(root, broker.connect))
+    broker.place = None
+    delivered(root, "b")
+    run(sink(root, broker.connect, after=version(root) - 1))
+    assert broker.payloads == [b"a", b"b"]
+
+
+def test_a_table_that_was_set_back_stops_the_sink(root: str) -> None:
+    """New versions would have numbers that it has passed already."""
+    broker = MemoryBroker()
+    delivered(root, "a")
+    newest = delivered(root, "b")
+    run(sink(root, broker.connect))
+    (Path(path_of(root, DELIVERIES)) / "_delta_log" / f"{newest:020d}.json").unlink()
+    with pytest.raises(SinkPlaceGone, match="does not have"):
+        run(sink(root, broker.connect))
+
+
+def test_a_log_that_was_cut_above_the_place_stops_the_sink(root: str) -> None:
+    """Somebody else cut it; maintenance does not."""
+    broker = MemoryBroker()
+    for name in "abc":
+        delivered(root, name)
+    open_table(root, DELIVERIES).create_checkpoint()
+    for number in range(3):
+        (Path(path_of(root, DELIVERIES)) / "_delta_log" / f"{number:020d}.json").unlink()
+    with pytest.raises(VersionGone):
+        run(sink(root, broker.connect))
+
+
+def test_the_slowest_sink_says_from_where_on_the_log_is_needed(root: str) -> None:
+    """A sink is noted before it publishes anything; one that has ended needs nothing."""
+    assert places(root).needed() is None
+    slow = sink(root, MemoryBroker().connect, after=3)
+    sink(root, MemoryBroker().connect, "kafka://127.0.0.1:9092/else", after=9)
+    assert places(root).needed() == 4
+    places(root).drop(slow.name)
+    assert places(root).needed() == 10

@@ -1,0 +1,63 @@
+"""Addresses of sinks: what they may hold, and that nothing secret is repeated."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.config.errors import BadValue
+from pipeline.sinks.kafka import from_environment
+from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.policies import Policies
+
+
+def test_an_address_names_servers_topic_and_settings() -> None:
+    """As Kafka's clients take them."""
+    found = Destination.parse("kafka://a:9092,[::1]:9093/orders.due?compression.type=lz4&linger.ms=5")
+    assert (found.servers, found.topic) == ("a:9092,[::1]:9093", "orders.due")
+    assert found.settings == {"compression.type": "lz4", "linger.ms": "5"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "out",
+        "http://a:1/out",
+        "kafka://a/out",
+        "kafka://a:1",
+        "kafka://a:1/",
+        "kafka://a:1/..",
+        "kafka://a:1/a/b",
+        "kafka://a:1/out#x",
+        "kafka://a:1,/out",
+        "kafka://a:1/out?acks=0",
+        "kafka://a:1/out?transactional.id=x",
+        "kafka://a:1/out?plugin.library.paths=/tmp/x",
+        "kafka://a:1/out?linger.ms",
+        "kafka://[a:1/out",
+    ],
+)
+def test_another_form_is_refused_when_the_policy_is_set(text: str) -> None:
+    """Also settings on which exactly-once rests, and those that load code."""
+    with pytest.raises(BadValue, match="sink"):
+        Policies(sink=text)
+
+
+@pytest.mark.parametrize("text", ["kafka://user:hunter2@a:1/out", "kafka://a:1/out?sasl.password=hunter2"])
+def test_a_secret_in_an_address_is_refused_and_not_repeated(text: str) -> None:
+    """An error is printed and logged, and the registry can be read by many."""
+    with pytest.raises(BadValue) as refused:
+        Policies(sink=text)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_subscription_that_acknowledges_has_no_sink() -> None:
+    """Nobody would acknowledge, and all would come again."""
+    with pytest.raises(BadValue, match="acknowledge"):
+        Policies(ack=True, sink="kafka://a:1/out")
+
+
+def test_the_environment_names_settings_of_the_client() -> None:
+    """Secrets come from there only."""
+    told = {"DELAYLINE_KAFKA_SASL_PASSWORD": "x", "DELAYLINE_KAFKA_SSL_CA_LOCATION": "/ca", "PATH": "/bin"}
+    assert from_environment(told) == {"sasl.password": "x", "ssl.ca.location": "/ca"}
