@@ -5,7 +5,7 @@ are new, in which order they became visible, and when. Nothing is held but the r
 before the beginning of the log is read from the table (`pipeline.client.history`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -111,17 +111,19 @@ class Deliveries:
                 yield self._delivery((older.version, place), row, None)
         for version, log in self._entries():
             visible_ms = info_of(log).get("timestamp", 0)
-            for order, row in self._commit(version, log, wanted):
+            for order, row in self._commit(version, log, wanted, DELIVERIES.schema.names):
                 yield self._delivery(order, row, visible_ms)
 
-    def rows(self, topic: str, subscription: str) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-        """The same as rows of the table, each with its order; of what the log says only.
+    def rows(
+        self, topic: str, subscription: str, columns: Sequence[str]
+    ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+        """The same as rows of the table, with some columns, each with its order; of what the log says only.
 
         Raises:
             VersionGone, BrokenVersion: as `take`.
         """
         for version, log in self._entries():
-            yield from self._commit(version, log, _named(topic, subscription))
+            yield from self._commit(version, log, _named(topic, subscription), columns)
 
     @property
     def next_version(self) -> int:
@@ -161,31 +163,33 @@ class Deliveries:
         return None
 
     def _commit(
-        self, version: int, log: list[dict[str, Any]], wanted: dict[str, str]
+        self, version: int, log: list[dict[str, Any]], wanted: dict[str, str], columns: Sequence[str]
     ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
         # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
         before = 0
         # Where retention took rows out, those that it wrote again are not new.
         for add in sorted(appended(log), key=_first_row):
             if _may_hold(add, wanted):
-                for place, row in self._rows(version, add["path"], wanted):
+                for place, row in self._rows(version, add["path"], wanted, columns):
                     yield (version, before + place), row
             before += count(add.get("stats")) or 0
 
-    def _rows(self, version: int, path: str, wanted: dict[str, str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _rows(
+        self, version: int, path: str, wanted: dict[str, str], columns: Sequence[str]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """The rows of a file with these values, each with its place in the file, from 1 on."""
         try:
             file = pq.ParquetFile(self._files.open(f"{self._folder}/{path}"))
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, version, path) from error
-        place = 1
+        place, read = 1, list(dict.fromkeys([*columns, *wanted]))
         with file:
-            for batch in file.iter_batches(batch_size=8_192, columns=DELIVERIES.schema.names):
+            for batch in file.iter_batches(batch_size=8_192, columns=read):
                 places = pa.array(range(place, place + batch.num_rows), pa.int64())
                 rows = batch.append_column(_PLACE, places)
                 for column, value in wanted.items():
                     rows = rows.filter(pc.equal(rows.column(column), value))
-                yield from ((row[_PLACE], row) for row in rows.to_pylist())
+                yield from ((row[_PLACE], row) for row in rows.select([*columns, _PLACE]).to_pylist())
                 place += batch.num_rows
 
     def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int | None) -> Delivery:

@@ -35,8 +35,13 @@ def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
 class KafkaTopic:
     """A connection; a failed call of any method ends it, and another one is made."""
 
-    def __init__(self, to: Destination, name: str) -> None:
+    def __init__(self, to: Destination, producer: str, group: str) -> None:
         """Become the only producer of that name.
+
+        Args:
+            to: the topic.
+            producer: the transactional id.
+            group: the consumer group that keeps the place.
 
         Raises:
             NoBrokerClient: the client is not installed.
@@ -49,14 +54,14 @@ class KafkaTopic:
         shared = {**from_environment(os.environ), "bootstrap.servers": to.servers}
         # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
         shared["log_level"] = "0"
-        told = {"partitioner": "murmur2_random", **shared, **to.settings, "transactional.id": name}
-        group = {"group.id": name, "enable.auto.commit": False, "isolation.level": "read_committed"}
+        told = {"partitioner": "murmur2_random", **shared, **to.settings, "transactional.id": producer}
+        reader = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         common = {key: value for key, value in to.settings.items() if key in _COMMON}
         self._topic, self._full = to.topic, BufferError
         self._producer: Any = client.Producer(told)
         self._place = client.TopicPartition
         self._producer.init_transactions(_WAIT_S)
-        self._consumer: Any = client.Consumer({**shared, **common, **group})
+        self._consumer: Any = client.Consumer({**shared, **common, **reader})
 
     def place(self) -> Place | None:
         """The place that was committed last; None: none was, or the broker has forgotten it."""

@@ -19,6 +19,7 @@ from pipeline.client.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.sinks.kafka import KafkaTopic, Place
+from pipeline.sinks.mapping import COLUMNS
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
 
@@ -29,7 +30,8 @@ _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
 """So often a place is noted while it moves, and committed while it does not: brokers forget places that nobody does."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 15.0
-Connect = Callable[[Destination, str], "Topic"]
+Connect = Callable[[Destination, str, str], "Topic"]
+"""Makes a connection to a topic, from the names of the producer and of the place."""
 
 
 class Topic(Protocol):
@@ -67,10 +69,17 @@ class Line:
         told = line.policies
         return None if told.sink is None else cls(line.topic, line.name, told.sink, told.sink_after)
 
+    def producer(self, table: str) -> str:
+        """Who publishes for the subscription, of a table by its id: of two, the later one stops the earlier one."""
+        return _hashed(table, self.topic, self.subscription)
+
     def name(self, table: str) -> str:
-        """Its name in the broker: one for each begin of each sink of a table (the id of `deliveries`)."""
-        told = "\0".join((table, self.topic, self.subscription, self.sink, str(self.after)))
-        return f"delayline-{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+        """What the place is kept under: another one for each begin of each sink."""
+        return _hashed(table, self.topic, self.subscription, self.sink, str(self.after))
+
+
+def _hashed(*told: str) -> str:
+    return f"delayline-{hashlib.sha256(chr(0).join(told).encode()).hexdigest()[:24]}"
 
 
 class SinkLoop:
@@ -90,14 +99,14 @@ class SinkLoop:
             most: messages of a transaction.
         """
         self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
-        self.name, self._to = line.name(table), Destination.parse(line.sink)
+        self.name, self._producer, self._to = line.name(table), line.producer(table), Destination.parse(line.sink)
         self._noted = places.get(self.name) or self._first_place()
         self._place: Place = self._noted.version, self._noted.rows
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
         self._topic: Topic | None = None
         self._deliveries: Deliveries | None = None
         self._rows: Iterator[tuple[Place, Mapping[str, Any]]] = iter(())
-        self._ended = Event()
+        self._ended, self._left = Event(), False
         self._thread: Thread | None = None
         places.put(self.name, self._noted)
 
@@ -111,10 +120,14 @@ class SinkLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. What a broker has not confirmed by then is published by the next one."""
+        """End. What a broker has not confirmed by then is published by the next one."""
         self._ended.set()
-        if self._thread is not None:
+        if self._thread is None:
+            self._end()
+        else:
             self._thread.join(_PATIENCE_S)
+            # One that waits for a broker ends later, and what it would note then is nobody's.
+            self._left = self._thread.is_alive()
 
     def step(self) -> bool:
         """Publish some of what is there, in one transaction; whether anything was.
@@ -133,7 +146,7 @@ class SinkLoop:
         topic, deliveries = self._connected()
         found = list(islice(self._rows, self._most))
         if len(found) < self._most:
-            self._rows = deliveries.rows(self._line.topic, self._line.subscription)
+            self._rows = deliveries.rows(self._line.topic, self._line.subscription, COLUMNS)
         place = found[-1][0] if len(found) == self._most else (deliveries.next_version, 0)
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
             topic.publish([row for _, row in found], place)
@@ -143,13 +156,13 @@ class SinkLoop:
 
     def _connected(self) -> tuple[Topic, Deliveries]:
         if self._topic is None or self._deliveries is None:
-            self._topic = self._connect(self._to, self.name)
+            self._topic = self._connect(self._to, self._producer, self.name)
             self._place = self._begin(self._topic)
             self._deliveries = Deliveries(self._root, begin=self._place[0])
             if self._deliveries.next_version > self._deliveries.newest + 1:
                 problem = f"it has published up to version {self._place[0]}, which `deliveries` does not have"
                 raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
-            fresh = self._deliveries.rows(self._line.topic, self._line.subscription)
+            fresh = self._deliveries.rows(self._line.topic, self._line.subscription, COLUMNS)
             self._rows = ((order, row) for order, row in fresh if order > self._place)
             self._committed_ms = monotonic_ms()
         return self._topic, self._deliveries
@@ -178,7 +191,7 @@ class SinkLoop:
 
     def _note(self, place: SinkPlace) -> None:
         """Write it down; that it has begun has to outlive a power cut."""
-        if place != self._noted:
+        if place != self._noted and not self._left:
             self._places.put(self.name, place, lasting=place.begun and not self._noted.begun)
             self._noted = place
         self._noted_ms = monotonic_ms()
@@ -200,6 +213,9 @@ class SinkLoop:
                 self._failed(error)
                 self._ended.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
+        self._end()
+
+    def _end(self) -> None:
         self._drop()
         self._note(self._now(self._noted.error))
 

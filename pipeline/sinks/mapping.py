@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+COLUMNS = ("message_key", "properties", "payload")
+"""What a record is made of."""
 Header = tuple[str, bytes | None]
 
 

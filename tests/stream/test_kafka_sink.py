@@ -70,20 +70,20 @@ def test_messages_come_in_the_order_of_deliveries_and_once(root: str, kafka: Bro
 class Dying(KafkaTopic):
     """A connection whose process dies when it commits messages for the second time: before that, or behind it."""
 
-    def __init__(self, to: Destination, name: str, when: str) -> None:
+    def __init__(self, to: Destination, producer: str, group: str, when: str) -> None:
         """Wrap the commit."""
-        super().__init__(to, name)
-        commit, calls = self._producer.commit_transaction, iter(["of the place", "first", when])
-        producer = self._producer
+        super().__init__(to, producer, group)
+        made: Any = self._producer
+        commit, calls = made.commit_transaction, iter(["of the place", "first", when])
 
         class Wrapped:
             def __getattr__(self, attribute: str) -> Any:  # noqa: ANN401 - of the client
-                return getattr(producer, attribute)
+                return getattr(made, attribute)
 
             def commit_transaction(self, *told: Any) -> None:  # noqa: ANN401 - of the client
                 now = next(calls)
                 if now == "before":
-                    producer.flush()
+                    made.flush()
                     raise Killed
                 commit(*told)
                 if now == "behind":
@@ -102,7 +102,7 @@ def test_a_sink_that_dies_beside_its_commit_loses_and_doubles_nothing(root: str,
     kafka.create(topic)
     delivered(root, *NAMES)
     address = f"kafka://{kafka.servers}/{topic}"
-    dying = sink(root, lambda to, name: Dying(to, name, when), address, most=4)
+    dying = sink(root, lambda to, producer, group: Dying(to, producer, group, when), address, most=4)
     assert dying.step()
     with pytest.raises(Killed):
         dying.step()
@@ -166,9 +166,9 @@ def test_a_place_that_the_broker_has_forgotten_stops_the_sink(root: str, kafka: 
 def test_a_new_connection_finds_the_place_with_the_messages(kafka: Broker, address: str) -> None:
     """The place is a version and the rows of it; both are in the transaction."""
     to = Destination.parse(address)
-    first = KafkaTopic(to, "name")
+    first = KafkaTopic(to, "producer", "group")
     assert first.place() is None
     place: Place = (7, 3)
     first.publish([{"message_key": None, "payload": b"x", "properties": None}], place)
-    assert KafkaTopic(to, "name").place() == place
+    assert KafkaTopic(to, "producer", "group").place() == place
     assert payloads(kafka, address) == ["x"]

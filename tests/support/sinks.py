@@ -60,7 +60,7 @@ class MemoryBroker:
     fails: Sequence[str] = ()
     connections: int = 0
 
-    def connect(self, _to: Destination, _name: str) -> MemoryTopic:
+    def connect(self, _to: Destination, _producer: str, _group: str) -> MemoryTopic:
         """A connection that ends all earlier ones."""
         self.connections += 1
         return MemoryTopic(self, self.connections)

@@ -1,0 +1,50 @@
+"""The log of `deliveries` stays while a sink has yet to publish what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.client.create import create_all
+from pipeline.config.settings import SECOND_MS
+from pipeline.config.stages import DISPATCH
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.sink import Sink
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.trim import cut_log
+from schemas import DELIVERIES, PUBLICATIONS
+from tests.support.sinks import MemoryBroker, delivered, places, run, sink
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    """An empty one."""
+    made = Warehouse(str(tmp_path / "warehouse"))
+    create_all(made.root)
+    return made
+
+
+def _cut(spark: SparkSession, warehouse: Warehouse) -> int:
+    """Cut all that may be cut; give the version with which the log begins then."""
+    cut_log(spark, warehouse, DELIVERIES, wall_ms() + SECOND_MS)
+    return min(int(each.stem) for each in Path(warehouse.path(DELIVERIES), "_delta_log").glob("*.json"))
+
+
+def test_a_broker_that_is_away_for_long_loses_nothing(spark: SparkSession, warehouse: Warehouse) -> None:
+    """All that it missed is published when it is back, and only then the log is cut."""
+    broker, names = MemoryBroker(), [f"m{number}" for number in range(6)]
+    stands = sink(warehouse.root, broker.connect)
+    for name in names:
+        newest = delivered(warehouse.root, name)
+        TableLog(spark, warehouse.path(DELIVERIES)).checkpoint()
+    Sink(spark, warehouse, PUBLICATIONS, DISPATCH).commit([], "owner", 1, {"version": newest})
+    assert _cut(spark, warehouse) <= 1
+    run(stands)
+    assert broker.payloads == [name.encode() for name in names]
+    stands.stop()
+    assert _cut(spark, warehouse) == newest
+    places(warehouse.root).drop(stands.name)
+    assert _cut(spark, warehouse) == newest
