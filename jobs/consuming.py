@@ -1,9 +1,9 @@
 """The commands around acknowledgement, beside those of `jobs.cli`: how subscriptions stand, consuming, dead letters."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
-import time
+import time as clock
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from pipeline.client.subscriptions import Subscription as Line
 from pipeline.client.subscriptions import set_policies
 from pipeline.client.subscriptions import subscriptions as registered
 from pipeline.client.subscriptions import unsubscribe as end
+
+if TYPE_CHECKING:
+    from pipeline.client.seeking import Where
 
 app = typer.Typer()
 policy = typer.Typer(help="Acknowledgement of a subscription, and what becomes of messages that fail.")
@@ -35,6 +38,46 @@ def unsubscribe(warehouse: Warehouse, topic: Topic, subscription: Subscription) 
     """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it."""
     end(warehouse, topic, subscription)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is ended")
+
+
+@app.command()
+def clear(
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Subscription,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would drop, and do nothing.")] = False,
+) -> None:
+    """Drop all that is open for a subscription, and all that waits for its time; it goes on with what is sent later."""
+    from pipeline.client.messageid import MessageId
+
+    _seek(warehouse, (topic, subscription), MessageId.latest, dry=dry_run)
+
+
+@app.command()
+def seek(
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: Subscription,
+    *,
+    position: options.Position = None,
+    time: options.Since = None,
+    earliest: Annotated[bool, typer.Option("--earliest", help="From the beginning of the log.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would drop and bring, and do nothing.")
+    ] = False,
+) -> None:
+    """Let a subscription begin anew at a place of its topic's log; what is open for it is dropped."""
+    from pipeline.client.messageid import MessageId
+
+    wanted: list[MessageId | int] = (
+        [MessageId.of(topic, position.ledger, position.entry)] if position is not None else []
+    )
+    wanted += [time] if time is not None else []
+    wanted += [MessageId.earliest] if earliest else []
+    if len(wanted) != 1:
+        raise typer.BadParameter("say one of --position, --time and --earliest")
+    _seek(warehouse, (topic, subscription), wanted[0], dry=dry_run)
 
 
 @policy.command("set")
@@ -100,7 +143,7 @@ def subscriptions(
     from pipeline.client.standing import standings
 
     found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
-    report = command.report(found, backlog, time.time_ns() // 1_000_000)
+    report = command.report(found, backlog, clock.time_ns() // 1_000_000)
     for line in [command.as_json(found, backlog)] if as_json else report:
         typer.echo(line)
 
@@ -185,6 +228,19 @@ def put_back_dead_letters(
         typer.echo(f"{total:,} put back", err=True)
     if not total:
         typer.echo("nothing to put back", err=True)
+
+
+def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> None:
+    """Say what a seek does, and do it, unless it is `dry`."""
+    from jobs.commands import seek as command
+    from pipeline.client.seeking import prospect
+    from pipeline.client.seeking import seek as begin
+
+    found = prospect(root, *name, where)
+    if not dry:
+        begin(root, *name, found.position)
+    for line in command.report("/".join(name), found, dry=dry):
+        typer.echo(line)
 
 
 def _line(root: str, topic: str, subscription: str) -> Line:

@@ -104,7 +104,8 @@ MESSAGES = Table(
 
 # Marker rows (kind `marker`) carry what ingest must know after a restart, whatever became of its checkpoint:
 # how far parked messages were loaded, which ledger ids are used, and since which ledger a subscription listens
-# (`first_ledger`; `LEFT` when it left). `marker` orders them. A subscription that comes back under its name begins
+# (`first_ledger`, from entry `count` on; `LEFT` when it left). `marker` orders them. `life` is 0, or the number that a
+# seek gave. A subscription that comes back under its name begins
 # another life; rows name the life they are for, so that what an earlier one left behind is told apart.
 # Rows of kind `retry` are settle's: positions that come again, for one subscription, with the redelivery count that
 # they will be delivered with and why they come again (`cause`). In all other rows the two are NULL.

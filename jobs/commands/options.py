@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.commands.policies import Backoff, backoff
-from jobs.commands.values import BadText, duration_ms, instant
+from jobs.commands.values import BadText, Place, duration_ms, instant, position, since
 from pipeline.config.paths import one_spelling
 
 
@@ -63,6 +63,26 @@ Backoffs = Annotated[
         metavar="MIN:MULT:MAX",
         help="Delays of what comes again: the first, how many times as long each next one, the longest.",
         show_default="1m:1:10m",
+    ),
+]
+Position = Annotated[
+    Place | None,
+    typer.Option(
+        "--position",
+        parser=checked(position),
+        metavar="LEDGER:ENTRY",
+        help="From this position on.",
+        show_default=False,
+    ),
+]
+Since = Annotated[
+    int | None,
+    typer.Option(
+        "--time",
+        parser=checked(since),
+        metavar="TIME",
+        help="From the first message on that was sent then or later (ISO, UTC without an offset; or ms).",
+        show_default=False,
     ),
 ]
 MaxRedeliveries = Annotated[

@@ -2,6 +2,7 @@
 
 import base64
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -47,6 +48,35 @@ def instant(text: str) -> datetime:
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise BadText(text, TIMES) from error
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in the log; Typer would take a pair for two words."""
+
+    ledger: int
+    entry: int
+
+
+def position(text: str) -> Place:
+    """A position from its text, LEDGER:ENTRY.
+
+    Raises:
+        BadText: another form.
+    """
+    ledger, sign, entry = text.partition(":")
+    if not (sign and ledger.isdecimal() and entry.isdecimal()):
+        raise BadText(text, "a position, LEDGER:ENTRY")
+    return Place(int(ledger), int(entry))
+
+
+def since(text: str) -> int:
+    """A time in ms since the epoch, from an ISO time or from such a number.
+
+    Raises:
+        BadText: another form.
+    """
+    return int(text) if text.isdecimal() else round(instant(text).timestamp() * 1_000)
 
 
 def pairs(texts: list[str]) -> dict[str, str]:

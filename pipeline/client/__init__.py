@@ -15,8 +15,10 @@ __all__ = [
     "exceptions",
     "inbox",
     "message",
+    "messageid",
     "pending",
     "public",
+    "seeking",
     "standing",
     "subscriptions",
 ]

@@ -9,13 +9,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.client.choices import ConsumerBatchReceivePolicy
 from pipeline.client.consumerlistener import MessageListener, Worker
+from pipeline.client.consumertopics import Named, by_core, core_of, counts, place_of, sought
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
-from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.rows import COLUMNS
 from pipeline.client.exceptions import (
     AlreadyClosed,
@@ -27,15 +26,16 @@ from pipeline.client.exceptions import (
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.reader_log import START, TopicLog
+from pipeline.client.seeking import begin_anew
 from pipeline.storage.arrays import arrow_schema
 from schemas import DELIVERIES
 
 _LOOK_S = 1.0
 """Who waits looks so often, whether he is told of something or not."""
+_SEEK_MS = 30_000
+"""So long the service may take to begin what was sought."""
 _ARROW_ROWS = 1 << 16
 _SCHEMA = pa.schema([arrow_schema(DELIVERIES.schema).field(name) for name in COLUMNS])
-Named = Message | MessageId
-"""A message, or the name of one."""
 T = TypeVar("T")
 
 
@@ -172,10 +172,10 @@ class Consumer:
         """
         with self._opened():
             if isinstance(message, pa.Table):
-                for core, rows in self._by_core(message):
+                for core, rows in by_core(self.cores, message):
                     core.desk.acknowledge_table(rows)
-            else:
-                self._core_of(message).desk.acknowledge(_place(message))
+            elif counts(message):
+                core_of(self.cores, message).desk.acknowledge(place_of(message))
 
     def acknowledge_cumulative(self, message: Named) -> None:
         """All that this consumer was handed up to a message is done with, in the order in which it was handed.
@@ -186,10 +186,10 @@ class Consumer:
             InvalidMessage: this consumer was not handed it.
         """
         with self._opened():
-            core = self._core_of(message)
+            core = core_of(self.cores, message)
             if not core.listening.kind.alone:
                 raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), core.listening.kind)
-            if not core.desk.acknowledge_upto(_place(message)):
+            if not core.desk.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
     def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | None = None) -> None:
@@ -207,10 +207,10 @@ class Consumer:
         after_ms = self._negative_ack_delay_ms if delay_ms is None else delay_ms
         with self._opened():
             if isinstance(message, pa.Table):
-                for core, rows in self._by_core(message):
+                for core, rows in by_core(self.cores, message):
                     core.desk.fail_table(rows, after_ms)
-            else:
-                self._core_of(message).desk.fail(_place(message), after_ms)
+            elif counts(message):
+                core_of(self.cores, message).desk.fail(place_of(message), after_ms)
 
     def reconsume_later(self, message: Named, delay_ms: int) -> None:
         """A message is to come again after a delay (ms). It counts as a redelivery.
@@ -245,14 +245,27 @@ class Consumer:
         place = TopicLog(self.engine.root, self.topic()).last()
         return MessageId.earliest if place == START else MessageId.of(self.topic(), *place)
 
-    def seek(self, messageid: object) -> None:
-        """Refused: where a subscription begins is said when it is registered.
+    def seek(self, messageid: MessageId | int) -> None:
+        """Let the subscription begin anew at a place of the log, for all its consumers; waits until it has.
+
+        The message there and all behind it come, each at its time. What was open is dropped, and nothing that is said
+        of it counts any more. What retention has deleted does not come.
+
+        Args:
+            messageid: an id (`MessageId.earliest`, `MessageId.latest`, or that of a message; of several topics only the
+                topic of the message is sought), or a time of publication in ms since the epoch.
 
         Raises:
-            OperationNotSupported: always.
+            AlreadyClosed: the consumer is closed.
+            InvalidMessage: it is no id of its topics, or one that `send` gave.
+            SubscriptionNotFound: somebody has ended the subscription.
+            Timeout: the service does not run. The subscription is sought as soon as it does.
         """
-        why = "unsubscribe, then subscribe again with InitialPosition.Earliest or Latest; a reader goes where it likes"
-        raise OperationNotSupported(f"seek({messageid})", why)
+        with self._opened():
+            cores = sought(self.cores, messageid)
+        asked = {core: begin_anew(self.engine.root, *core.named, messageid) for core in cores}
+        if not self._waited(lambda: all(core.life >= life for core, life in asked.items()) or None, _SEEK_MS):
+            raise Timeout("seek: the service does not run: it", _SEEK_MS)
 
     # ---- listener
 
@@ -370,21 +383,3 @@ class Consumer:
             return self.cores
         self._first = (self._first + 1) % len(self.cores)
         return self.cores[self._first :] + self.cores[: self._first]
-
-    def _core_of(self, message: Named) -> Core:
-        if isinstance(message, Received) and message.consumer in self.cores:
-            return message.consumer
-        topic = message.topic_name()
-        found = [core for core in self.cores if not topic or core.listening.topic == topic]
-        if len(found) != 1:
-            raise InvalidMessage("message", str(message), f"one of {self.topic()}")
-        return found[0]
-
-    def _by_core(self, table: pa.Table) -> Iterable[tuple[Core, pa.Table]]:
-        for core in self.cores:
-            one = len(self.cores) == 1
-            yield core, table if one else table.filter(pc.equal(table.column("topic"), core.listening.topic))
-
-
-def _place(message: Named) -> tuple[int, int]:
-    return message.position if isinstance(message, Received | MessageId) else message.message_id().position

@@ -13,7 +13,7 @@ may delete from `messages` is below a mark that is read last (`pipeline.subscrip
 left out on both sides.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.subscriptions import lives, subscriptions
+from pipeline.client.subscriptions import Subscription, lives, subscriptions
 from pipeline.config.stages import INGEST
 from pipeline.delta.commits import between, commits, metadata
 from pipeline.delta.deltars import open_table, path_of, query
@@ -34,6 +34,7 @@ from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
+from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
 
 MINUTE_MS = 60_000
@@ -44,9 +45,10 @@ _SPELLED_OUT = 1_000
 _DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
 _CHANGES = """
     SELECT s.topic, s.subscription, m.due_ms, 1 AS change
-    FROM (SELECT topic, ledger_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages) m
+    FROM (SELECT topic, ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages) m
     JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger
-    WHERE NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
+    WHERE (m.ledger_id > s.first_ledger OR m.entry_id >= s.first_entry)
+    AND NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
     UNION ALL
     SELECT s.topic, s.subscription, d.due_ms, -1 AS change
     FROM (SELECT topic, subscription, life, ledger_id, {due} AS due_ms FROM deliveries WHERE redelivery_count = 0) d
@@ -109,13 +111,9 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
         NoWarehouse: the folder lacks a table.
     """
     deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
-    listeners = {
-        (each.topic, each.name): each.start == "earliest"
-        for each in subscriptions(root)
-        if topic in (None, each.topic) and subscription in (None, each.name)
-    }
+    lines = [each for each in subscriptions(root) if topic in (None, each.topic) and subscription in (None, each.name)]
     versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
-    since = _since(root, listeners)
+    since = _since(root, lines)
     backlogs = tuple(_backlogs(deliveries, messages, since, read_mark(Files(), root)))
     return Pending(backlogs, in_inbox(root), versions)
 
@@ -160,11 +158,18 @@ def _rows(files: Files, path: str, added: Mapping[str, Any]) -> int:
     return known or 0
 
 
-def _since(root: str, listeners: Mapping[Name, bool]) -> dict[Name, Incarnation | None]:
+def _since(root: str, lines: Iterable[Subscription]) -> dict[Name, Incarnation | None]:
     """The life of each listener; None: it gets none of the ledgers there are."""
     known = alive(lives(root))
-    unnoticed = {True: Incarnation(0, 0, 0), False: None}
-    return {name: known.get(name, unnoticed[earliest]) for name, earliest in listeners.items()}
+    return {(each.topic, each.name): _life(each, known.get((each.topic, each.name))) for each in lines}
+
+
+def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
+    """The life of a listener that is known; else, or when a seek asks for another one, the one that ingest begins."""
+    sought = Sought.of_text(line.start)
+    if sought is not None and (known is None or sought.life > known.number):
+        return Incarnation(sought.life, sought.ledger, line.tick_ms, sought.entry)
+    return Incarnation(0, 0, line.tick_ms) if known is None and line.start == "earliest" else known
 
 
 def _backlogs(
@@ -174,8 +179,8 @@ def _backlogs(
     minutes: dict[Name, dict[int, int]] = {}
     due: dict[Name, int] = {}
     if counted:
-        rows = [(*name, life.since or 0, life.number) for name, life in sorted(counted.items())]
-        with _relation("listeners", rows, "first_ledger", "life") as (listeners, more):
+        rows = [(*name, life.since or 0, life.entry, life.number) for name, life in sorted(counted.items())]
+        with _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more):
             tables = {"deliveries": deliveries, "messages": messages, **more}
             changes = _changes(listeners, settled)
             minutes = _minutes(tables, changes)

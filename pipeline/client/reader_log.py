@@ -26,6 +26,14 @@ _PLACES = """
 _LAST = """
     SELECT ledger_id, entry_id FROM messages WHERE {mine} ORDER BY ledger_id DESC, entry_id DESC LIMIT 1
 """
+_FIRST = """
+    SELECT ledger_id, entry_id FROM messages WHERE {mine} AND arrow_cast(publish_time, 'Int64') >= {since}
+    ORDER BY ledger_id, entry_id LIMIT 1
+"""
+_FROM = """
+    SELECT COUNT(*) AS n FROM messages
+    WHERE {mine} AND (ledger_id > {ledger} OR (ledger_id = {ledger} AND entry_id >= {entry}))
+"""
 _ROWS = """
     SELECT topic, ledger_id, entry_id, message_key, properties, publish_time, deliver_at, payload
     FROM messages WHERE {mine} AND ({spans})
@@ -52,6 +60,23 @@ class TopicLog:
         self._renew()
         rows = arrow_of(_LAST.format(mine=self._mine), messages=self._table).to_pylist()
         return (rows[0]["ledger_id"], rows[0]["entry_id"]) if rows else START
+
+    def end(self) -> Place:
+        """Behind the newest message."""
+        ledger, entry = self.last()
+        return max((0, 0), (ledger, entry + 1))
+
+    def first_since(self, since_ms: int) -> Place:
+        """The first position whose message was sent at an instant or later; without any it is the end."""
+        end = self.end()
+        rows = arrow_of(_FIRST.format(mine=self._mine, since=since_ms * 1_000), messages=self._table).to_pylist()
+        return (rows[0]["ledger_id"], rows[0]["entry_id"]) if rows else end
+
+    def count_from(self, place: Place) -> int:
+        """How many messages lie at a position or behind it."""
+        self._renew()
+        text = _FROM.format(mine=self._mine, ledger=place[0], entry=place[1])
+        return int(arrow_of(text, messages=self._table).column("n")[0].as_py())
 
     def places(self, after: Place, since_ms: int) -> tuple[IntArray, IntArray, IntArray] | None:
         """Ledgers, entries and due times (ms) of what lies behind a position and was sent since an instant.

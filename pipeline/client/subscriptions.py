@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -16,8 +17,9 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting, check_text
 from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, rows_of
-from pipeline.subscriptions.incarnations import Incarnation, Name, lives_of
+from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
@@ -28,14 +30,14 @@ _NAMES = ("topic", "subscription")
 _FIRST_PAUSE_S = 0.05
 _LAST_MARKER = (1 << 63) - 1
 _LIVES = """
-    SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger
+    SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger,
+        count AS entry, subscriptions[1]['life'] AS life
     FROM segments WHERE first_ledger IS NOT NULL AND marker <= {last} ORDER BY marker, first_ledger
 """
 _ACTIVE = f"""
     SELECT topic, subscription AS name,
         CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
-        CASE WHEN start = 'earliest' THEN 'earliest' ELSE 'latest' END AS start,
-        tick_ms, policies
+        start, tick_ms, policies
     FROM registry
     WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> ''
     ORDER BY topic, name
@@ -50,7 +52,8 @@ class Subscription:
         topic: the topic listened to.
         name: unique within the topic.
         type: one of `TYPES`.
-        start: `earliest` (what the log holds already, too) or `latest` (what comes from now on).
+        start: `earliest` (what the log holds already, too), `latest` (what comes from now on), or the text of the
+            last seek (`Sought`).
         tick_ms: precision in ms: a message comes up to so much late for it, never early.
         policies: acknowledgement, and what becomes of messages that fail.
 
@@ -72,16 +75,23 @@ class Subscription:
             if not getattr(self, name).strip():
                 raise BadValue(name, getattr(self, name), "a name")
             check_text(name, getattr(self, name))
-        for name, allowed in (("type", TYPES), ("start", STARTS)):
-            if getattr(self, name) not in allowed:
-                raise BadValue(name, getattr(self, name), ", ".join(allowed))
+        if self.type not in TYPES:
+            raise BadValue("type", self.type, ", ".join(TYPES))
+        if self.start not in STARTS and self.sought is None:
+            raise BadValue("start", self.start, ", ".join(STARTS))
         tick_bits(self.tick_ms)
+
+    @property
+    def sought(self) -> Sought | None:
+        """Where the last seek lets it begin; None: there was none."""
+        return Sought.of_text(self.start)
 
 
 def subscribe(root: str, new: Subscription) -> bool:
     """Register a subscription; False when it is registered already, just so.
 
-    One that acknowledges counts all that was released up to now as settled, unless its policies say up to where.
+    One that was sought since is the same one, wherever it was to start. One that acknowledges counts all that was
+    released up to now as settled, unless its policies say up to where.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -92,7 +102,8 @@ def subscribe(root: str, new: Subscription) -> bool:
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
             return _begun(root, new)
-        if replace(found, policies=_stated(found.policies, new.policies)) == new:
+        start = found.start if found.sought is None else new.start
+        if replace(found, start=start, policies=_stated(found.policies, new.policies)) == new:
             return None
         told = f"type {found.type}, start {found.start}, tick {found.tick_ms} ms, policies {found.policies.as_map()}"
         raise AlreadySubscribed(new.topic, new.name, told)
@@ -163,7 +174,7 @@ def change(
 
     def row(registry: DeltaTable) -> dict[str, object] | None:
         new = decide(line_of(registry, name))
-        return None if new is None else _row(new, active=active)
+        return None if new is None else row_of(new, active=active)
 
     return replace_line(root, name, row, pause)
 
@@ -210,7 +221,7 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
     """The active line of a subscription; of several the one that ingest follows."""
     mine = [each for each in active(registry) if (each.topic, each.name) == name]
-    return max(mine, key=lambda each: (-each.tick_ms, each.start == "earliest"), default=None)
+    return max(mine, key=_settings, default=None)
 
 
 def subscriptions(root: str) -> list[Subscription]:
@@ -224,7 +235,8 @@ def subscriptions(root: str) -> list[Subscription]:
 
 def active(registry: DeltaTable) -> list[Subscription]:
     """The same of the registry at a version."""
-    return [Subscription(**{**row, "policies": _read(row["policies"])}) for row in query(_ACTIVE, registry=registry)]
+    rows = query(_ACTIVE, registry=registry)
+    return [Subscription(**{**row, "start": _start(row["start"]), "policies": _read(row["policies"])}) for row in rows]
 
 
 def lives(root: str) -> dict[Name, Incarnation]:
@@ -239,7 +251,21 @@ def lives(root: str) -> dict[Name, Incarnation]:
 def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name, Incarnation]:
     """The same of `segments` at a version, up to a marker."""
     rows = query(_LIVES.format(last=last_marker), segments=segments)
-    return lives_of(((row["topic"], row["name"]), row["first_ledger"], row["tick_ms"]) for row in rows)
+    return lives_of(((row["topic"], row["name"]), _joined(row)) for row in rows)
+
+
+def _joined(row: Mapping[str, Any]) -> Joined:
+    return Joined(row["first_ledger"], row["tick_ms"], row["entry"], row["life"])
+
+
+def _settings(line: Subscription) -> tuple[int, int, bool]:
+    """Orders lines that name one subscription: the last one counts."""
+    return -line.tick_ms, 0 if line.sought is None else line.sought.life, line.start == "earliest"
+
+
+def _start(text: str | None) -> str:
+    """Where a line begins, as ingest reads it: what it does not know is `latest`."""
+    return text if text is not None and (text in STARTS or Sought.of_text(text)) else "latest"
 
 
 def _begun(root: str, line: Subscription) -> Subscription:
@@ -267,7 +293,8 @@ def _stated(found: Policies, new: Policies) -> Policies:
     return replace(found, sink_after=None) if new.sink_after is None else found
 
 
-def _row(line: Subscription, *, active: bool) -> dict[str, object]:
+def row_of(line: Subscription, *, active: bool) -> dict[str, object]:
+    """A line as a row of the registry."""
     return {
         "topic": line.topic,
         "subscription": line.name,

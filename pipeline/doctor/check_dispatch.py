@@ -79,7 +79,9 @@ def _present(look: Look) -> tuple[Listener, ...]:
     for version in (each for each, actions in later.items() if takes_out(actions)):
         present &= _active(DeltaTable(path_of(look.root, SUBSCRIPTIONS), version=version))
     lives = {name: life for name, life in look.lives.items() if name in present}
-    return tuple(Listener(*name, life.number, life.since or 0, life.tick_ms) for name, life in lives.items())
+    return tuple(
+        Listener(*name, life.number, life.since or 0, life.tick_ms, life.entry) for name, life in lives.items()
+    )
 
 
 def _active(registry: DeltaTable) -> set[Name]:

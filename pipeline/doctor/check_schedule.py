@@ -80,7 +80,7 @@ def _taken(look: Look) -> Taken | None:
         return None
     then = alive(lives_in(segments.delta, last))
     same = {name: life for name, life in look.lives.items() if then.get(name) == life}
-    listeners = (Listener(*name, life.number, life.since or 0, life.tick_ms) for name, life in same.items())
+    listeners = (Listener(*name, life.number, life.since or 0, life.tick_ms, life.entry) for name, life in same.items())
     return Taken(watermark, row["next_ledger"], row["loaded"], tuple(sorted(listeners, key=str)))
 
 
@@ -149,7 +149,9 @@ def _compared(look: Look, taken: Taken, keys: pa.Table) -> pa.Table:
     log = log.set_column(0, "topic", log.column("topic").cast(pa.string()))
     log = log.join(_with_until(taken), "topic", join_type="inner")
     log = positions.only(log, keys)
-    asked = pc.and_(pc.less_equal(log["due"], log["until"]), pc.greater_equal(log["ledger_id"], log["since"]))
+    within = pc.and_(pc.equal(log["ledger_id"], log["since"]), pc.greater_equal(log["entry_id"], log["from_entry"]))
+    mine = pc.or_(pc.greater(log["ledger_id"], log["since"]), within)
+    asked = pc.and_(pc.less_equal(log["due"], log["until"]), mine)
     asked = pc.and_(asked, pc.less(log["ledger_id"], taken.next_ledger))
     runs = f"{above(look.mark, 'message_due')} AND {ledgers}"
     given = positions.only(positions.taken_apart(look.table(REDELIVERY), runs, runs=True), keys)

@@ -94,6 +94,7 @@ class Listener:
     life: int
     since: int
     tick_ms: int
+    entry: int = 0
 
 
 class Look:

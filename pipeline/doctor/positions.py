@@ -41,14 +41,15 @@ def above(mark: SettledMark, due: str) -> str:
 
 
 def listening(listeners: Sequence[Listener]) -> pa.Table:
-    """Subscriptions as a table, with the first ledger of each."""
+    """Subscriptions as a table, with the first ledger of each, and the first entry in it."""
     columns = {
         "topic": [each.topic for each in listeners],
         "subscription": [each.name for each in listeners],
         "life": [each.life for each in listeners],
         "since": [each.since for each in listeners],
+        "from_entry": [each.entry for each in listeners],
     }
-    kinds = {**_TYPES, "since": _LONG}
+    kinds = {**_TYPES, "since": _LONG, "from_entry": _LONG}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
 
 

@@ -31,6 +31,7 @@ class Span:
         first_ledger: the first ledger of the batch.
         next_ledger: the first ledger after the batch.
         express: messages of the batch that are due before this time (ms) skip the schedule.
+        oldest: the first ledger of which anybody who joins gets older messages.
     """
 
     now: int
@@ -39,6 +40,7 @@ class Span:
     first_ledger: int
     next_ledger: int
     express: int = 0
+    oldest: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,26 +64,46 @@ class Membership:
         """Compare the registry with what earlier batches saw.
 
         A new subscription gets ledgers from 0 on (earliest) or from this batch on (latest); so does one that comes
-        back, also when nobody saw it gone but the registry's history (`gone`). A tick that the index does not take
+        back, also when nobody saw it gone but the registry's history (`gone`). One of which a seek asks for another
+        life leaves, and joins at the position that was sought. A tick that the index does not take
         is refused, and so is another tick within a life: whoever wants one takes another name, or leaves first.
         """
         present = frozenset(alive(known))
-        left = present - frozenset(registered) | present & gone
+        sought = frozenset(name for name in present & registered.keys() if _begins_anew(registered[name], known[name]))
+        left = present - frozenset(registered) | present & gone | sought
         still = present - left
         stayed = {name: each for name, each in registered.items() if name in still}
         new = {name: each for name, each in registered.items() if name not in stayed and each.fits}
-        joined = {name: Joined(0 if each.earliest else first_ledger, each.tick_ms) for name, each in new.items()}
+        joined = {name: _joined(each, known.get(name), first_ledger) for name, each in new.items()}
         lives = next_lives(known, joined, left)
         changed = (each for name, each in stayed.items() if each.tick_ms != known[name].tick_ms)
         misfits = (each for name, each in registered.items() if name not in stayed and not each.fits)
         listening = (stayed | new).values()
-        late = [each for each in new.values() if each.earliest]
+        late = [each for each in new.values() if each.earliest or each.sought]
         return cls(audiences(listening, lives), audiences(late, lives), joined, left, (*changed, *misfits))
+
+    @property
+    def oldest(self) -> int:
+        """The first ledger of which anybody who joins gets older messages; 0: nobody does."""
+        return min((each.since[0] for each in self.backfill.values()), default=0)
 
     @property
     def changed(self) -> bool:
         """Whether anybody came or went, or was refused: a commit of `segments` remembers it."""
         return bool(self.joined or self.left or self.refused)
+
+
+def _begins_anew(line: Subscription, life: Incarnation) -> bool:
+    """Whether a seek asks for a life that has not begun."""
+    return line.sought is not None and line.sought.life > life.number
+
+
+def _joined(line: Subscription, last: Incarnation | None, first_ledger: int) -> Joined:
+    """What the life of a subscription begins with that joins, after its last one."""
+    if line.sought is None:
+        return Joined(0 if line.earliest else first_ledger, line.tick_ms)
+    asked = line.sought.life if last is None or _begins_anew(line, last) else 0
+    return Joined(line.sought.ledger, line.tick_ms, line.sought.entry, asked)
 
 
 class Roll:
@@ -172,5 +194,5 @@ def bounds(kind: str, span: Span) -> Bounds:
     if kind == NEAR:
         return Bounds(span.first_ledger, span.next_ledger - 1, span.express, span.load_until - 1)
     if kind == BACKFILL:
-        return Bounds(last_ledger=span.first_ledger - 1, last_due=span.loaded - 1)
+        return Bounds(span.oldest, span.first_ledger - 1, last_due=span.loaded - 1)
     return Bounds(last_ledger=span.first_ledger - 1, first_due=span.loaded, last_due=span.load_until - 1)

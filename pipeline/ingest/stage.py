@@ -289,13 +289,14 @@ class Ingest:
 
         `count` is how many were accepted just now; few of them are one task of Spark's.
         """
-        where = (members, plan.span, self._segment_ms, kinds)
+        span = replace(plan.span, oldest=members.oldest)
+        where = (members, span, self._segment_ms, kinds)
         if self._settings.driver_rows:
             with suppress(NotInDriver):
                 rows = chain(local_segment_rows(self._log, *where), markers.to_batches())
                 files = pieces(rows, min(_FILE_BYTES, self._settings.max_bytes))
                 return [each.append_column("batch_id", pa.repeat(batch_id, each.num_rows)) for each in files]
-        log = self._log.read([bounds(kind, plan.span) for kind in kinds])
+        log = self._log.read([bounds(kind, span) for kind in kinds])
         both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
         both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
         return both.withColumn("batch_id", F.lit(batch_id))

@@ -46,6 +46,7 @@ _STEP_MS = 1 << 20
 EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
 _KEYS = ("topic", "subscription", "life", "ledger_id")
+_HEARD = "ledger_id > since OR (ledger_id = since AND entry_id >= from_entry)"
 
 
 class InTheWay(Exception):
@@ -298,14 +299,15 @@ def _unsettled(
     Released is what was committed before a version of `redelivery`. Compared are number and sum of the entries, which
     runs give without being taken apart.
     """
-    names = [(*name, life.number, life.since) for name, life in sorted(lives.items())]
-    columns = "topic string, subscription string, life bigint, since bigint"
+    names = [(*name, life.number, life.since, life.entry) for name, life in sorted(lives.items())]
+    columns = "topic string, subscription string, life bigint, since bigint, from_entry bigint"
     listeners = F.broadcast(spark.createDataFrame(names, columns))
 
     def between(table: Table, due: str, version: int | None = None) -> DataFrame:
         return warehouse.read(spark, table, version).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
 
-    addressed = between(MESSAGES, "due_time").join(listeners, "topic").where("ledger_id >= since").groupBy(*_KEYS)
+    heard = between(MESSAGES, "due_time").join(listeners, "topic").where(_HEARD)
+    addressed = heard.groupBy(*_KEYS)
     runs = between(REDELIVERY, "message_due", max(0, upto - 1)).where("redelivery_count = 0")
     released = runs.join(listeners, ["topic", "subscription", "life"], "left_semi").groupBy(*_KEYS)
     length = F.col("last_entry") - F.col("first_entry") + 1

@@ -11,4 +11,5 @@ __all__ = [
     "registry",
     "settled",
     "sinkplaces",
+    "sought",
 ]

@@ -5,18 +5,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.sought import Sought
 from pipeline.worker.audience import Audience, Listener
 from state import OutOfRange, tick_bits
+
+Place = tuple[int, int]
+"""Ledger, entry."""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """A line of the registry; `tick_ms` is the subscription's precision."""
+    """A line of the registry; `tick_ms` is the subscription's precision, `sought` where a seek lets it begin."""
 
     topic: str
     name: str
     tick_ms: int
     earliest: bool
+    sought: Sought | None = None
 
     @property
     def fits(self) -> bool:
@@ -30,13 +35,15 @@ class Subscription:
 
 def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarnation]) -> dict[str, Audience]:
     """The audience of each topic; all subscriptions are alive, and keep the tick with which their life began."""
-    topics: dict[str, list[tuple[int, Listener]]] = defaultdict(list)
+    topics: dict[str, list[tuple[Place, Listener]]] = defaultdict(list)
     for each in subscriptions:
         life = lives[each.topic, each.name]
-        topics[each.topic].append((life.since or 0, (each.name, life.number, life.tick_ms)))
+        topics[each.topic].append(((life.since or 0, life.entry), (each.name, life.number, life.tick_ms)))
     return {topic: _audience(sorted(members)) for topic, members in topics.items()}
 
 
-def _audience(members: list[tuple[int, Listener]]) -> Audience:
-    since = tuple(sorted({first for first, _ in members}))
-    return Audience(since, tuple(tuple(listener for first, listener in members if first <= s) for s in since))
+def _audience(members: list[tuple[Place, Listener]]) -> Audience:
+    since = sorted({first for first, _ in members})
+    heard = tuple(tuple(listener for first, listener in members if first <= place) for place in since)
+    entries = tuple(entry for _, entry in since)
+    return Audience(tuple(ledger for ledger, _ in since), heard, entries if any(entries) else ())

@@ -23,19 +23,30 @@ class Incarnation:
         number: 1 for its first life, one more each time it comes back.
         since: the first ledger that it gets; None: it left.
         tick_ms: its tick, the same for a whole life.
+        entry: the first entry that it gets of its first ledger; of later ones it gets all.
     """
 
     number: int
     since: int | None
     tick_ms: int
+    entry: int = 0
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What a life begins with: its first ledger, and its tick in ms."""
+    """What a life begins with.
+
+    Attributes:
+        since: its first ledger.
+        tick_ms: its tick.
+        entry: the first entry that it gets of its first ledger.
+        life: the number that a seek gave it; 0: one more than the last one.
+    """
 
     since: int
     tick_ms: int
+    entry: int = 0
+    life: int = 0
 
 
 def next_lives(
@@ -55,19 +66,24 @@ def next_lives(
 def change(lives: dict[Name, Incarnation], joined: Mapping[Name, Joined], left: Iterable[Name]) -> None:
     """The same in place: who reads one change after the other would copy all lives with each."""
     lives.update({name: replace(lives[name], since=None) for name in left if name in lives})
-    numbers = {name: lives[name].number + 1 if name in lives else 1 for name in joined}
-    lives.update({name: Incarnation(numbers[name], each.since, each.tick_ms) for name, each in joined.items()})
+    counted = {name: lives[name].number + 1 if name in lives else 1 for name in joined}
+    lives.update(
+        {
+            name: Incarnation(each.life or counted[name], each.since, each.tick_ms, each.entry)
+            for name, each in joined.items()
+        }
+    )
 
 
-def lives_of(told: Iterable[tuple[Name, int, int]]) -> dict[Name, Incarnation]:
-    """Every subscription's last life, from the rows that markers have of subscriptions: name, first ledger, tick.
+def lives_of(told: Iterable[tuple[Name, Joined]]) -> dict[Name, Incarnation]:
+    """Every subscription's last life, from the rows that markers have of subscriptions.
 
     They are in the order of markers and ledgers: `LEFT` is below all, so who left and came back in one comes back.
     """
     lives: dict[Name, Incarnation] = {}
-    for name, first, tick_ms in told:
-        left = first == LEFT
-        change(lives, {} if left else {name: Joined(first, tick_ms)}, [name] if left else ())
+    for name, joined in told:
+        left = joined.since == LEFT
+        change(lives, {} if left else {name: joined}, [name] if left else ())
     return lives
 
 

@@ -27,7 +27,7 @@ _TOP = """
     FROM {told} WHERE marker IS NOT NULL
 """
 _LAST_LEDGER = "SELECT MAX(ledger_id) AS ledger_id FROM {told} WHERE ledger_id"
-_CHANGES = "SELECT marker, first_ledger, topic, subscriptions FROM {told} WHERE first_ledger IS NOT NULL"
+_CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {told} WHERE first_ledger IS NOT NULL"
 
 
 @dataclass(frozen=True)
@@ -89,21 +89,23 @@ class IngestMemory:
 
 def marker_rows(marker: Marker) -> pa.Table:
     """The rows of `segments`, less `batch_id`, that say it."""
-    rows = [_row(marker, "", [], None, 0)]
-    rows += [_row(marker, name[0], [name[1]], each.since, each.tick_ms) for name, each in sorted(marker.joined.items())]
-    rows += [_row(marker, topic, [name], LEFT, 0) for topic, name in sorted(marker.left)]
+    rows = [_row(marker)]
+    rows += [_row(marker, *name, each) for name, each in sorted(marker.joined.items())]
+    rows += [_row(marker, *name, Joined(LEFT, 0)) for name in sorted(marker.left)]
     return pa.Table.from_pylist(rows, schema=ARROW)
 
 
-def _row(marker: Marker, topic: str, names: list[str], first: int | None, tick_ms: int) -> dict[str, object]:
+def _row(marker: Marker, topic: str = "", name: str = "", joined: Joined | None = None) -> dict[str, object]:
+    """A row of a marker, of somebody who joined or left; `count` is the first entry of the first ledger."""
+    listeners = [] if joined is None else [{"name": name, "life": joined.life, "tick_ms": joined.tick_ms}]
     return {
         "topic": topic,
-        "subscriptions": [{"name": name, "life": 0, "tick_ms": tick_ms} for name in names],
-        "count": 0,
+        "subscriptions": listeners,
+        "count": 0 if joined is None else joined.entry,
         "kind": "marker",
         "loaded_until": marker.loaded * 1_000,
         "next_ledger": marker.next_ledger,
-        "first_ledger": first,
+        "first_ledger": None if joined is None else joined.since,
         "marker": marker.number,
     }
 
@@ -130,9 +132,9 @@ class Markers:
         rows = ask(*self._table, _CHANGES, self._version)
         told = (row for row in rows if last is None or row["marker"] <= last)
         return lives_of(
-            ((row["topic"], listener["name"]), row["first_ledger"], listener["tick_ms"])
+            ((row["topic"], each["name"]), Joined(row["first_ledger"], each["tick_ms"], row["count"], each["life"]))
             for row in sorted(told, key=lambda row: (row["marker"], row["first_ledger"]))
-            for listener in row["subscriptions"]
+            for each in row["subscriptions"]
         )
 
 

@@ -18,6 +18,7 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
+from pipeline.subscriptions.sought import Sought
 from schemas import INBOX, SUBSCRIPTIONS
 
 _ACTIVE = "SELECT topic, subscription, tick_ms, start FROM {told} WHERE active"
@@ -84,10 +85,15 @@ class Registry:
 
     def _read(self, version: int) -> dict[Name, Subscription]:
         rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _ACTIVE, version)
-        found = [Subscription(r["topic"], r["subscription"], r["tick_ms"], r["start"] == "earliest") for r in rows]
+        found = [_line(row["topic"], row["subscription"], row["tick_ms"], row["start"]) for row in rows]
         return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
 
 
-def _settings(subscription: Subscription) -> tuple[str, str, int, bool]:
+def _line(topic: str, name: str, tick_ms: int, start: str) -> Subscription:
+    return Subscription(topic, name, tick_ms, start == "earliest", Sought.of_text(start))
+
+
+def _settings(subscription: Subscription) -> tuple[str, str, int, int, bool]:
     """Orders lines that name one subscription: the last one counts, in every reading."""
-    return subscription.topic, subscription.name, -subscription.tick_ms, subscription.earliest
+    sought = 0 if subscription.sought is None else subscription.sought.life
+    return subscription.topic, subscription.name, -subscription.tick_ms, sought, subscription.earliest

@@ -74,12 +74,12 @@ class Encoder:
         self, key: Key, audience: Audience, ledgers: IntArray, entries: IntArray, dues: IntArray
     ) -> Iterator[Row]:
         """One row per cohort and segment of one topic."""
-        cohorts = np.searchsorted(np.asarray(audience.since), ledgers, side="right") - 1
+        cohorts = _cohorts(audience, ledgers, entries)
         segments = np.maximum(dues, self.now) // self.segment_ms
         for rows in _groups(cohorts, segments):
             cohort, segment = int(cohorts[rows[0]]), int(segments[rows[0]])
             if cohort < 0:
-                continue  # older than the first ledger that anybody listens to
+                continue  # older than the first position that anybody listens to
             chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
             listeners = [dict(zip(LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
             first, last = int(dues[rows].min()), int(dues[rows].max())
@@ -93,6 +93,19 @@ class Encoder:
                 "last_due": last * 1_000,
                 "chunk": chunk,
             }
+
+
+def _cohorts(audience: Audience, ledgers: IntArray, entries: IntArray) -> IntArray:
+    """Which listeners each position is for; -1: nobody."""
+    since = np.asarray(audience.since)
+    if not audience.entries:
+        return np.searchsorted(since, ledgers, side="right") - 1
+    firsts = np.asarray(audience.entries)
+    found = np.searchsorted(since, ledgers, side="left") - 1
+    # Few audiences begin within a ledger: each of its positions is compared with them.
+    for place in np.flatnonzero(np.isin(since, ledgers)):
+        found += (ledgers == since[place]) & (entries >= firsts[place])
+    return found
 
 
 def _together(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:

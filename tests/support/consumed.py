@@ -136,7 +136,7 @@ class SettleFake:
 
     def __init__(self, root: str, slots: int, policies: Policies, life: int = LIFE) -> None:
         """Nothing is open."""
-        self.policies = policies
+        self.policies, self.slots = policies, slots
         self._root, self._batch, self._events, self._released = root, 0, -1, -1
         self._listener = Listener((TOPIC, SUBSCRIPTION), life, 1, slots, policies)
         self.opened = Opened.begun(self._listener, -1)
@@ -192,7 +192,9 @@ class SettleFake:
         covered = {"events": self._events, "released": self._released}
         rows = [{**row, **covered, "batch_id": self._batch} for row in self.opened.changed_rows()]
         self.opened.saved()
-        noted(self._root, CURSORS, rows, "settle", {**covered, "refused": -1, "now": NOON})
+        noted(
+            self._root, CURSORS, rows, "settle", {**covered, "refused": -1, "now": NOON, "lives": self._listener.life}
+        )
 
 
 def places(positions: Positions) -> list[tuple[int, int]]:
@@ -248,6 +250,12 @@ class World:
         """Deliver what is to come again, whenever that is."""
         for count, positions in self.settle.retries().items():
             self.dispatch.deliver(*positions, count=count)
+
+    def begin_anew(self, life: int) -> None:
+        """The subscription begins another life; what the one before left open is nobody's."""
+        self.dispatch.life = life
+        self.settle = SettleFake(self.root, self.settle.slots, self.settle.policies, life)
+        self.settle.settle()
 
     def crash(self, consumer: Consumer) -> None:
         """The process of a consumer is gone, without a word."""

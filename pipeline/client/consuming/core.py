@@ -13,6 +13,7 @@ from pipeline.client.consuming.events import Voice
 from pipeline.client.consuming.rows import Rows
 from pipeline.client.consuming.supply import Logs, Supply
 from pipeline.config.errors import VersionGone
+from pipeline.subscriptions.incarnations import Name
 from state import LeaseMember, LeaseReplay, LeaseTiming, SubscriptionType
 from state.lease_events import (
     Active,
@@ -75,6 +76,7 @@ class Core:
         desk: what the application has to do with; guarded by `lock`.
         lock: guards the desk; notified when there is something for the application.
         busy: who has the exclusive subscription, when somebody else does.
+        life: the number of the subscription's life in which it is; 0: in none.
         active: called with True when a failover consumer comes to be the one that gets messages, else with False.
     """
 
@@ -86,6 +88,7 @@ class Core:
         self.lock = lock or threading.Condition()
         self.desk = Desk(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
+        self.life = 0
         self.active: Callable[[bool], None] = _nobody
         self._key: Key = (listening.topic, listening.subscription, 0)
         self._member: LeaseMember | None = None
@@ -93,12 +96,18 @@ class Core:
         self._draining: set[int] = set()
         self._resumed: set[int] = set()
         self._asked_at: int | None = None
+        self._lives = -1
         self._left = False
 
     @property
     def owns(self) -> bool:
         """Whether it has a slot."""
         return self._member is not None and bool(self._member.slots)
+
+    @property
+    def named(self) -> Name:
+        """Topic and subscription."""
+        return self.listening.topic, self.listening.subscription
 
     @property
     def oldest(self) -> int | None:
@@ -156,14 +165,18 @@ class Core:
             return False
         self._supply = Supply(self._logs, self._key, told.kind, len(replay.slots))
         self._begin_session(replay)
+        with self.lock:
+            self.life = self._key[2]
+            self.lock.notify_all()
         return True
 
     def _lives_anew(self) -> bool:
         """Whether the subscription has begun another life; then nothing of this one counts any more."""
         now = self._logs.clock.now()
-        if self._asked_at is not None and now - self._asked_at < _LIFE_MS:
+        lives = self._logs.cursors.lives
+        if self._asked_at is not None and now - self._asked_at < _LIFE_MS and lives == self._lives:
             return False
-        self._asked_at = now
+        self._asked_at, self._lives = now, lives
         life = self._logs.cursors.life(*self._key[:2])
         if life is None or life == self._key[2]:
             return False
@@ -186,6 +199,7 @@ class Core:
         """Join again; nothing of this life counts any more."""
         with self.lock:
             self.desk.clear()
+            self.life = 0
         self._member, self._supply, self._asked_at = None, None, None
 
     # ---- what happens

@@ -59,13 +59,14 @@ class CursorLog:
     Attributes:
         events: the version of `consumer_events` up to which settle has read; -1: nothing.
         released: the version of `redelivery` up to which settle has read; -1: nothing.
+        lives: the marker of ingest up to which settle knows who lives; -1: none.
     """
 
     def __init__(self, root: str, files: Files) -> None:
         """Read how far settle is."""
         self._root, self._files, self._folder = root, files, path_of(root, CURSORS)
         self._tail = Tail(files, self._folder, 0)
-        self.events, self.released = -1, -1
+        self.events, self.released, self.lives = -1, -1, -1
         self._begin_anew()
 
     def read(self) -> bool:
@@ -103,7 +104,8 @@ class CursorLog:
     def _take(self, actions: Actions) -> None:
         noted = _noted(actions)
         if noted is not None:
-            self.events, self.released = max(self.events, noted[0]), max(self.released, noted[1])
+            known = self.events, self.released, self.lives
+            self.events, self.released, self.lives = (max(each) for each in zip(known, noted, strict=True))
 
     def _begin_anew(self) -> None:
         last = newest(self._files, self._folder)
@@ -114,12 +116,12 @@ class CursorLog:
                 return
 
 
-def _noted(actions: Actions) -> tuple[int, int] | None:
-    """The versions up to which a commit of settle covers events and releases; None: it is somebody else's."""
+def _noted(actions: Actions) -> tuple[int, int, int] | None:
+    """What a commit of settle covers: versions of events and of releases, and a marker; None: it is somebody else's."""
     commit = Commit.loads(metadata(actions))
     if commit is None or "events" not in commit.note:
         return None
-    return int(commit.note["events"]), int(commit.note.get("released", -1))
+    return int(commit.note["events"]), int(commit.note.get("released", -1)), int(commit.note.get("lives", -1))
 
 
 def _quoted(text: str) -> str:

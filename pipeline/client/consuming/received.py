@@ -60,7 +60,7 @@ class Window:
 class Received(Message):
     """A message of a window. What is seldom asked for is looked up in its row then."""
 
-    __slots__ = ("_known", "_number", "_window", "consumer")
+    __slots__ = ("_known", "_number", "_window", "consumer", "life")
 
     def __init__(self, window: Window, number: int, schema: Schema, consumer: Core) -> None:
         """A row of a window.
@@ -73,6 +73,7 @@ class Received(Message):
         """
         self._window, self._number, self._schema, self.consumer = window, number, schema, consumer
         self._known: Mapping[str, Any] | None = None
+        self.life = consumer.life
 
     @property
     def _row(self) -> Mapping[str, Any]:  # type: ignore[override] # Message keeps its row, this one looks it up

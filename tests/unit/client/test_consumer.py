@@ -13,7 +13,6 @@ from pipeline.client.exceptions import (
     AlreadyClosed,
     CumulativeAcknowledgementNotAllowedError,
     InvalidMessage,
-    OperationNotSupported,
     Timeout,
 )
 from pipeline.client.messageid import MessageId
@@ -289,15 +288,13 @@ def test_a_closed_consumer_says_so(tmp_path: Path) -> None:
             call()
 
 
-def test_the_newest_message_of_the_log_has_an_id_and_seeking_is_refused(tmp_path: Path) -> None:
-    """Due or not; a subscription begins where its registration says."""
+def test_the_newest_message_of_the_log_has_an_id(tmp_path: Path) -> None:
+    """Due or not."""
     world = World(str(tmp_path))
     consumer = world.joined()
     assert consumer.get_last_message_id() == MessageId.earliest
     put(world.root, MESSAGES, message_row(1, 7, NOON), message_row(2, 3, NOON), message_row(1, 9, NOON))
     assert consumer.get_last_message_id() == MessageId(-1, 2, 3)
-    with pytest.raises(OperationNotSupported):
-        consumer.seek(MessageId.earliest)
 
 
 def test_a_message_of_another_topic_cannot_be_acknowledged(tmp_path: Path) -> None:

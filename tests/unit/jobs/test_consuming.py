@@ -30,6 +30,7 @@ from tests.support.settled import NOW, at, released
 
 NAMED = ("--topic", "t", "--subscription", "s")
 MINUTE = 60_000
+NOTHING = "comes: 0 messages of the log, each at its time"
 
 
 @pytest.fixture
@@ -242,3 +243,25 @@ def _letter(topic: str) -> dict[str, Any]:
     says = {"topic": "t", "subscription": "s", "position": "1:0", "redelivery_count": "3", "cause": "nack"}
     properties = {f"delayline.{name}": text for name, text in says.items()}
     return message_row(3, 0, 0, topic) | {"message_key": "k", "properties": properties, "payload": b"text"}
+
+
+def test_seek_and_clear_say_what_they_drop_and_bring(root: str) -> None:
+    """With --dry-run they do nothing else; without it the subscription begins anew there."""
+    told(root, "subscribe", *NAMED, "--ack")
+    put(root, MESSAGES, *(message_row(1, entry, NOW, published=1_000 * entry) for entry in range(3)))
+    before = subscriptions(root)
+    said = told(root, "clear", *NAMED, "--dry-run").splitlines()
+    assert said == ["t/s would begin anew at 1:3", "dropped: 0 pending, 0 outstanding, 0 waiting", NOTHING]
+    assert subscriptions(root) == before
+    wanted = {("--position", "1:2"): 1, ("--time", "1970-01-01T00:00:01"): 2, ("--time", "2000"): 1, ("--earliest",): 3}
+    for words, count in wanted.items():
+        assert f"comes: {count:,} messages" in told(root, "seek", *NAMED, *words)
+        assert str(subscriptions(root)[0].sought) != str(before[0].sought)
+    assert "begins anew at 1:3" in told(root, "clear", *NAMED)
+
+
+@pytest.mark.parametrize("words", [(), ("--earliest", "--time", "0"), ("--position", "1"), ("--time", "noon")])
+def test_a_seek_needs_one_place(root: str, words: tuple[str, ...]) -> None:
+    """None, two, and what is none are refused."""
+    told(root, "subscribe", *NAMED)
+    assert run(root, "seek", *NAMED, *words).exit_code == 2

@@ -1,0 +1,179 @@
+"""Seeking: what it drops and brings, where it begins, and what consumers make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client import consumer as consumers
+from pipeline.client.consumer import Consumer
+from pipeline.client.create import create_all
+from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
+from pipeline.client.message import Message
+from pipeline.client.messageid import MessageId
+from pipeline.client.pending import pending
+from pipeline.client.seeking import Where, begin_anew, prospect
+from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.delta.deltars import path_of
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.settled import MARK, SettledMark
+from schemas import MESSAGES
+from tests.support.client import message_row, noticed, put
+from tests.support.consumed import NOON, World, drained, names
+
+ACK = Policies(ack=True)
+SECOND = 1_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """Five messages in three ledgers, a second between two, and a subscription that ingest knows."""
+    create_all(str(tmp_path))
+    places = [(1, 0), (1, 1), (2, 0), (2, 1), (4, 0)]
+    put(
+        str(tmp_path),
+        MESSAGES,
+        *(message_row(*each, NOON, published=NOON + n * SECOND) for n, each in enumerate(places)),
+    )
+    subscribe(str(tmp_path), Subscription("t", "s", start="earliest", policies=ACK))
+    noticed(str(tmp_path), "s", 0)
+    return str(tmp_path)
+
+
+def line(root: str) -> Subscription:
+    """The one line of the registry."""
+    (found,) = subscriptions(root)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "position", "brings"),
+    [
+        (MessageId.earliest, (0, 0), 5),
+        (MessageId.latest, (4, 1), 0),
+        (MessageId.of("t", 1, 1), (1, 1), 4),
+        (MessageId.of("t", 3, 7), (3, 7), 1),
+        (MessageId.of("t", 99, 0), (4, 1), 0),
+        (NOON + 2 * SECOND, (2, 0), 3),
+        (NOON + 2 * SECOND - 1, (2, 0), 3),
+        (NOON + 3_600 * SECOND, (4, 1), 0),
+    ],
+)
+def test_a_place_is_a_position_or_the_first_message_sent_since(
+    root: str, where: Where, position: tuple[int, int], brings: int
+) -> None:
+    """The message there comes, too; what is behind the end of the log is its end."""
+    found = prospect(root, "t", "s", where)
+    assert (found.position, found.brings) == (position, brings)
+    life = begin_anew(root, "t", "s", where)
+    told = line(root).sought
+    assert told is not None
+    assert (told.life, told.ledger, told.entry) == (life, *position)
+    assert pending(root).backlogs[0].count == brings
+
+
+def test_each_seek_asks_for_a_life_of_its_own(root: str) -> None:
+    """Also to the same place, before ingest has seen the one before; the rest of the line stays."""
+    first, second = (begin_anew(root, "t", "s", MessageId.earliest) for _ in range(2))
+    assert second > first > 1
+    assert line(root).policies.ack
+    assert line(root).type == "shared"
+
+
+def test_who_registers_or_changes_policies_after_a_seek_leaves_it_as_it_is(root: str) -> None:
+    """The subscription is the same one, wherever it was to start; ended and registered anew it forgets the seek."""
+    begin_anew(root, "t", "s", MessageId.of("t", 2, 0))
+    told = line(root).start
+    assert not subscribe(root, Subscription("t", "s", start="earliest", policies=ACK))
+    assert set_policies(root, "t", "s", Policies(ack=True, max_unacked=7))
+    assert line(root).start == told
+    unsubscribe(root, "t", "s")
+    subscribe(root, Subscription("t", "s", policies=ACK))
+    assert line(root).start == "latest"
+
+
+def test_who_seeks_is_told_that_retention_has_deleted_messages(root: str) -> None:
+    """Only when the place is before what was kept."""
+    Path(path_of(root, MESSAGES), MARK).write_text(SettledMark(NOON + SECOND, 2, 1).dumps(), encoding="ascii")
+    assert prospect(root, "t", "s", MessageId.earliest).deleted_until == NOON + SECOND
+    assert prospect(root, "t", "s", MessageId.of("t", 2, 0)).deleted_until is None
+
+
+def test_nobody_can_be_sought_who_is_not_registered_nor_to_a_place_in_the_inbox(root: str) -> None:
+    """Nothing is written."""
+    with pytest.raises(SubscriptionNotFound):
+        prospect(root, "t", "stranger", MessageId.earliest)
+    with pytest.raises(SubscriptionNotFound):
+        begin_anew(root, "t", "stranger", MessageId.earliest)
+    with pytest.raises(InvalidMessage):
+        begin_anew(root, "t", "s", MessageId(-1, 1, 1, is_sent=True))
+    assert line(root).sought is None
+
+
+def seeking(world: World, consumer: Consumer, where: Where) -> None:
+    """Seek, while the processes and settle go on, until the consumer says that it is done."""
+    before = line(world.root).start
+    thread = Thread(target=consumer.seek, args=(where,))
+    thread.start()
+    while line(world.root).start == before:
+        thread.join(0.01)
+    told = line(world.root).sought
+    assert told is not None
+    world.begin_anew(told.life)
+    while thread.is_alive():
+        world.run(0.2)
+
+
+def sought(tmp_path: Path) -> tuple[World, Consumer, Consumer, list[Message]]:
+    """Two consumers got two messages each before one of them sought the subscription."""
+    world = World(str(tmp_path))
+    subscribe(world.root, Subscription("t", "s", policies=ACK))
+    a, b = world.joined("a"), world.joined("b")
+    world.run(15)
+    positions = [(1, entry) for entry in range(40)]
+    put(world.root, MESSAGES, *(message_row(*each, NOON) for each in positions))
+    world.dispatch.deliver(*positions)
+    world.run(1)
+    held = [consumer.receive(0) for consumer in (a, b)]
+    seeking(world, a, MessageId.earliest)
+    world.run(1)
+    return world, a, b, held
+
+
+def test_all_consumers_go_on_with_what_was_sought(tmp_path: Path) -> None:
+    """Nothing of before comes, whichever process it was queued in; each message of the new life comes once."""
+    world, a, b, _ = sought(tmp_path)
+    assert not drained(a)
+    assert not drained(b)
+    world.run(30)
+    world.dispatch.deliver((1, 3), (1, 4), (1, 5), (1, 6), (1, 7))
+    world.run(2)
+    assert sorted(names([*drained(a), *drained(b)])) == [(1, entry) for entry in range(3, 8)]
+
+
+def test_what_was_received_before_a_seek_is_not_settled_by_it(tmp_path: Path) -> None:
+    """An application that acknowledges late, or gives back, what it had before says nothing of the new life."""
+    world, a, b, held = sought(tmp_path)
+    world.run(30)
+    world.dispatch.deliver(*names(held))
+    for consumer, message in zip((a, b), held, strict=True):
+        consumer.acknowledge(message)
+        consumer.negative_acknowledge(message)
+    world.run(2)
+    assert world.settle.open == len(held)
+    assert not world.settle.retries()
+
+
+def test_a_seek_says_when_no_service_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is written, so the subscription is sought as soon as one does."""
+    monkeypatch.setattr(consumers, "_SEEK_MS", 1)
+    world = World(str(tmp_path))
+    subscribe(world.root, Subscription("t", "s", policies=ACK))
+    with pytest.raises(Timeout):
+        world.joined().seek(NOON)
+    assert line(world.root).sought is not None
