@@ -3,6 +3,7 @@
 
 import time as clock
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,6 +39,24 @@ def unsubscribe(warehouse: Warehouse, topic: Topic, subscription: Subscription) 
     """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it."""
     end(warehouse, topic, subscription)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is ended")
+
+
+@app.command()
+def topic(
+    warehouse: Warehouse,
+    topic: Topic,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", min=1, help="Divide it into so many, or into more than it has."),
+    ] = None,
+) -> None:
+    """Print the partitions of a topic, after it was divided if that is asked for. Divide it before you send to it."""
+    from pipeline.client.topics import create_partitioned_topic, topic_partitions
+
+    if partitions is not None:
+        create_partitioned_topic(warehouse, topic, partitions)
+    for each in topic_partitions(warehouse, topic):
+        typer.echo(printable(each))
 
 
 @app.command()
@@ -183,7 +202,8 @@ def consume(  # noqa: PLR0913 - a parameter is an option
 
     form = command.as_json if as_json else command.line
     told = command.Told(name, follow, wait, count, nack_rate)
-    done, failed = command.consume(warehouse, (topic, subscription), told, typer.echo, form)
+    note = partial(typer.echo, err=True)
+    done, failed = command.consume(warehouse, (topic, subscription), told, command.Says(typer.echo, form, note))
     typer.echo(f"{done:,} acknowledged, {failed:,} failed", err=True)
 
 

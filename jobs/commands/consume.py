@@ -16,6 +16,7 @@ from pipeline.client.subscriptions import Subscription, subscriptions
 from pipeline.config.errors import PipelineError
 
 _LOOK_MS = 1_000
+_NOTED = 10_000
 _JOIN_S = 30.0
 """So long a consumer may take to get a share of the subscription."""
 
@@ -48,9 +49,22 @@ class Told:
     nack_rate: float
 
 
-def consume(
-    root: str, name: tuple[str, str], told: Told, echo: Callable[[str], None], form: Callable[[Message, str], str]
-) -> tuple[int, int]:
+@dataclass(frozen=True)
+class Says:
+    """Where the command says what.
+
+    Attributes:
+        echo: takes the line of a message.
+        form: gives that line, from the message and what it was answered.
+        note: takes a line about how far it is, after every `_NOTED` messages.
+    """
+
+    echo: Callable[[str], object]
+    form: Callable[[Message, str], str]
+    note: Callable[[str], object]
+
+
+def consume(root: str, name: tuple[str, str], told: Told, says: Says) -> tuple[int, int]:
     """Receive, print and acknowledge until there is nothing more; how many were acknowledged, and how many failed.
 
     Raises:
@@ -69,7 +83,7 @@ def consume(
         unacked_messages_timeout_ms=policies.ack_timeout_ms,
     )
     with open_consumer(engine_of(root), [topic], subscription, options) as consumer:
-        return _work(consumer, told, echo, form)
+        return _work(consumer, told, says)
 
 
 def _line(root: str, topic: str, subscription: str) -> Subscription:
@@ -81,9 +95,7 @@ def _line(root: str, topic: str, subscription: str) -> Subscription:
     return found[0]
 
 
-def _work(
-    consumer: Consumer, told: Told, echo: Callable[[str], None], form: Callable[[Message, str], str]
-) -> tuple[int, int]:
+def _work(consumer: Consumer, told: Told, says: Says) -> tuple[int, int]:
     done = failed = 0
     ends = time.monotonic() + _JOIN_S
     while told.count is None or done + failed < told.count:
@@ -94,13 +106,15 @@ def _work(
                 continue
             break
         fails = random.random() < told.nack_rate  # noqa: S311 - a share, not a secret
-        echo(form(message, "nack" if fails else "ack"))
+        says.echo(says.form(message, "nack" if fails else "ack"))
         if fails:
             consumer.negative_acknowledge(message)
             failed += 1
         else:
             consumer.acknowledge(message)
             done += 1
+        if (done + failed) % _NOTED == 0:
+            says.note(f"{done:,} acknowledged, {failed:,} failed so far")
     return done, failed
 
 

@@ -21,4 +21,5 @@ __all__ = [
     "seeking",
     "standing",
     "subscriptions",
+    "topics",
 ]

@@ -20,7 +20,7 @@ from pipeline.client.producer_options import HowProduced, sender_of
 from pipeline.client.producer_routes import Route
 from pipeline.client.producer_rows import Sender
 from pipeline.client.producer_writer import Writer
-from pipeline.client.reader import Reader
+from pipeline.client.reader import Reader, ReaderListener
 from pipeline.client.reader_log import TopicLog
 from pipeline.client.recurring import Recurring
 from pipeline.client.registering import HowConsumed, consumer_options, register, stated_of
@@ -73,7 +73,7 @@ class Client:
         check_limit("memory_limit_bytes", memory_limit_bytes)
         check_limit("stats_interval_in_seconds", stats_interval_in_seconds)
         self._root = root_of(service_url)
-        self._timeout_s = operation_timeout_seconds
+        self._timeout_s, self._stats_s = operation_timeout_seconds, stats_interval_in_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
         self._made: list[Producer | Consumer | Reader] = []
         self._looks: dict[Producer | Consumer | Reader, Recurring] = {}
@@ -155,7 +155,8 @@ class Client:
         stated = stated_of(consumer_type, how)
         with answering(self._root):
             topics = found_topics(self._root, asked)
-            options = consumer_options(consumer_type, how, register(self._root, topics, subscription_name, stated))
+            policies = register(self._root, topics, subscription_name, stated)
+        options = replace(consumer_options(consumer_type, how, policies), stats_interval_s=self._stats_s)
 
         def end() -> None:
             for each in made.cores:
@@ -184,6 +185,7 @@ class Client:
         receiver_queue_size: int = 1_000,
         start_message_id_inclusive: bool = False,
         delayed: bool = True,
+        reader_listener: ReaderListener | None = None,
         **refused: object,
     ) -> Reader:
         """Read a topic without a subscription, from a place on.
@@ -196,6 +198,7 @@ class Client:
             receiver_queue_size: so many messages are read at once.
             start_message_id_inclusive: begin with the message itself.
             delayed: hand out each message when it is due, ordered by due time. False: hand out the log as it is.
+            reader_listener: called with the reader and each message, in a thread of the reader.
             **refused: options of the reference that cannot be had: their defaults are taken, other values are refused.
 
         Raises:
@@ -225,6 +228,8 @@ class Client:
         with answering(self._root):
             made.seek(start_message_id)
         self._made.append(made)
+        if reader_listener is not None:
+            made.listen(reader_listener)
         return made
 
     def get_topic_partitions(self, topic: str) -> list[str]:

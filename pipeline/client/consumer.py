@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from threading import Condition
 from types import TracebackType
 from typing import Self, TypeVar
@@ -271,7 +272,7 @@ class Consumer:
 
     def listen(self, listener: MessageListener) -> None:
         """Give each message to a function from now on, in a thread of its own."""
-        self._worker = Worker(self, listener)
+        self._worker = Worker(self.next_message, partial(listener, self))
         self._worker.start()
 
     def pause_message_listener(self) -> None:

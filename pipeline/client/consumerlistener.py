@@ -32,11 +32,16 @@ class ConsumerEventListener(Protocol):
 
 
 class Worker:
-    """Gives the messages of a consumer to a listener, one after the other, in a thread."""
+    """Gives messages to a listener, one after the other, in a thread."""
 
-    def __init__(self, consumer: Consumer, listener: MessageListener) -> None:
-        """Nothing is given yet."""
-        self._consumer, self._listener = consumer, listener
+    def __init__(self, take: Callable[[int], Message | None], give: Callable[[Message], object]) -> None:
+        """Nothing is given yet.
+
+        Args:
+            take: gives the next message; None when none came for so long, ms.
+            give: the listener.
+        """
+        self._take, self._listener = take, give
         self._goes, self._ended = threading.Event(), threading.Event()
         self._goes.set()
         self._thread = threading.Thread(target=self._run, name="delayline-listener", daemon=True)
@@ -64,7 +69,7 @@ class Worker:
         while not self._ended.is_set():
             self._goes.wait()
             try:
-                message = None if self._ended.is_set() else self._consumer.next_message(_LOOK_MS)
+                message = None if self._ended.is_set() else self._take(_LOOK_MS)
             except AlreadyClosed:
                 return
             self._goes.wait()
@@ -73,6 +78,6 @@ class Worker:
 
     def _give(self, message: Message) -> None:
         try:
-            self._listener(self._consumer, message)
+            self._listener(message)
         except Exception:  # noqa: BLE001 - whatever the application raises
             _LOG.exception("the listener failed at %r, which comes again if it is not acknowledged", message)

@@ -43,6 +43,7 @@ class ConsumerOptions:
         priority: of a failover consumer; 0 is the best.
         batch_receive_policy: when `batch_receive` returns.
         consumer_event_listener: is told when a failover consumer becomes the one that gets messages.
+        stats_interval_s: so often the log gets a line with figures, at level INFO; 0: never.
     """
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
@@ -57,6 +58,7 @@ class ConsumerOptions:
     priority: int = 0
     batch_receive_policy: ConsumerBatchReceivePolicy | None = None
     consumer_event_listener: ConsumerEventListener | None = None
+    stats_interval_s: int = 0
 
 
 def engine_of(root: str) -> Engine:
@@ -146,7 +148,7 @@ def listen_to(made: Consumer, engine: Engine, topics: Sequence[str], options: Co
 def _desk_options(options: ConsumerOptions) -> DeskOptions:
     timeout, tick = options.unacked_messages_timeout_ms, options.unacked_messages_tick_ms
     alone = SubscriptionType(options.consumer_type.value).alone
-    return DeskOptions(options.schema, options.max_unacked, timeout, tick, ordered=alone)
+    return DeskOptions(options.schema, options.max_unacked, timeout, tick, alone, options.stats_interval_s)
 
 
 def _tell_of(made: Consumer, cores: Sequence[Core], options: ConsumerOptions) -> None:

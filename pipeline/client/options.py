@@ -67,14 +67,13 @@ CONSUMER: Refused = {
     "max_pending_chunked_message": (10, "a message of any size is one row"),
     "auto_ack_oldest_chunked_message_on_queue_full": (False, "a message of any size is one row"),
     "max_total_receiver_queue_size_across_partitions": (50_000, "receiver_queue_size holds for each topic"),
-    "start_message_id_inclusive": (False, "a subscription cannot be sought"),
+    "start_message_id_inclusive": (True, "the message at which seek begins comes, too"),
     "batch_index_ack_enabled": (False, "each message is an entry, and is acknowledged by itself anyway"),
     "key_shared_policy": (ConsumerKeySharedPolicy(), "consumers balance slots themselves"),
     "regex_subscription_mode": (RegexSubscriptionMode.PersistentOnly, "all topics are persistent"),
 }
 READER: Refused = {
     **_READING,
-    "reader_listener": (None, "call read_next in a thread of your own"),
     "reader_name": (None, "a reader is registered nowhere"),
     "subscription_role_prefix": (None, "a reader has no subscription"),
 }

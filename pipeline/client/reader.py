@@ -10,8 +10,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pipeline.client.consumerlistener import Worker
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+ReaderListener = Callable[["Reader", Message], object]
+"""Gets a reader and a message of it."""
 _LOOK_MS = 50
 """Who waits looks so often: at the log's next entry, by its name."""
 _BEGIN = -(1 << 43)
@@ -62,6 +66,7 @@ class Reader:
         self._ahead, self._inclusive, self._now, self._forget = ahead, inclusive, now, forget
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._after, self._since = START, _BEGIN
+        self._worker: Worker | None = None
         self._index, self._ready = TimeBucketIndex(tick_ms=1), deque[Mapping[str, Any]]()
 
     def topic(self) -> str:
@@ -81,6 +86,20 @@ class Reader:
         Raises:
             Timeout: none came.
             AlreadyClosed: the reader is closed.
+            OperationNotSupported: a listener gets the messages.
+        """
+        if self._worker is not None:
+            raise OperationNotSupported("read_next", "a reader_listener gets the messages")
+        found = self.next_message(timeout_millis)
+        if found is None:
+            raise Timeout("read_next", timeout_millis or 0)
+        return found
+
+    def next_message(self, timeout_millis: int | None) -> Message | None:
+        """The next message; None: none came in time.
+
+        Raises:
+            AlreadyClosed: the reader is closed.
         """
         ends = None if timeout_millis is None else monotonic_ms() + timeout_millis
         while True:
@@ -91,7 +110,7 @@ class Reader:
                 next_due = self._index.next_due
             left = _LOOK_MS if ends is None else min(_LOOK_MS, ends - monotonic_ms())
             if left <= 0:
-                raise Timeout("read_next", timeout_millis or 0)
+                return None
             self._closed.wait(max(1, min(left, left if next_due is None else next_due - self._now())) / 1_000)
 
     def has_message_available(self) -> bool:
@@ -127,9 +146,16 @@ class Reader:
             self._ready.clear()
             self._log.forget()
 
+    def listen(self, listener: ReaderListener) -> None:
+        """Give each message to a function from now on, in a thread of its own."""
+        self._worker = Worker(self.next_message, partial(listener, self))
+        self._worker.start()
+
     def close(self) -> None:
         """End; a second call does nothing."""
         self._closed.set()
+        if self._worker is not None:
+            self._worker.stop()
         self._forget(self)
 
     def __enter__(self) -> Self:

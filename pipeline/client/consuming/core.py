@@ -124,8 +124,11 @@ class Core:
         replay = self._replay()
         if replay is None:
             return
+        now, told = self._logs.clock.now(), self.listening
         with self.lock:
-            self.desk.count(self._logs.clock.now())
+            self.desk.count(now)
+            who = told.topic, told.subscription, told.consumer
+            self.desk.stats.tell(now, who, self.desk.queue.size, len(self.desk.holding))
             supply.again(replay, self.desk.holding, self._resumed)
         self._resumed = set()
         supply.begin_backlogs(self._voice)

@@ -19,6 +19,7 @@ from pipeline.client.consuming.holding import Failed, Handed, Holding
 from pipeline.client.consuming.queue import Queue
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.rows import Rows
+from pipeline.client.consuming.stats import ConsumerStats
 from pipeline.client.schema import Schema
 from pipeline.storage.arrays import longs
 from state import MessageTimers, Positions, UnackedLimit
@@ -40,6 +41,7 @@ class DeskOptions:
         ack_timeout_ms: after so long what it holds comes again; 0: never.
         tick_ms: how much later it may be.
         ordered: whether all up to a message can be acknowledged at once.
+        stats_s: so often the log gets a line with figures; 0: never.
     """
 
     schema: Schema
@@ -47,6 +49,7 @@ class DeskOptions:
     ack_timeout_ms: int = 0
     tick_ms: int = 1_000
     ordered: bool = False
+    stats_s: int = 0
 
 
 class Desk:
@@ -57,6 +60,7 @@ class Desk:
         holding: what the application has, as of the last `count`.
         upto: the last place of which a message was handed out, as of the last `count`.
         voice: how rows of events begin; set before anything is queued.
+        stats: figures for the log.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Desk:
         self._room = self.holding.limit.room
         self.upto = 0
         self.voice: Voice | None = None
+        self.stats = ConsumerStats(options.stats_s, clock.now())
 
     # ---- out
 
@@ -158,6 +163,7 @@ class Desk:
         """Note what was handed out, and pass on what was said of it since the last time."""
         for rows in self.queue.taken():
             self.holding.give(rows)
+            self.stats.handed(rows)
             self.upto = max(self.upto, int(rows.places.max()))
             if self._handed is not None:
                 self._handed.add(rows)
@@ -189,11 +195,13 @@ class Desk:
             if len(positions):
                 self._say(self._speaker.acks(positions, self._clock.wall()))
                 self.holding.take_back(positions)
+                self.stats.settled += positions.messages
                 if self._timers is not None:
                     self._timers.remove(positions)
 
     def _put_back(self, failed: Failed, after_ms: int | None, cause: str) -> None:
         for count, positions in sorted(failed.items()):
+            self.stats.failed += positions.messages
             self._say(self._speaker.nacks(positions, count, after_ms, cause, self._clock.wall()))
             if self._timers is not None:
                 self._timers.remove(positions)

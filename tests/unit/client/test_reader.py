@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from pipeline.client.exceptions import (
     OperationNotSupported,
     Timeout,
 )
+from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.reader import Reader
 from pipeline.client.reader_log import TopicLog
@@ -162,8 +164,28 @@ def test_options_of_a_reader_that_cannot_be_had_are_refused(root: str) -> None:
     """And a folder that is no warehouse."""
     with Client(root) as client:
         with pytest.raises(InvalidConfiguration):
-            client.create_reader("t", MessageId.earliest, reader_listener=print)
+            client.create_reader("t", MessageId.earliest, reader_name="r")
         with pytest.raises(InvalidConfiguration):
             client.create_reader("t", MessageId.earliest, receiver_queue_size=0)
     with pytest.raises(NoWarehouse):
         Client(f"{root}/none").create_reader("t", MessageId.earliest)
+
+
+def test_a_listener_gets_the_messages_of_a_reader(root: str) -> None:
+    """One after the other, in a thread of the reader; one that fails misses the message and gets the next one."""
+    put(root, MESSAGES, *(message_row(1, entry, 0) for entry in range(3)))
+    got, done = list[MessageId](), threading.Event()
+
+    def listen(reader: Reader, message: Message) -> None:
+        got.append(message.message_id())
+        assert reader.topic() == "t"
+        if len(got) == 3:
+            done.set()
+        assert len(got) != 1, "told to fail"
+
+    with Client(root) as client:
+        reader = client.create_reader("t", MessageId.earliest, reader_listener=listen)
+        assert done.wait(30)
+        with pytest.raises(OperationNotSupported):
+            reader.read_next(0)
+    assert got == [MessageId(-1, 1, entry) for entry in range(3)]

@@ -204,17 +204,19 @@ class Queue:
 
 
 def test_what_is_received_is_answered_by_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each message is printed with its answer; the end is where nothing comes, or at the number."""
+    """Each message is printed with its answer, and now and then how far it is, until nothing comes or the number."""
     drawn = iter((0.1, 0.9, 0.2, 0.8, 0.1))
     monkeypatch.setattr("random.random", lambda: next(drawn))
+    monkeypatch.setattr(consume, "_NOTED", 2)
     queue, lines = Queue("a", "b", "c", "d", "e"), list[str]()
     wanted = consume.Told(None, follow=False, wait_ms=0, count=3, nack_rate=0.5)
     form: Any = lambda message, answer: f"{message} {answer}"  # noqa: E731 - a message is a text here
-    assert consume._work(queue, wanted, lines.append, form) == (1, 2)  # type: ignore[arg-type]
-    assert lines == ["a nack", "b ack", "c nack"]
+    says = consume.Says(lines.append, form, lines.append)
+    assert consume._work(queue, wanted, says) == (1, 2)  # type: ignore[arg-type]
+    assert lines == ["a nack", "b ack", "1 acknowledged, 1 failed so far", "c nack"]
     assert queue.said == [("nack", "a"), ("ack", "b"), ("nack", "c")]
     rest = consume.Told(None, follow=False, wait_ms=0, count=None, nack_rate=0.5)
-    assert consume._work(queue, rest, lines.append, form) == (1, 1)  # type: ignore[arg-type]
+    assert consume._work(queue, rest, says) == (1, 1)  # type: ignore[arg-type]
 
 
 def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
@@ -222,7 +224,8 @@ def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
     queue, lines = Queue(None, None, "a"), list[str]()
     wanted = consume.Told(None, follow=False, wait_ms=0, count=None, nack_rate=0)
     form: Any = lambda message, answer: f"{message} {answer}"  # noqa: E731 - a message is a text here
-    assert consume._work(queue, wanted, lines.append, form) == (0, 0)  # type: ignore[arg-type]
+    says = consume.Says(lines.append, form, lines.append)
+    assert consume._work(queue, wanted, says) == (0, 0)  # type: ignore[arg-type]
     assert queue.messages == ["a"], "it has a share by then, and nothing came"
 
 
@@ -265,3 +268,12 @@ def test_a_seek_needs_one_place(root: str, words: tuple[str, ...]) -> None:
     """None, two, and what is none are refused."""
     told(root, "subscribe", *NAMED)
     assert run(root, "seek", *NAMED, *words).exit_code == 2
+
+
+def test_a_topic_is_divided_and_its_partitions_are_listed(root: str) -> None:
+    """One that is not divided is its own partition; it cannot have fewer later."""
+    assert told(root, "topic", "--topic", "t").splitlines() == ["t"]
+    parts = [f"t-partition-{number}" for number in range(3)]
+    assert told(root, "topic", "--topic", "t", "--partitions", "3").splitlines() == parts
+    assert told(root, "topic", "--topic", "t").splitlines() == parts
+    assert run(root, "topic", "--topic", "t", "--partitions", "2").exit_code != 0
