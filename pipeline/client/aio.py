@@ -131,6 +131,14 @@ class Consumer:
         """
         self._made.negative_acknowledge(message, delay_ms)
 
+    async def seek(self, messageid: MessageId | int) -> None:
+        """Let the subscription begin anew at the id of a message, or at a time of publication (ms).
+
+        Raises:
+            DelaylineError: as `delayline.Consumer.seek`.
+        """
+        await asyncio.to_thread(self._made.seek, messageid)
+
     async def unsubscribe(self) -> None:
         """Close, and take the subscription out of the registry."""
         await asyncio.to_thread(self._made.unsubscribe)

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client import aio
 from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerType
-from pipeline.client.exceptions import AlreadyClosed, ProducerQueueIsFull
+from pipeline.client.exceptions import AlreadyClosed, InvalidMessage, ProducerQueueIsFull
 from pipeline.client.messageid import MessageId
 from pipeline.client.subscriptions import subscriptions
 from pipeline.delta.deltars import open_table
@@ -77,6 +77,8 @@ def test_messages_are_received_acknowledged_and_come_again(tmp_path: Path, monke
             await consumer.negative_acknowledge(found[1], 0)
             world.run(1)
             assert [len(each) for each in world.settle.retries().values()] == [1]
+            with pytest.raises(InvalidMessage):
+                await consumer.seek(MessageId(-1, 1, 1, is_sent=True))
             await consumer.unsubscribe()
             with pytest.raises(AlreadyClosed):
                 await consumer.receive()

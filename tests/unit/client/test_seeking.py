@@ -156,6 +156,18 @@ def test_all_consumers_go_on_with_what_was_sought(tmp_path: Path) -> None:
     assert sorted(names([*drained(a), *drained(b)])) == [(1, entry) for entry in range(3, 8)]
 
 
+def test_another_life_is_noticed_with_the_next_commit_of_settle(tmp_path: Path) -> None:
+    """Long before the consumer would look by itself; nothing of the life before is handed out from then on."""
+    world = World(str(tmp_path))
+    consumer = world.joined()
+    world.dispatch.deliver((1, 0))
+    world.run(0.2)
+    world.begin_anew(2)
+    world.run(0.6)
+    assert [core.life for core in consumer.cores] == [2]
+    assert drained(consumer) == []
+
+
 def test_what_was_received_before_a_seek_is_not_settled_by_it(tmp_path: Path) -> None:
     """An application that acknowledges late, or gives back, what it had before says nothing of the new life."""
     world, a, b, held = sought(tmp_path)
