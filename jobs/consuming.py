@@ -168,6 +168,15 @@ def subscriptions(
 
 
 @app.command()
+def sinks(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
+    """List sinks: how much they have published, how far they are behind, and why one stands still."""
+    from jobs.commands import sinks as command
+
+    for line in [command.as_json(warehouse)] if as_json else command.report(warehouse):
+        typer.echo(line)
+
+
+@app.command()
 def consumers(
     warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
 ) -> None:

@@ -210,7 +210,7 @@ class SinkLoop:
                 if not more:
                     self._ended.wait(pause_s)
             except Exception as error:  # noqa: BLE001 - whatever it is, others go on, and so does this one later
-                self._failed(error)
+                self.failed(error)
                 self._ended.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
         self._end()
@@ -219,7 +219,7 @@ class SinkLoop:
         self._drop()
         self._note(self._now(self._noted.error))
 
-    def _failed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """Say why it stands still, once for each reason."""
         text = f"{type(error).__name__}: {error}"
         if text != self._noted.error:

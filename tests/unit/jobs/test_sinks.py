@@ -1,0 +1,83 @@
+"""The command around sinks: what it takes, what it prints, and that it repeats nothing secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from typer.testing import CliRunner, Result
+
+from jobs import cli
+from pipeline.client.create import create_all
+from pipeline.client.subscriptions import subscriptions
+from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
+
+NAMED = ("--topic", "t", "--subscription", "s")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+def command(root: str, *words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
+
+
+def sink_of(root: str) -> tuple[str | None, int | None]:
+    """The address and the begin that are registered."""
+    (line,) = subscriptions(root)
+    return line.policies.sink, line.policies.sink_after
+
+
+def test_a_sink_is_named_changed_and_taken_away(root: str) -> None:
+    """With the subscription or later."""
+    assert command(root, "subscribe", *NAMED, "--sink", ADDRESS).exit_code == 0
+    assert sink_of(root) == (ADDRESS, 0)
+    assert f"sink: {ADDRESS}" in command(root, "policy", "show", *NAMED).output
+    assert command(root, "policy", "set", *NAMED, "--sink-after", "7").exit_code == 0
+    assert sink_of(root) == (ADDRESS, 7)
+    assert command(root, "policy", "set", *NAMED, "--no-sink").exit_code == 0
+    assert sink_of(root) == (None, None)
+
+
+@pytest.mark.parametrize("words", [["--sink", "kafka://me:hunter2@a:1/out"], ["--no-sink", "--sink", ADDRESS]])
+def test_what_cannot_be_followed_is_refused(root: str, words: list[str]) -> None:
+    """The registry stays as it was, and a password is not printed."""
+    command(root, "subscribe", *NAMED)
+    result = command(root, "policy", "set", *NAMED, *words)
+    assert result.exit_code != 0
+    assert "hunter2" not in result.output
+    assert sink_of(root) == (None, None)
+
+
+def test_sinks_are_listed_with_how_far_they_are(root: str) -> None:
+    """And why one stands still, which a process has noted."""
+    assert "No sink has begun" in command(root, "sinks").output
+    delivered(root, "a", "b")
+    loop = sink(root, MemoryBroker().connect)
+    assert "t/s  published 0  versions behind 1  publishing" in command(root, "sinks").output
+    run(loop)
+    loop.stop()
+    assert "t/s  published 2  versions behind 0  publishing" in command(root, "sinks").output
+    (told,) = json.loads(command(root, "sinks", "--json").output)
+    assert (told["published"], told["versions_behind"], told["error"]) == (2, 0, None)
+
+
+def test_a_sink_that_stands_still_says_why(root: str) -> None:
+    """As its thread notes it."""
+    delivered(root, "a")
+    loop = sink(root, MemoryBroker(fails=["before"]).connect)
+    with pytest.raises(Killed):
+        loop.step()
+    loop.failed(Killed("the broker is away"))
+    assert "stands still: Killed: the broker is away" in command(root, "sinks").output
