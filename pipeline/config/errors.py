@@ -326,13 +326,13 @@ class NoBrokerClient(PipelineError):
 class CursorUnreadable(PipelineError):
     """What is open of a subscription cannot be read from `cursors`; settle does not start, and nothing was changed.
 
-    Bring the table back from a backup, or unsubscribe and subscribe again: that begins anew with nothing open.
+    Restore all tables from one copy, or unsubscribe and subscribe again: that begins anew with nothing open.
     """
 
     def __init__(self, topic: str, subscription: str, life: int, problem: str) -> None:
         """Name the incarnation, and what is wrong with its bytes."""
         super().__init__(
             f"cursors: what is open of ({topic!r}, {subscription!r}, {life}) cannot be read: {problem}; "
-            f"bring the table back from a backup, or begin anew with: delayline unsubscribe, delayline subscribe"
+            f"restore all tables from one copy, or begin anew with: delayline unsubscribe, delayline subscribe"
         )
         self.topic, self.subscription, self.life, self.problem = topic, subscription, life, problem

@@ -55,7 +55,8 @@ class Line:
         topic: of the subscription.
         subscription: its name.
         sink: the address.
-        after: the version of `deliveries` behind which it begins; None: the newest one when it is first seen.
+        after: the version of `deliveries` behind which it begins. Command and client state the newest one when
+            the sink is named; None, in a registry that another program wrote: the newest one when it is first seen.
     """
 
     topic: str
