@@ -20,6 +20,7 @@ __all__ = [
     "properties",
     "sink",
     "smallqueries",
+    "sums",
     "tablelog",
     "tables",
     "views",

@@ -32,6 +32,7 @@ from pipeline.delta import commits
 from pipeline.delta.datafiles import DataFile, rows, size_of
 from pipeline.delta.features import unknown
 from pipeline.delta.footers import missing, statistics
+from pipeline.delta.sums import CARRIED, put_sums, sums
 from pipeline.delta.tablelog import Head, TableLog
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
@@ -304,32 +305,13 @@ class Appender:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""
         with _optional(f"the sums of {self._table.name}"):
             version, known = self._sums
-            sums = known if version == self._version - 1 else self._checksum(self._version - 1)
-            if sums is None:
+            last = known if version == self._version - 1 else sums(self._files, self._path, self._version - 1)
+            if last is None:
                 return
-            kept = {name: sums[name] for name in _CARRIED if name in sums} | dict(changed)
-            grown = {"numFiles": sums["numFiles"] + files, "tableSizeBytes": sums["tableSizeBytes"] + size}
-            file = f"{self._path}/_delta_log/{self._version:020d}.crc"
-            self._files.write(file, json.dumps(kept | grown), lasting=False)
+            kept = {name: last[name] for name in CARRIED if name in last} | dict(changed)
+            grown = {"numFiles": last["numFiles"] + files, "tableSizeBytes": last["tableSizeBytes"] + size}
+            put_sums(self._files, self._path, self._version, kept | grown)
             self._sums = self._version, kept | grown
-
-    def _checksum(self, version: int) -> dict[str, Any] | None:
-        """The sums of a version; those of an empty table when delta-rs made it, which writes none."""
-        file = f"{self._path}/_delta_log/{version:020d}.crc"
-        if self._files.has(file):
-            told: dict[str, Any] = json.loads(self._files.text(file))
-            return told
-        if version:
-            return None
-        made = {name: action for each in commits.actions(self._files, self._path, 0) for name, action in each.items()}
-        if set(made) != {"commitInfo", "protocol", "metaData"}:
-            return None
-        empty = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": []}
-        return empty | {"numMetadata": 1, "numProtocol": 1, "metadata": made["metaData"], "protocol": made["protocol"]}
-
-
-_CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")
-"""What an append does not change of Delta's sums; lists and histograms of files are left out."""
 
 
 def check_features(table: str, head: Head) -> None:

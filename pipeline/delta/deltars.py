@@ -12,6 +12,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
 from pipeline.delta.commits import entry
 from pipeline.delta.logfiles import log_files
+from pipeline.delta.sums import put_first_sums
 from pipeline.storage.files import Files
 from schemas import Table
 
@@ -63,6 +64,7 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     except DeltaError:
         open_table(root, table)
         raise
+    put_first_sums(Files(), path_of(root, table))
 
 
 def append(

@@ -57,6 +57,12 @@ def held(spark: SparkSession, path: str) -> list[int]:
     return sorted(found)
 
 
+def jobs(spark: SparkSession) -> int:
+    """How many jobs the session has run."""
+    context: Any = spark.sparkContext
+    return int(context._jsc.sc().dagScheduler().numTotalJobs())
+
+
 def test_what_a_version_names_is_on_the_disk_before_the_version_is(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,13 +140,14 @@ def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, pat
     assert list(log.glob("*.checkpoint.parquet"))
 
 
-def test_a_table_that_was_made_without_spark_has_sums_from_its_first_append_on(
+def test_a_table_that_was_made_without_spark_has_sums_from_the_beginning(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Without them Delta runs a job for each new version that it looks at. It takes them as if they were its own."""
     create_all(str(tmp_path))
-    path = str(tmp_path / PUBLICATIONS.name)
+    path, before = str(tmp_path / PUBLICATIONS.name), jobs(spark)
     appender = Appender(spark, path, PUBLICATIONS)
+    assert jobs(spark) == before
     for batch in (1, 2):
         appender.commit(appender.put(rows(spark, batch).toArrow()), "")
     sums = json.loads(Path(path, "_delta_log", f"{2:020d}.crc").read_text())

@@ -1,0 +1,50 @@
+"""Delta's files of sums beside the entries of a log: who has the newest one need not read the log back.
+
+Without it Delta runs a job for each table that is opened, only to learn protocol and columns. Delta-rs writes none.
+"""
+
+import json
+from typing import Any
+
+from pipeline.delta import commits
+from pipeline.storage.files import Files
+
+CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")
+"""What an append does not change of Delta's sums; lists and histograms of files are left out."""
+
+
+def sums(files: Files, path: str, version: int) -> dict[str, Any] | None:
+    """The sums of a version; those of an empty table when delta-rs made it. None: nobody knows them."""
+    # A power cut may leave the file empty.
+    if told := files.text_if_there(_file(path, version)):
+        found: dict[str, Any] = json.loads(told)
+        return found
+    return None if version else _of_empty(files, path)
+
+
+def put_sums(files: Files, path: str, version: int, told: dict[str, Any]) -> None:
+    """Write the sums of a version."""
+    files.write(_file(path, version), json.dumps(told), lasting=False)
+
+
+def put_first_sums(files: Files, path: str) -> None:
+    """Write the sums of a table that delta-rs has made, unless they are there, or nobody knows them.
+
+    They follow from the entry that is there, so it does not matter who made the table.
+    """
+    if not files.has(_file(path, 0)) and (told := _of_empty(files, path)) is not None:
+        put_sums(files, path, 0, told)
+
+
+def _of_empty(files: Files, path: str) -> dict[str, Any] | None:
+    """The sums of version 0; None when it is more than an empty table, or was cut."""
+    actions = commits.entry(files, path, 0)
+    made = {name: action for each in actions or () for name, action in each.items()}
+    if set(made) != {"commitInfo", "protocol", "metaData"}:
+        return None
+    empty = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": []}
+    return empty | {"numMetadata": 1, "numProtocol": 1, "metadata": made["metaData"], "protocol": made["protocol"]}
+
+
+def _file(path: str, version: int) -> str:
+    return f"{path}/_delta_log/{version:020d}.crc"

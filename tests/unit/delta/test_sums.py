@@ -1,0 +1,56 @@
+"""Delta's files of sums beside the log of a table that delta-rs made."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.client.create import create_all
+from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.delta.sums import put_first_sums, sums
+from pipeline.storage.files import Files
+from schemas import SUBSCRIPTIONS, TABLES
+
+FIRST = f"_delta_log/{0:020d}.crc"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+def test_each_table_of_a_new_warehouse_has_sums(root: str) -> None:
+    """Without them Delta runs a job for each table that a stage opens."""
+    for table in TABLES:
+        told = json.loads(Path(root, table.name, FIRST).read_text())
+        assert (told["numFiles"], told["tableSizeBytes"]) == (0, 0)
+        assert [field["name"] for field in json.loads(told["metadata"]["schemaString"])["fields"]] == (
+            table.schema.names
+        )
+
+
+def test_sums_that_a_power_cut_left_empty_are_read_from_the_first_entry(root: str) -> None:
+    """They are not waited for when they are written."""
+    path = f"{root}/{SUBSCRIPTIONS.name}"
+    whole = sums(Files(), path, 0)
+    Path(path, FIRST).write_text("")
+    assert whole is not None
+    assert sums(Files(), path, 0) == whole
+
+
+def test_a_later_version_without_sums_has_none(root: str) -> None:
+    """What it added is known to nobody, so no other one may carry it on."""
+    subscribe(root, Subscription("orders", "checkout"))
+    assert sums(Files(), f"{root}/{SUBSCRIPTIONS.name}", 1) is None
+
+
+def test_a_table_that_was_made_with_rows_gets_no_sums_of_an_empty_one(root: str) -> None:
+    """Somebody else may have made it."""
+    path = Path(root, SUBSCRIPTIONS.name)
+    entry = path / f"_delta_log/{0:020d}.json"
+    entry.write_text(entry.read_text() + "\n" + json.dumps({"add": {"path": "a"}}))
+    (path / FIRST).unlink()
+    put_first_sums(Files(), str(path))
+    assert not (path / FIRST).exists()
