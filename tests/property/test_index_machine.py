@@ -213,6 +213,6 @@ def test_a_tolerant_index_is_a_dict_of_sets(tick: int, max_chunks: int) -> None:
 
 def run(machine: Callable[[], IndexMachine]) -> None:
     """A share of the profile's examples for each of the fifteen settings."""
-    examples = max(1, settings().max_examples // 5)
+    examples = max(1, settings().max_examples // 10)
     chosen = settings(max_examples=examples, stateful_step_count=40)
     run_state_machine_as_test(machine, settings=chosen)  # type: ignore[arg-type] # it calls it, and any factory will do

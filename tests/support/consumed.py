@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consumer import Consumer
@@ -22,7 +23,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.create import create_all
 from pipeline.client.message import Message
 from pipeline.delta.commits import actions, newest
-from pipeline.delta.deltars import arrow_schema, open_table, path_of, rows_of
+from pipeline.delta.deltars import arrow_schema, path_of, rows_of
 from pipeline.delta.logfiles import appended
 from pipeline.delta.notes import Commit
 from pipeline.settle.events import Told, released_by, told_by
@@ -54,9 +55,15 @@ class SetClock:
         return NOON + self.time
 
 
+@lru_cache(maxsize=8)
+def _opened(folder: str) -> DeltaTable:
+    """A table held open: opening it anew reads all of its log, and a play has hundreds of commits."""
+    return DeltaTable(folder)
+
+
 def noted(root: str, table: Table, rows: list[dict[str, Any]], stage: str, note: dict[str, Any]) -> int:
     """Append rows in one commit with a stage's note; give the version."""
-    opened = open_table(root, table)
+    opened = _opened(path_of(root, table))
     properties = CommitProperties(custom_metadata={"userMetadata": Commit(stage, "o", 0, note).dumps()})
     write_deltalake(opened, rows_of(table, rows), mode="append", commit_properties=properties)
     return opened.version()

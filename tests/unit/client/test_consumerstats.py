@@ -46,5 +46,5 @@ def test_a_consumer_without_an_interval_says_nothing(tmp_path: Path, caplog: pyt
     caplog.set_level(logging.INFO)
     world = World(str(tmp_path))
     world.joined("a")
-    world.run(120)
+    world.run(61)
     assert lines(caplog) == []

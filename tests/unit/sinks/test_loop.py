@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -16,6 +17,7 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import SinkPlaceGone, VersionGone
 from pipeline.delta.deltars import open_table, path_of
 from schemas import DELIVERIES
+from tests.support.client import empty_warehouse
 from tests.support.sinks import Killed, MemoryBroker, delivered, places, run, sink, version
 
 
@@ -69,8 +71,8 @@ def test_wherever_it_dies_each_message_is_published_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], fails: list[str], most: int
 ) -> None:
     """Beside any of its transactions, of any size, over any versions."""
-    root, broker = str(tmp_path_factory.mktemp("w")), MemoryBroker(fails=fails)
-    create_all(root)
+    folder, broker = tmp_path_factory.mktemp("w") / "warehouse", MemoryBroker(fails=fails)
+    root = copytree(empty_warehouse(), str(folder))
     names = [[f"{number}.{row}" for row in range(size)] for number, size in enumerate(sizes)]
     for each in names:
         delivered(root, *each)

@@ -43,18 +43,18 @@ def gathered(paths: list[Path], most: int) -> Gathered:
 def test_far_more_than_may_be_held_is_taken_in_a_piece_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, object]
 ) -> None:
-    """A producer's file of 256 MB in one row group: no more than a few pieces of 8 MB are in memory at any time."""
-    monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", 8 * MB)
+    """A producer's file of 64 MB in one row group: no more than a few pieces of 2 MB are in memory at any time."""
+    monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", 2 * MB)
     count, path = 256, tmp_path / "file.parquet"
-    pq.write_table(inbox(count, MB), path, **how)
+    pq.write_table(inbox(count, MB // 4), path, **how)
     pool = pa.default_memory_pool()
     pool.release_unused()
     before, most, keys = pool.bytes_allocated(), 0, list[str]()
-    batch = LocalBatch.of(gathered([path], 32 * MB), LIMITS, Ways(0, NOW + 1_000_000, 60_000))
+    batch = LocalBatch.of(gathered([path], 8 * MB), LIMITS, Ways(0, NOW + 1_000_000, 60_000))
     for piece in batch.messages(Target(0, NOW, NOW + 1_000_000, 7), Settings()):
         most = max(most, pool.bytes_allocated() - before)
         keys += piece.column("message_key").to_pylist()
-    assert most < 64 * MB
+    assert most < 16 * MB
     assert sorted(map(int, keys)) == [each for each in range(count) if each % 10 != 9]
     refused = list(batch.rejected(NOW, 7, inbox(0, 0).append_column("reason", pa.array([], pa.string()))))
     assert sum(piece.num_rows for piece in refused) == batch.counts.rejected == count // 10
