@@ -36,6 +36,7 @@ help: ## Print this list
 
 # --- environment ---------------------------------------------------------------------------------------------------
 
+# Nothing is compiled beforehand: that takes as long as all the rest, and most modules are never imported.
 # Two stamps in one .venv: a change of a lock file installs it again. A .venv whose pip does not run is made again.
 $(CORE): requirements/core.lock
 	@found=""; if ! $(PY) -m pip --version >/dev/null 2>&1; then \
@@ -50,13 +51,13 @@ $(CORE): requirements/core.lock
 	  "$$found" -m venv --clear $(VENV); \
 	fi
 	@echo "Installing requirements/core.lock"
-	@$(PIP) install --quiet --require-hashes -r requirements/core.lock
+	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/core.lock
 	@touch $@
 
 # Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched.
 $(FULL): requirements/all.lock $(CORE)
 	@echo "Installing requirements/all.lock (Spark is large, the first time takes minutes)"
-	@$(PIP) install --quiet --require-hashes --no-build-isolation --use-pep517 -r requirements/all.lock
+	@$(PIP) install --quiet --no-compile --require-hashes --no-build-isolation --use-pep517 -r requirements/all.lock
 	@touch $@
 
 .PHONY: lock
@@ -80,9 +81,10 @@ test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(CORE_TESTS)
 
 .PHONY: test-spark
-# The smoke tests first and alone: they start clusters of their own, and a first start fetches the JARs for all.
+# The smoke tests first: they start clusters of their own, and on a new machine they fetch the JARs for all. Each file
+# keeps to one process, which may have one session of Spark only.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
-	$(PY) -m pytest --durations=30 tests/smoke
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations=30 tests/smoke
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(SPARK_TESTS)
 
 .PHONY: soak

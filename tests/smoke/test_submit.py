@@ -8,7 +8,7 @@ import sys
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import distribution, files, version
+from importlib.metadata import distribution, files
 from pathlib import Path
 
 import pyspark
@@ -19,6 +19,7 @@ from pipeline.client.subscriptions import Subscription, subscribe
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import INBOX
+from tests.support.jars import DELTA
 from tests.support.jobs import (
     PATIENCE_S,
     PROFILE,
@@ -75,8 +76,7 @@ def submitted(
     job: str, warehouse: Path, package: Path, home: Path, folder: Path, python: Path = Path(sys.executable)
 ) -> Iterator[Process]:
     """A job on two executors with three state stores, which know the project by the zip alone; in an empty folder."""
-    delta = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
-    cluster = ["--master", "local-cluster[2,1,1024]", "--packages", delta, "--py-files", str(package)]
+    cluster = ["--master", "local-cluster[2,1,1024]", "--packages", DELTA, "--py-files", str(package)]
     cluster += ["--conf", "spark.sql.shuffle.partitions=3"]
     words = [str(package.parent / "jobs" / f"{job}.py"), "--profile", str(PROFILE), "--warehouse", str(warehouse)]
     told = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python), "PYTHONPATH": ""}

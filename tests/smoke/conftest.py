@@ -1,0 +1,14 @@
+"""What the smoke tests have before the first of them starts a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.config.session import HADOOP_AWS
+from tests.support.jars import DELTA, fetch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jars() -> None:
+    """Two first starts at once would fetch into one folder, and a start that fetches may take minutes."""
+    fetch(DELTA, HADOOP_AWS)

@@ -1,0 +1,34 @@
+"""JARs of Spark, fetched by one process while others wait: the folders of Ivy are not made for two at once."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+import pyspark
+
+DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+_IVY = Path.home() / ".ivy2.5.2" / "jars"
+"""Where Spark puts them. Where it is told another folder nothing is found here, and Ivy looks again."""
+
+
+def fetch(*packages: str) -> None:
+    """Have Spark fetch packages that are not there yet, as `group:name:version`."""
+    names = [f"{group}_{name}-{number}.jar" for group, name, number in (each.split(":") for each in packages)]
+    with Path(gettempdir(), "delayline-jars.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not all((_IVY / name).exists() for name in names):
+            _submit(packages)
+
+
+def _submit(packages: tuple[str, ...]) -> None:
+    """Let spark-submit resolve them for a program that does nothing."""
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    with TemporaryDirectory() as folder:
+        program = Path(folder, "nothing.py")
+        program.touch()
+        command = [str(submit), "--packages", ",".join(packages), str(program)]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)  # noqa: S603
