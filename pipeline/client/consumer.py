@@ -346,6 +346,7 @@ class Consumer:
     def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
         """What `take` gives, as soon as it gives something; None: it did not in time."""
         ends = None if timeout_millis is None or timeout_millis < 0 else time.monotonic() + timeout_millis / 1_000
+        told = False
         with self._changed:
             while True:
                 if self._closed:
@@ -353,11 +354,12 @@ class Consumer:
                 found = take()
                 if found is not None:
                     return found
-                self.engine.hurry()
+                if not told:
+                    self.engine.hurry()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
                 if left <= 0:
                     return None
-                self._changed.wait(left)
+                told = self._changed.wait(left)
 
     def _take(self) -> Message | None:
         for core in self._in_turn():

@@ -34,10 +34,12 @@ def core_of(cores: Sequence[Core], message: Named) -> Core:
 
 
 def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, pa.Table]]:
-    """The rows of a table that are of each core."""
+    """The rows of a table that are of each core, and of the present life of its subscription, when they name one."""
     for core in cores:
-        one = len(cores) == 1
-        yield core, table if one else table.filter(pc.equal(table.column("topic"), core.listening.topic))
+        own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.listening.topic))
+        if "life" in own.column_names:
+            own = own.filter(pc.equal(own.column("life"), core.life))
+        yield core, own
 
 
 def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:

@@ -27,13 +27,18 @@ _COLUMNS = ["topic", "subscription", "life", "ledger_id", "first_entry", "last_e
 
 
 class ClosedLog:
-    """Follows `closed`, for those subscriptions that have a consumer in this process."""
+    """Follows `closed`, for those subscriptions that have a consumer in this process.
+
+    Attributes:
+        changes: grows with what is known to be closed.
+    """
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
         self._files, self._folder = files, path_of(root, CLOSED)
         self._tail = Tail(files, self._folder, newest(files, self._folder) + 1)
         self._entries: dict[Key, Open] = {}
+        self.changes = 0
         self._lock = threading.Lock()
 
     def watch(self, key: Key) -> None:
@@ -88,4 +93,6 @@ class ClosedLog:
     def _put(self, key: Key, ledger: int, count: int, entries: BitMap) -> None:
         with self._lock:
             known = self._entries.setdefault(key, defaultdict(dict))
-            known[ledger][count] = known[ledger].get(count, BitMap()) | entries
+            before = known[ledger].get(count, BitMap())
+            known[ledger][count] = before | entries
+            self.changes += len(known[ledger][count]) > len(before)

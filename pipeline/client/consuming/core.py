@@ -97,6 +97,7 @@ class Core:
         self._resumed: set[int] = set()
         self._asked_at: int | None = None
         self._lives = -1
+        self._closed = logs.closed.changes
         self._left = False
 
     @property
@@ -127,6 +128,8 @@ class Core:
         now, told = self._logs.clock.now(), self.listening
         with self.lock:
             self.desk.count(now)
+            self._drop_closed()
+            self.desk.forget(supply.lost)
             who = told.topic, told.subscription, told.consumer
             self.desk.stats.tell(now, who, self.desk.queue.size, len(self.desk.holding))
             supply.again(replay, self.desk.holding, self._resumed)
@@ -204,6 +207,7 @@ class Core:
             self.desk.clear()
             self.life = 0
         self._member, self._supply, self._asked_at = None, None, None
+        self._draining, self._resumed = set(), set()
 
     # ---- what happens
 
@@ -215,6 +219,8 @@ class Core:
         found: list[Rows] = []
         events: list[Event] = []
         room = max(1, self.listening.queue_size) - self.desk.queue.size
+        if room <= 0 and self.desk.is_paused:
+            return list(supply.redeliveries()), events
         while room > 0:
             rows, says = supply.next()
             events += says
@@ -223,6 +229,13 @@ class Core:
             found.append(rows)
             room -= len(rows)
         return found, events
+
+    def _drop_closed(self) -> None:
+        """Leave out of the queue what has been closed since it was read."""
+        closed = self._logs.closed
+        if self._closed != closed.changes:
+            self._closed = closed.changes
+            self.desk.leave_out(lambda rows: closed.without(self._key, rows))
 
     def _put(self, parts: list[Rows]) -> None:
         member = self._member

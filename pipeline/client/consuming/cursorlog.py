@@ -15,14 +15,15 @@ from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.notes import Commit
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
+from pipeline.subscriptions.incarnations import Name
 from schemas import CURSOR_HEAD, CURSOR_LEASES, CURSORS
 from state import Condition, LeaseReplay, unpack_leases
 
 _OWN = "(SELECT * FROM cursors WHERE topic = {topic} AND subscription = {subscription})"
-_LIFE = """
-    SELECT MAX(life) AS life FROM cursors
-    WHERE topic = {topic} AND subscription = {subscription} AND block = {block} AND bytes IS NOT NULL
-"""
+_LIVES = f"""
+    SELECT topic, subscription, MAX(life) AS life FROM cursors WHERE block = {CURSOR_LEASES} AND bytes IS NOT NULL
+    GROUP BY topic, subscription
+"""  # noqa: S608 - our own words
 Open = dict[int, dict[int, BitMap]]
 """Entries by ledger and redelivery count."""
 
@@ -67,6 +68,7 @@ class CursorLog:
         self._root, self._files, self._folder = root, files, path_of(root, CURSORS)
         self._tail = Tail(files, self._folder, 0)
         self.events, self.released, self.lives = -1, -1, -1
+        self._lives_at, self._lives = -1, dict[Name, int]()
         self._begin_anew()
 
     def read(self) -> bool:
@@ -91,11 +93,11 @@ class CursorLog:
         return Picture(rows, self._events_of(table)) if known and rows is not None else None
 
     def life(self, topic: str, subscription: str) -> int | None:
-        """The newest life of a subscription that settle knows; None: it knows none."""
-        names = {"topic": _quoted(topic), "subscription": _quoted(subscription)}
-        rows = query(_LIFE.format(**names, block=CURSOR_LEASES), cursors=open_table(self._root, CURSORS))
-        life: int | None = rows[0]["life"] if rows else None
-        return life
+        """The newest life of a subscription that settle knows; None: it knows none. One look serves all of a turn."""
+        if self._lives_at != self._tail.next:
+            rows = query(_LIVES, cursors=open_table(self._root, CURSORS))
+            self._lives_at, self._lives = self._tail.next, {(r["topic"], r["subscription"]): r["life"] for r in rows}
+        return self._lives.get((topic, subscription))
 
     def _events_of(self, table: DeltaTable) -> int:
         found = (_noted(actions) for actions in commits(self._files, self._folder, table.version()))

@@ -23,6 +23,8 @@ from pipeline.storage.files import Files
 from schemas import DELIVERIES
 
 _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+_MOST_VERSIONS = 10_000
+"""Kept for who is behind; who is further behind reads the table, since an application may stand still for days."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ class DeliveryLog:
         return found
 
     def forget(self, before: int) -> None:
-        """Versions before one are not needed any more."""
+        """Versions before one are not needed any more, and too many are not kept for anybody."""
+        before = max(before, self._tail.next - _MOST_VERSIONS)
         for version in [each for each in self._entries if each < before]:
             del self._entries[version]
 

@@ -175,6 +175,15 @@ class Desk:
             self._put_back(self.holding.take_back(due), None, ACK_TIMEOUT)
         self._room = self.holding.limit.room
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the application holds so much, as of the last `count`, that it gets nothing new."""
+        return self._room is not None and self._room <= 0
+
+    def leave_out(self, without: Callable[[Rows], Rows]) -> None:
+        """Hand out nothing of what a function takes out of the rows that are queued."""
+        self.queue.keep(without)
+
     def forget(self, slots: Collection[int]) -> None:
         """Nothing more of these slots is handed out."""
         if self.queue.size:
@@ -185,6 +194,7 @@ class Desk:
         self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
         self._handed = Handed(self.holding) if self._options.ordered else None
         self._acks, self._ack_runs, self._nacks = [], [], defaultdict(list)
+        self.upto = 0
         if self._timers is not None:
             self._timers.clear()
 

@@ -19,8 +19,9 @@ from pipeline.config.paths import local_path, one_spelling
 from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
-_BUSY_S, _IDLE_S, _HUNGRY_S = 0.05, 1.0, 0.002
-"""Between two turns: usually; where looking is a request and nothing happens; when an application waits."""
+_BUSY_S, _IDLE_S, _HUNGRY_S, _SLOWER = 0.05, 1.0, 0.002, 1.5
+"""Between two turns: usually; where looking is a request and nothing happens; when an application begins to wait. From
+there each pause is so many times as long as the one before."""
 
 
 class Engine:
@@ -118,7 +119,7 @@ class Engine:
             self._hunger.set()
 
     def _run(self, ended: threading.Event) -> None:
-        near, pause = local_path(one_spelling(self.root)) is not None, _BUSY_S
+        near, pause = local_path(one_spelling(self.root)) is not None, _HUNGRY_S
         while not ended.is_set():
             self._hunger.clear()
             try:
@@ -127,6 +128,7 @@ class Engine:
                 _LOG.exception("a turn of the consumers failed; it is tried again")
                 ended.wait(_IDLE_S)
                 continue
-            pause = _BUSY_S if busy or near else min(_IDLE_S, pause * 1.5)
+            pause = min(_BUSY_S if busy or near else _IDLE_S, pause * _SLOWER)
             ended.wait(_HUNGRY_S)
-            self._hunger.wait(pause)
+            if self._hunger.wait(pause):
+                pause = _HUNGRY_S

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
+from pipeline.client.consuming.ahead import Ahead
 from pipeline.client.consuming.backlog import Backlog
 from pipeline.client.consuming.closedlog import ClosedLog, Key
-from pipeline.client.consuming.deliverylog import DeliveryLog
+from pipeline.client.consuming.deliverylog import DataFile, DeliveryLog
 from pipeline.client.consuming.rows import Rows, SlotsOf, chosen, rows_of
 from pipeline.config.errors import VersionGone
 from state.lease_events import CaughtUp, Event
+
+_COUNT = "redelivery_count"
 
 
 @dataclass
@@ -35,6 +39,7 @@ class Inflow:
         self._streams: list[_Stream] = []
         self.backlogs: list[Backlog] = []
         self.lost: set[int] = set()
+        self._ahead = Ahead()
 
     @property
     def oldest(self) -> int:
@@ -54,6 +59,7 @@ class Inflow:
         for backlog in self.backlogs:
             backlog.slots -= set(slots)
         self.lost -= set(slots)
+        self._ahead.drop(slots)
         self._streams = [each for each in self._streams if each.slots]
         self.backlogs = [each for each in self.backlogs if each.slots]
 
@@ -68,6 +74,7 @@ class Inflow:
             if rows is not None:
                 return rows, events
         self._merge()
+        self._ahead.passed(self.oldest)
         for stream in sorted(self._streams, key=lambda each: each.version):
             rows = self._of_stream(stream)
             if rows is not None:
@@ -94,7 +101,7 @@ class Inflow:
                 rows = next(stream.rows, None)
                 if rows is None:
                     stream.rows, stream.version = None, stream.version + 1
-                elif len(mine := rows.of_slots(stream.slots)):
+                elif len(mine := self._ahead.without(rows.of_slots(stream.slots))):
                     return mine
         except VersionGone:
             self.lose(stream.slots)
@@ -106,10 +113,32 @@ class Inflow:
         self.drop(gone)
         self.lost |= gone
 
-    def _version(self, version: int) -> Iterator[Rows]:
-        """The rows of a version that are for this subscription and not closed."""
+    def redeliveries(self) -> Iterator[Rows]:
+        """What was delivered before and comes later than what was read so far; it does not come again in its turn.
+
+        What is left of a version of which some was read comes in its turn only.
+        """
+        begun = {slot: each.version + (each.rows is not None) for each in self._streams for slot in each.slots}
+        begun |= {slot: each.version for each in self.backlogs for slot in each.slots}
+        first = max(self._ahead.upto, self.oldest) + 1
+        for version in range(first, self._log.last + 1) if begun else ():
+            self._ahead.upto = version
+            mine = [slot for slot, upto in begun.items() if upto < version]
+            for rows in self._again(version):
+                found = rows.where(rows.counts > 0).of_slots(mine)
+                if len(found):
+                    self._ahead.give(found)
+                    yield found
+
+    def _again(self, version: int) -> Iterator[Rows]:
+        """The rows of those files of a version that hold redeliveries; none when the version is gone: it is lost."""
+        with suppress(VersionGone):
+            yield from self._version(version, [f for f in self._log.files(version) if f.high.get(_COUNT) != 0])
+
+    def _version(self, version: int, files: Sequence[DataFile] | None = None) -> Iterator[Rows]:
+        """The rows of a version, or of some files of it, that are for this subscription and not closed."""
         names = tuple(zip(("topic", "subscription", "life"), self._key, strict=True))
-        for file in self._log.files(version):
+        for file in self._log.files(version) if files is None else files:
             if all(file.may_hold(name, value) for name, value in names):
                 for table in self._log.data.of(file.path, version):
                     found = chosen(table, *self._key)

@@ -84,9 +84,12 @@ class Queue:
 
     def drop(self, slots: Collection[int]) -> None:
         """Forget the rows of slots."""
+        self.keep(lambda rows: rows.where(~np.isin(rows.slots, list(slots))))
+
+    def keep(self, chosen: Callable[[Rows], Rows]) -> None:
+        """Keep of the rows what a function chooses."""
         self._close()
-        kept = (rows.where(~np.isin(rows.slots, list(slots))) for rows in self._rows)
-        self._rows = deque(rows for rows in kept if len(rows))
+        self._rows = deque(rows for rows in map(chosen, self._rows) if len(rows))
         self.size = sum(map(len, self._rows))
 
     def taken(self) -> list[Rows]:

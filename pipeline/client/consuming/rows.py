@@ -14,8 +14,8 @@ from pipeline.client.message import ORDERING_KEY
 from pipeline.storage.arrays import IntArray, longs
 from state import SubscriptionType, slots_of_keys, slots_of_rounds
 
-COLUMNS = ("topic", "ledger_id", "entry_id", "due_time", "deliver_at", "redelivery_count", "sequence", "message_key",
-           "properties", "publish_time", "payload")  # fmt: skip
+COLUMNS = ("topic", "life", "ledger_id", "entry_id", "due_time", "deliver_at", "redelivery_count", "sequence",
+           "message_key", "properties", "publish_time", "payload")  # fmt: skip
 """What a consumer reads of `deliveries`."""
 NAMES = ("topic", "subscription", "life")
 """Whose a row is."""

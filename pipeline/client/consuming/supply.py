@@ -64,6 +64,15 @@ class Supply:
         """The version of `deliveries` up to which all was read."""
         return self._inflow.oldest
 
+    @property
+    def lost(self) -> set[int]:
+        """Slots that are to be read from the table anew: what was read of them before counts no more."""
+        return self._inflow.lost
+
+    def redeliveries(self) -> Iterator[Rows]:
+        """See `Inflow.redeliveries`."""
+        return self._inflow.redeliveries()
+
     def take(self, taken: list[Take], holding: Holding) -> None:
         """Slots that are ours now."""
         self._begin_all({take.slot: (take.owed, True) for take in taken}, holding)

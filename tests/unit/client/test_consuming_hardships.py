@@ -1,0 +1,190 @@
+"""What happens to consumers when two things come together: a hand-over and a seek, a full queue and a cut log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client.consuming import deliverylog
+from pipeline.config.errors import VersionGone
+from schemas import DELIVERIES
+from state import SubscriptionType
+from tests.support.consumed import World, drained, names
+from tests.unit.client.test_consuming import TEN, Settling, cut
+
+EXCLUSIVE = SubscriptionType.EXCLUSIVE
+MANY = [(1, entry) for entry in range(40)]
+
+
+def held(log: deliverylog.DeliveryLog, version: int) -> bool:
+    """Whether a version is kept."""
+    try:
+        log.files(version)
+    except VersionGone:
+        return False
+    return True
+
+
+def test_a_seek_in_the_middle_of_a_hand_over_leaves_no_slot_without_messages(tmp_path: Path) -> None:
+    """The consumer stopped handing out some slots for the one that joined; in the new life they are its own again."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*MANY)
+    first = world.joined("a")
+    assert len(drained(first)) == len(MANY)
+    second = world.joined("b")
+    assert second.is_connected() is False
+    world.crash(second)
+    world.begin_anew(2)
+    world.run(3)
+    world.dispatch.deliver(*MANY)
+    world.run(2)
+    assert sorted(names(drained(first))) == MANY
+
+
+def test_what_is_queued_does_not_come_twice_when_a_log_was_cut(tmp_path: Path) -> None:
+    """It is open, by settle's word, so it is among what is read from the table anew."""
+    world = World(str(tmp_path))
+    consumer = world.joined()
+    world.dispatch.deliver(*TEN[:5])
+    world.run(1)
+    world.dispatch.deliver(*TEN[5:])
+    world.dispatch.deliver((2, 0))
+    cut(world, DELIVERIES)
+    world.run(3)
+    assert names(drained(consumer)) == [*TEN, (2, 0)]
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["stream", "backlog"])
+def test_redeliveries_come_past_a_full_queue_of_new_messages(tmp_path: Path, *, restarted: bool) -> None:
+    """A consumer that may get nothing new reads on for those; what it passed over comes when it may have it."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    if restarted:
+        world.dispatch.deliver(*MANY[:20])
+        world.dispatch.deliver(*MANY[20:])
+    consumer = world.joined(max_unacked=4, receiver_queue_size=5)
+    if not restarted:
+        for position in MANY:
+            world.dispatch.deliver(position)
+    world.run(1)
+    held = [consumer.receive(0) for _ in range(4)]
+    assert names(held) == MANY[:4]
+    consumer.negative_acknowledge(held.pop(), 0)
+    world.run(1)
+    world.again()
+    world.run(2)
+    again = drained(consumer)
+    assert [(m.message_id().position, m.redelivery_count()) for m in again] == [(MANY[3], 1)]
+    found = []
+    more = [*held, *again]
+    while more:
+        for message in more:
+            consumer.acknowledge(message)
+        world.run(1)
+        more = drained(consumer)
+        found += more
+    assert names(found) == MANY[4:]
+    world.run(1)
+    assert world.settle.open == 0
+
+
+def test_a_table_that_was_received_before_a_seek_is_not_settled_by_it(tmp_path: Path) -> None:
+    """As with messages: what an application says of it afterwards says nothing of the new life."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*TEN)
+    consumer = world.joined()
+    table = consumer.batch_receive_arrow(timeout_millis=0)
+    assert table.num_rows == len(TEN)
+    world.begin_anew(2)
+    world.run(3)
+    world.dispatch.deliver(*TEN)
+    world.run(1)
+    consumer.acknowledge(table)
+    consumer.negative_acknowledge(table, 0)
+    world.run(1)
+    assert world.settle.open == len(TEN)
+    assert not world.settle.retries()
+
+
+def test_messages_of_a_new_life_that_nobody_was_handed_do_not_count_as_failed(tmp_path: Path) -> None:
+    """However far the consumer was in the life before."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    first = world.joined("a")
+    world.dispatch.deliver(*TEN)
+    world.run(1)
+    assert len(drained(first)) == len(TEN)
+    world.run(4)
+    world.dispatch.batch = 0
+    world.begin_anew(2)
+    world.run(3)
+    world.dispatch.deliver(*TEN[:5])
+    world.run(5)
+    world.crash(first)
+    second = world.joined("b")
+    world.run(15)
+    assert world.settle.causes() == []
+    assert names(drained(second)) == TEN[:5]
+
+
+def test_a_redelivery_that_is_queued_is_dropped_when_its_message_is_acknowledged_late(tmp_path: Path) -> None:
+    """Settle had closed the round before dispatch showed it; the consumer hears of both, in whichever order."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    world.dispatch.deliver(*TEN[:2])
+    consumer = world.joined()
+    late, _ = drained(consumer)
+    consumer.negative_acknowledge(late, 0)
+    world.run(1)
+    (again,) = world.settle.retries().values()
+    # The row is published; its release is not read by settle yet.
+    world.dispatch.show(again, world.settle.opened.outstanding.version, 1)
+    world.run(1, settles=False)
+    consumer.acknowledge(late)
+    world.run(1)
+    assert drained(consumer) == []
+
+
+def test_a_consumer_whose_application_stands_still_does_not_keep_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has not read for long it reads from the table, when its application goes on."""
+    monkeypatch.setattr(deliverylog, "_MOST_VERSIONS", 10)
+    world = World(str(tmp_path), EXCLUSIVE)
+    consumer = world.joined(receiver_queue_size=1)
+    for position in MANY:
+        world.dispatch.deliver(position)
+    world.run(1)
+    log = consumer.engine.logs.deliveries
+    assert len([v for v in range(log.last + 1) if held(log, v)]) <= 10
+    found = []
+    while more := drained(consumer):
+        found += more
+        world.run(1)
+    assert names(found) == MANY
+
+
+def test_who_waits_for_a_message_in_vain_costs_little(tmp_path: Path) -> None:
+    """A look at four logs twenty times a second, not as often as the machine can."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    engine = world.process()
+    turns = 0
+    turn = engine.turn
+
+    def counted() -> bool:
+        nonlocal turns
+        turns += 1
+        return turn()
+
+    engine.turn = counted  # type: ignore[method-assign]
+    engine.start()
+    with Settling(world):
+        consumer = world.consumer(engine)
+        consumer.next_message(3_000)
+        before, begun = turns, time.monotonic()
+        consumer.next_message(1_000)
+        rate = (turns - before) / (time.monotonic() - begun)
+        consumer.close()
+    assert rate < 40
