@@ -1,4 +1,4 @@
-"""Consuming with acknowledgement: lateness until `receive` returns, draining a backlog, and sending.
+"""Consuming with acknowledgement: lateness until `receive` returns, a backlog, sending, consumers that come and go.
 
 The job, the producer and the consumers are processes of their own, and share the machine. A consumer process writes
 what it saw into a file, and this one puts the files together.
@@ -18,6 +18,7 @@ from benchmarks.support import WORKLOADS
 from benchmarks.support.consumed import Draining, Streaming, sending
 from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
+from benchmarks.support.sharing import Holes, Joining, Killed
 from benchmarks.support.sizes import entries
 
 FILE = WORKLOADS / "consuming.toml"
@@ -25,6 +26,9 @@ KINDS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
     "live": lambda workload, folder: Streaming(workload, folder).measure(),
     "drain": lambda workload, folder: Draining(workload, folder).measure(),
     "send": sending,
+    "holes": lambda workload, folder: Holes(workload, folder).measure(),
+    "joining": lambda workload, folder: Joining(workload, folder).measure(),
+    "killed": lambda workload, folder: Killed(workload, folder).measure(),
 }
 
 
@@ -49,7 +53,7 @@ def show(row: dict[str, Any]) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when something was lost or came early."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.consuming", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("workload", nargs="*", help="stream, drain, send")
+    parser.add_argument("workload", nargs="*", help="stream, drain, send, holes, joining, killed")
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
@@ -57,7 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
     machine, begun = describe("pyspark", "delta-spark", "deltalake", "pyarrow"), time.monotonic()
     rows = tell(machine, (measured(each) for each in chosen), show, as_json=told.json)
     sys.stderr.write(f"{time.monotonic() - begun:.0f} s\n")
-    return int(any(row.get("missing") or row.get("early") for row in rows))
+    wrong = ("missing", "early", "out of order in their key", "of the settled half")
+    return int(any(row.get(name) for row in rows for name in wrong))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -30,7 +31,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, query
 from pipeline.subscriptions.policies import Policies
-from schemas import CURSORS, INBOX
+from schemas import CONSUMER_EVENTS, CURSORS, INBOX
 
 TOPIC, NAMES = "t", ("s", "arrow")
 _APPEND_S, _ROWS, _LOOK_S, _START_S = 0.5, 50_000, 0.2, 180
@@ -63,13 +64,16 @@ class Run:
         self.workload, self.folder, self.root = workload, folder, str(folder / "warehouse")
         create_all(self.root, rate=workload.get("rate", 10_000))
         for name in names:
-            new = Subscription(TOPIC, name, "shared", tick_ms=1, policies=Policies(ack=True, max_unacked=0))
-            subscribe(self.root, new)
+            policies = Policies(ack=True, max_unacked=0, retry_min_ms=workload.get("retry_min_ms", 60_000))
+            subscribe(
+                self.root, Subscription(TOPIC, name, workload.get("type", "shared"), tick_ms=1, policies=policies)
+            )
+        self._profile()
 
     @contextmanager
     def job(self) -> Iterator[subprocess.Popen[bytes]]:
         """The job, which delivers, until the end."""
-        words = ["-m", "jobs.deliver", "--profile", str(LOCAL), "--warehouse", self.root]
+        words = ["-m", "jobs.deliver", "--profile", str(self.folder / "profile.toml"), "--warehouse", self.root]
         environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
         with started([sys.executable, *words], self.folder / "job.log", environment) as process:
             send(self.root, [Message(TOPIC, b"\0" * 8)])
@@ -79,6 +83,30 @@ class Run:
             finally:
                 process.send_signal(signal.SIGTERM)
                 process.wait(_START_S)
+
+    def deliver(self, count: int) -> None:
+        """Send messages that are due at once."""
+        random = np.random.default_rng(self.workload["seed"])
+        for _ in range(0, count, _ROWS):
+            now, size = time.time_ns() // 1_000, self.workload["payload_bytes"]
+            append(self.root, INBOX, inbox_table(random, pa.repeat(TOPIC, _ROWS), now, np.full(_ROWS, now), size))
+
+    def settle_cpu_s(self) -> float:
+        """Processor time that settle has taken so far."""
+        file = self.folder / "progress.jsonl"
+        told = [json.loads(line) for line in file.read_text().splitlines() if '"settle"' in line]
+        spent: float = sum(each["duration_ms"]["cpuTime"] for each in told) / 1_000
+        return spent
+
+    def commits(self) -> dict[str, int]:
+        """How many commits the tables have that consuming writes."""
+        return {each.name: open_table(self.root, each).version() for each in (CONSUMER_EVENTS, CURSORS)}
+
+    def _profile(self) -> None:
+        """What a user gets, with a line for each batch."""
+        text = LOCAL.read_text(encoding="utf-8")
+        told = f"[run]\nprogress_log = {json.dumps(str(self.folder / 'progress.jsonl'))}"
+        (self.folder / "profile.toml").write_text(text.replace("[run]", told), encoding="utf-8")
 
     def until(self, look: Callable[[], bool], job: subprocess.Popen[bytes], patience_s: float = _START_S) -> float:
         """Wait until something is so; how many seconds it took.
@@ -113,21 +141,24 @@ class Streaming(Run):
             for worker in workers:
                 worker.start()
             begin, before = time.time(), usage(job.pid).cpu_s
+            settle, commits = self.settle_cpu_s(), self.commits()
             try:
                 self._send(begin)
                 last_due = time.time() + self.workload["high_ms"] / 1_000
                 time.sleep(max(0.0, last_due + self.workload["nack_ms"] / 1_000 - time.time()))
                 settled_s = self.until(lambda: open_of(self.root) == {NAMES[0]: 0}, job)
-                cpu = usage(job.pid).cpu_s - before
+                cpu, settle = usage(job.pid).cpu_s - before, self.settle_cpu_s() - settle
             finally:
                 ended.set()
                 for worker in workers:
                     worker.join(_START_S / 3)
                     worker.kill()
-            took = time.time() - begin
+            took, after = time.time() - begin, self.commits()
         return self._figures(begin) | {
             "settled s after the last was due": round(settled_s + self.workload["nack_ms"] / 1_000, 1),
             "cpu_s_per_minute of the job": round(cpu * 60 / took, 1),
+            "cpu_s_per_minute of settle": round(settle * 60 / took, 1),
+            "commits a second": {name: round((count - commits[name]) / took, 1) for name, count in after.items()},
         }
 
     @property
@@ -208,14 +239,9 @@ class Draining(Run):
 
     def measure(self) -> dict[str, Any]:
         """Deliver all, then take it: one by one, and by another subscription as Arrow."""
-        random, count = np.random.default_rng(self.workload["seed"]), self.workload["messages"]
+        count = self.workload["messages"]
         with self.job() as job:
-            for _ in range(0, count, _ROWS):
-                now = time.time_ns() // 1_000
-                rows = inbox_table(
-                    random, pa.repeat(TOPIC, _ROWS), now, np.full(_ROWS, now), self.workload["payload_bytes"]
-                )
-                append(self.root, INBOX, rows)
+            self.deliver(count)
             self.until(lambda: open_of(self.root) == dict.fromkeys(NAMES, count + 1), job)
             time.sleep(_START_S / 12)
             singly, first_s = self._timed(count, self._singly)

@@ -5,6 +5,7 @@ each call answers in well under a second on a small warehouse, so that a command
 """
 
 __all__ = [
+    "acknowledging",
     "choices",
     "client",
     "consumer",

@@ -45,6 +45,7 @@ class SettleBatch:
         version: the version of `consumer_events` up to which it has read.
         refused: events that it could not follow.
         subscriptions: those whose figures it changed; in the first batch of a process all of them.
+        cpu_ms: processor time that it took, of the thread of settle.
     """
 
     number: int
@@ -55,6 +56,7 @@ class SettleBatch:
     version: int
     refused: int
     subscriptions: tuple[Settled, ...]
+    cpu_ms: int = 0
 
 
 class Watch:

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
-from pipeline.config.wallclock import wall_ms
+from pipeline.config.wallclock import thread_cpu_ms, wall_ms
 from pipeline.config.watching import SettleBatch, Settled, Watch
 from pipeline.delta.commits import newest
 from pipeline.delta.tables import segment_ms
@@ -141,7 +141,7 @@ class Settle:
     def _take(self, plan: Plan) -> None:
         """Fold a batch into the state, and commit what comes of it."""
         self._observe("settle.planned", plan.batch)
-        begun = wall_ms()
+        begun, cpu = wall_ms(), thread_cpu_ms()
         present, outcome = self._listeners(plan), Outcome(plan.now, self._segment_ms)
         gone = [each for name, each in self._opened.items() if _has_gone(each, present.get(name))]
         held = self._following(plan, present)
@@ -159,8 +159,8 @@ class Settle:
         changed = [each for name, each in held.items() if first or happened[name] or told.events[name]]
         figures = tuple(_figures(each, outcome) for each in changed)
         refused = sum(rows.num_rows for rows in outcome.refused)
-        times = begun, wall_ms(), plan.now
-        self.watch.settled(SettleBatch(plan.batch, told.rows, *times, plan.events, refused, figures))
+        times, cpu = (begun, wall_ms(), plan.now), thread_cpu_ms() - cpu
+        self.watch.settled(SettleBatch(plan.batch, told.rows, *times, plan.events, refused, figures, cpu))
 
     def _following(self, plan: Plan, present: Mapping[Name, Listener]) -> dict[Name, Opened]:
         """The state of each listener: what is there, or nothing yet."""

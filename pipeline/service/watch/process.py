@@ -20,7 +20,7 @@ from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.line import Board
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
-from pipeline.service.watch.progress import WHOLE, Progress
+from pipeline.service.watch.progress import CPU, WHOLE, Progress
 
 _LINE_S, _QUIET_LINES = 5.0, 12
 """A line every few seconds while something moves, and one a minute while nothing does."""
@@ -58,7 +58,7 @@ class Watcher(Watch):
             batch=batch.number,
             ended_ms=batch.ended_ms,
             rows=batch.rows,
-            duration_ms={WHOLE: max(0, batch.ended_ms - batch.begun_ms)},
+            duration_ms={WHOLE: max(0, batch.ended_ms - batch.begun_ms), CPU: batch.cpu_ms},
             instant_ms=batch.instant_ms,
             watermark_ms=None,
             version=batch.version,

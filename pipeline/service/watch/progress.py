@@ -8,7 +8,7 @@ from typing import Any
 
 PREFIX = "delayline-"
 """Our queries are called by this and the name of their stage."""
-WHOLE = "triggerExecution"
+WHOLE, CPU = "triggerExecution", "cpuTime"
 """Spark's name for the phase that is all of a batch."""
 
 
@@ -21,7 +21,8 @@ class Progress:
         batch: its number.
         ended_ms: when it ended, ms UTC.
         rows: rows that it read from its table, each as often as Spark read it; the clock's are not counted.
-        duration_ms: where its time went, by Spark's names; `triggerExecution` is all of it.
+        duration_ms: where its time went, by Spark's names; `triggerExecution` is all of it. Of settle, `cpuTime` is
+            the processor time of its thread.
         instant_ms: the instant that it stands for, ms UTC.
         watermark_ms: the event time that it began with, ms UTC.
         version: the version of its source table up to which it has read, or is reading.
