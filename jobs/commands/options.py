@@ -103,7 +103,12 @@ Slots = Annotated[
 ]
 Sink = Annotated[
     str | None,
-    typer.Option("--sink", metavar="ADDRESS", help="Publish there, too: kafka://HOST:PORT/TOPIC.", show_default="none"),
+    typer.Option(
+        "--sink",
+        metavar="ADDRESS",
+        help="Publish there, too: kafka://HOST:PORT/TOPIC or pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC.",
+        show_default="none",
+    ),
 ]
 MaxUnacked = Annotated[
     int | None,

@@ -316,11 +316,18 @@ class SinkPlaceGone(PipelineError):
 
 
 class NoBrokerClient(PipelineError):
-    """A subscription has a sink, and the client of its broker is not installed. The sink stands still."""
+    """A broker is named, and its client is not installed. A sink stands still then.
 
-    def __init__(self) -> None:
+    Attributes:
+        broker: the extra that brings it.
+    """
+
+    def __init__(self, broker: str) -> None:
         """Say how to install it."""
-        super().__init__("the client of Kafka is not installed; install it with: pip install 'delayline[kafka]'")
+        super().__init__(
+            f"the client of {broker.capitalize()} is not installed; install it with: pip install 'delayline[{broker}]'"
+        )
+        self.broker = broker
 
 
 class CursorUnreadable(PipelineError):

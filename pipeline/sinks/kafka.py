@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
-from pipeline.sinks.mapping import headers_of, key_of
+from pipeline.sinks.mapping import COLUMNS, headers_of, key_of
+from pipeline.sinks.topic import Place, PlaceForgotten, Row
 from pipeline.subscriptions.destination import Destination
 
 ENVIRONMENT = "DELAYLINE_KAFKA_"
@@ -22,8 +23,6 @@ ENVIRONMENT = "DELAYLINE_KAFKA_"
 _WAIT_S = 10.0
 """For an answer of the broker."""
 _FULL_S = 0.1
-Place = tuple[int, int]
-"""A version of `deliveries`, and how many of its rows are published."""
 
 
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -34,6 +33,9 @@ def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 class KafkaTopic:
     """A connection; a failed call of any method ends it, and another one is made."""
+
+    columns: Sequence[str] = COLUMNS
+    keeps_place = True
 
     def __init__(self, to: Destination, producer: str, group: str) -> None:
         """Become the only producer of that name.
@@ -50,7 +52,7 @@ class KafkaTopic:
         try:
             import confluent_kafka as client  # noqa: PLC0415 - an extra: who has no sink does not need it
         except ImportError as error:
-            raise NoBrokerClient from error
+            raise NoBrokerClient("kafka") from error
         shared = {**from_environment(os.environ), "bootstrap.servers": to.servers}
         # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
         shared["log_level"] = "0"
@@ -70,11 +72,25 @@ class KafkaTopic:
             raise OSError(str(found.error))
         return None if found.offset < 0 else (found.offset, int(json.loads(found.metadata)["rows"]))
 
-    def publish(self, rows: Iterable[Mapping[str, Any]], place: Place) -> None:
+    def resume(self, noted: Place, *, begun: bool) -> Place:
+        """Where to go on. What is noted is further on where versions came that had nothing for the sink.
+
+        Raises:
+            PlaceForgotten: it had begun, and the broker knows no place.
+        """
+        known = self.place()
+        if known is None and begun:
+            raise PlaceForgotten
+        if known is None:
+            # Nothing is published yet. From here on the broker knows a place, or it has forgotten one.
+            self.publish([], noted)
+        return max(known or noted, noted)
+
+    def publish(self, rows: Sequence[Row], place: Place) -> None:
         """Write messages, and the place behind them, in one transaction."""
         producer = self._producer
         producer.begin_transaction()
-        for row in rows:
+        for _, row in rows:
             self._produce({"key": key_of(row), "value": row["payload"], "headers": headers_of(row)})
         offset = self._place(self._topic, 0, place[0], metadata=json.dumps({"rows": place[1]}))
         producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _WAIT_S)

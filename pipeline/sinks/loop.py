@@ -1,50 +1,34 @@
-"""One sink: reads what became visible for a subscription, and publishes it, from the place that the broker knows.
+"""One sink: reads what became visible for a subscription, and publishes it, from the place that is known.
 
-Whatever fails, the connection is dropped, and after a pause it begins again with the place that was committed: there is
-no other way to recover.
+The broker keeps the place, or else it is noted here behind each message that the broker has confirmed. Whatever fails,
+the connection is dropped, and after a pause it begins again with that place: there is no other way to recover.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Event, Thread
-from typing import Any, Protocol
 
 from pipeline.client.deliveries import Deliveries
 from pipeline.client.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.sinks.kafka import KafkaTopic, Place
-from pipeline.sinks.mapping import COLUMNS
+from pipeline.sinks.connect import connect as connect_to
+from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Row, Topic
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
 
 _LOG = logging.getLogger(__name__)
 _MOST = 10_000
-"""Messages of a transaction."""
+"""Messages that are published together."""
 _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
-"""So often a place is noted while it moves, and committed while it does not: brokers forget places that nobody does."""
+"""So often a place that the broker keeps is noted while it moves, and committed while it does not: brokers forget."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 15.0
-Connect = Callable[[Destination, str, str], "Topic"]
-"""Makes a connection to a topic, from the names of the producer and of the place."""
-
-
-class Topic(Protocol):
-    """What a sink asks of a broker (`pipeline.sinks.kafka`)."""
-
-    def place(self) -> Place | None:
-        """The place that was committed last."""
-
-    def publish(self, rows: list[Mapping[str, Any]], place: Place) -> None:
-        """Write messages and a place, both or neither."""
-
-    def close(self) -> None:
-        """Let go."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +71,7 @@ class SinkLoop:
     """A sink at work: in a thread, or step by step."""
 
     def __init__(
-        self, root: str, table: str, line: Line, places: SinkPlaces, connect: Connect = KafkaTopic, most: int = _MOST
+        self, root: str, table: str, line: Line, places: SinkPlaces, connect: Connect = connect_to, most: int = _MOST
     ) -> None:
         """Note that it is there, so that the log stays.
 
@@ -97,7 +81,7 @@ class SinkLoop:
             line: of the registry.
             places: where the place is noted.
             connect: makes a connection.
-            most: messages of a transaction.
+            most: messages that are published together.
         """
         self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
         self.name, self._producer, self._to = line.name(table), line.producer(table), Destination.parse(line.sink)
@@ -106,7 +90,7 @@ class SinkLoop:
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
         self._topic: Topic | None = None
         self._deliveries: Deliveries | None = None
-        self._rows: Iterator[tuple[Place, Mapping[str, Any]]] = iter(())
+        self._rows: Iterator[Row] = iter(())
         self._ended, self._left = Event(), False
         self._thread: Thread | None = None
         places.put(self.name, self._noted)
@@ -131,7 +115,7 @@ class SinkLoop:
             self._left = self._thread.is_alive()
 
     def step(self) -> bool:
-        """Publish some of what is there, in one transaction; whether anything was.
+        """Publish some of what is there; whether anything was.
 
         Raises:
             SinkPlaceGone: nobody knows where to go on.
@@ -147,10 +131,10 @@ class SinkLoop:
         topic, deliveries = self._connected()
         found = list(islice(self._rows, self._most))
         if len(found) < self._most:
-            self._rows = deliveries.rows(self._line.topic, self._line.subscription, COLUMNS)
+            self._rows = deliveries.rows(self._line.topic, self._line.subscription, topic.columns)
         place = found[-1][0] if len(found) == self._most else (deliveries.next_version, 0)
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
-            topic.publish([row for _, row in found], place)
+            topic.publish(found, place)
             self._committed_ms = monotonic_ms()
         self._moved(place, len(found))
         return bool(found)
@@ -163,27 +147,26 @@ class SinkLoop:
             if self._deliveries.next_version > self._deliveries.newest + 1:
                 problem = f"it has published up to version {self._place[0]}, which `deliveries` does not have"
                 raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
-            fresh = self._deliveries.rows(self._line.topic, self._line.subscription, COLUMNS)
+            fresh = self._deliveries.rows(self._line.topic, self._line.subscription, self._topic.columns)
             self._rows = ((order, row) for order, row in fresh if order > self._place)
             self._committed_ms = monotonic_ms()
         return self._topic, self._deliveries
 
     def _begin(self, topic: Topic) -> Place:
-        """Where to go on. What is noted is further on where versions came that had nothing for the sink."""
-        known, noted = topic.place(), (self._noted.version, self._noted.rows)
-        if known is None and self._noted.begun:
+        """Where to go on."""
+        try:
+            place = topic.resume((self._noted.version, self._noted.rows), begun=self._noted.begun)
+        except PlaceForgotten as error:
             problem = "the broker has forgotten up to where it has published"
-            raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
-        if known is None:
-            # Nothing is published yet. From here on the broker knows a place, or it has forgotten one.
-            topic.publish([], noted)
+            raise SinkPlaceGone(self._line.topic, self._line.subscription, problem) from error
         if not self._noted.begun:
             self._note(replace(self._noted, begun=True))
-        return max(known or noted, noted)
+        return place
 
     def _moved(self, place: Place, count: int) -> None:
         self._place, self._published = place, self._published + count
-        if self._noted.error is not None or monotonic_ms() - self._noted_ms >= _NOTE_MS:
+        moved = count and self._topic is not None and not self._topic.keeps_place
+        if moved or self._noted.error is not None or monotonic_ms() - self._noted_ms >= _NOTE_MS:
             self._note(self._now(None))
 
     def _now(self, error: str | None) -> SinkPlace:

@@ -10,8 +10,9 @@ from threading import Event, Thread
 from pipeline.client.subscriptions import subscriptions
 from pipeline.delta.commits import newest
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.sinks.kafka import KafkaTopic
-from pipeline.sinks.loop import Connect, Line, SinkLoop
+from pipeline.sinks.connect import connect as connect_to
+from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.topic import Connect
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import DELIVERIES, SUBSCRIPTIONS
@@ -24,7 +25,7 @@ _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 
 
 @contextmanager
-def publishing(root: str, connect: Connect = KafkaTopic) -> Iterator[None]:
+def publishing(root: str, connect: Connect = connect_to) -> Iterator[None]:
     """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
         yield

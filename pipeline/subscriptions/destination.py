@@ -1,7 +1,7 @@
-"""The address of a sink: a topic of a Kafka cluster, and a few settings of its client.
+"""The address of a sink: a topic of a broker, and a few settings of its client.
 
 The registry may be written by any Delta writer, so an address holds nothing secret, no path, and nothing on which
-exactly-once rests. What else the client needs comes from the environment of the process that publishes.
+the promises of a sink rest. What else the client needs comes from the environment of the process that publishes.
 """
 
 from __future__ import annotations
@@ -13,26 +13,52 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pipeline.config.errors import BadValue
 
-FORM = "kafka://HOST:PORT[,HOST:PORT]/TOPIC[?SETTING=VALUE], without a user or a password"
-SETTINGS = (
-    "batch.num.messages",
-    "batch.size",
-    "client.id",
-    "compression.codec",
-    "compression.level",
-    "compression.type",
-    "linger.ms",
-    "message.max.bytes",
-    "partitioner",
-    "queue.buffering.max.kbytes",
-    "queue.buffering.max.messages",
-    "sasl.mechanism",
-    "security.protocol",
-    "socket.timeout.ms",
-    "transaction.timeout.ms",
+
+@dataclass(frozen=True)
+class Form:
+    """How the topics of a kind of broker are addressed.
+
+    Attributes:
+        text: for people.
+        topic: what a topic looks like.
+        settings: of the client, that an address may name.
+    """
+
+    text: str
+    topic: re.Pattern[str]
+    settings: tuple[str, ...]
+
+
+_KAFKA = Form(
+    "kafka://HOST:PORT[,HOST:PORT]/TOPIC[?SETTING=VALUE], without a user or a password",
+    re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}"),
+    (
+        "batch.num.messages",
+        "batch.size",
+        "client.id",
+        "compression.codec",
+        "compression.level",
+        "compression.type",
+        "linger.ms",
+        "message.max.bytes",
+        "partitioner",
+        "queue.buffering.max.kbytes",
+        "queue.buffering.max.messages",
+        "sasl.mechanism",
+        "security.protocol",
+        "socket.timeout.ms",
+        "transaction.timeout.ms",
+    ),
 )
-"""Settings of the client that an address may name."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PULSAR = Form(
+    "pulsar://HOST:PORT[,HOST:PORT]/TENANT/NAMESPACE/TOPIC[?SETTING=VALUE], or pulsar+ssl://, "
+    "without a user or a password",
+    re.compile(r"[-=:.\w]{1,200}/[-=:.\w]{1,200}/[-=:.\w]{1,249}", re.ASCII),
+    ("compression_type", "max_pending_messages", "send_timeout_millis"),
+)
+FORMS: Mapping[str, Form] = {"kafka": _KAFKA, "pulsar": _PULSAR, "pulsar+ssl": _PULSAR}
+"""By the scheme of the address."""
+FORM = f"{_KAFKA.text}; or {_PULSAR.text}"
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 
@@ -41,11 +67,13 @@ class Destination:
     """Where to.
 
     Attributes:
-        servers: hosts with ports, as Kafka's clients take them.
-        topic: the topic of the cluster.
+        scheme: of the address: which broker, and how it is spoken to.
+        servers: hosts with ports, as the clients of the brokers take them.
+        topic: the topic, with what it is in.
         settings: of the client.
     """
 
+    scheme: str
     servers: str
     topic: str
     settings: Mapping[str, str]
@@ -62,13 +90,13 @@ class Destination:
             settings = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except ValueError as error:
             raise BadValue("sink", "an address", FORM) from error
-        if "@" in text or parts.scheme != "kafka" or parts.fragment:
+        form = FORMS.get(parts.scheme)
+        if "@" in text or form is None or parts.fragment:
             raise BadValue("sink", f"{parts.scheme}://...", FORM)
         topic = parts.path.removeprefix("/")
-        servers = parts.netloc.split(",")
-        if not all(map(_SERVER.fullmatch, servers)) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise BadValue("sink", f"{parts.scheme}://{parts.netloc}{parts.path}", FORM)
-        unknown = sorted(set(settings) - set(SETTINGS))
+        if not all(map(_SERVER.fullmatch, parts.netloc.split(","))) or not form.topic.fullmatch(topic):
+            raise BadValue("sink", f"{parts.scheme}://{parts.netloc}{parts.path}", form.text)
+        unknown = sorted(set(settings) - set(form.settings))
         if unknown:
-            raise BadValue("sink", f"setting {unknown[0]}", f"{', '.join(SETTINGS)}; others from the environment")
-        return cls(parts.netloc, topic, settings)
+            raise BadValue("sink", f"setting {unknown[0]}", f"{', '.join(form.settings)}; others from the environment")
+        return cls(parts.scheme, parts.netloc, topic, settings)

@@ -10,10 +10,11 @@ import pytest
 
 from pipeline.client.create import create_all
 from pipeline.config.errors import SinkPlaceGone
-from pipeline.sinks.kafka import KafkaTopic, Place
+from pipeline.sinks.kafka import KafkaTopic
+from pipeline.sinks.topic import Place
 from pipeline.subscriptions.destination import Destination
 from tests.support.kafka import Broker, broker
-from tests.support.sinks import Killed, delivered, run, sink
+from tests.support.sinks import Killed, delivered, run, run_until_up, sink
 
 NAMES = [f"m{number:02}" for number in range(20)]
 
@@ -139,18 +140,6 @@ def test_a_broker_that_is_killed_and_comes_back_has_all_messages_once(root: str,
     assert payloads(kafka, address) == NAMES
 
 
-def run_until_up(loop: Any) -> None:  # noqa: ANN401 - a sink
-    """Step until the coordinators of a broker that has just come back answer."""
-    for _ in range(30):
-        try:
-            run(loop)
-        except Exception as error:  # noqa: BLE001 - of the client
-            last = error
-        else:
-            return
-    raise last
-
-
 def test_a_place_that_the_broker_has_forgotten_stops_the_sink(root: str, kafka: Broker, address: str) -> None:
     """It would begin anew and publish all a second time."""
     delivered(root, *NAMES)
@@ -169,6 +158,6 @@ def test_a_new_connection_finds_the_place_with_the_messages(kafka: Broker, addre
     first = KafkaTopic(to, "producer", "group")
     assert first.place() is None
     place: Place = (7, 3)
-    first.publish([{"message_key": None, "payload": b"x", "properties": None}], place)
+    first.publish([(place, {"message_key": None, "payload": b"x", "properties": None})], place)
     assert KafkaTopic(to, "producer", "group").place() == place
     assert payloads(kafka, address) == ["x"]

@@ -6,10 +6,7 @@ with what it had on its disk.
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
+
+from tests.support.brokers import fetched, free_port, java
 
 VERSION = "4.2.0"
 _PATIENCE_S = 60
@@ -53,7 +51,7 @@ class Broker:
     def __init__(self, folder: Path, jars: str) -> None:
         """Choose ports, and make an empty disk."""
         self._folder, self._jars = folder, jars
-        self.port, control = _free_port(), _free_port()
+        self.port, control = free_port(), free_port()
         self._properties = folder / "server.properties"
         self._properties.write_text(_PROPERTIES.format(port=self.port, control=control, folder=folder))
         told = ["format", "-t", _CLUSTER, "-c", str(self._properties)]
@@ -123,8 +121,7 @@ class Broker:
         return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
 
     def _java(self, main: str, *told: str) -> list[str]:
-        java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"  # noqa: PTH118
-        return [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._jars, main, *told]
+        return [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._jars, main, *told]
 
 
 _QUIET = {"log_level": 0}
@@ -145,21 +142,4 @@ def broker(folder: Path) -> Iterator[Broker]:
 @cache
 def jars() -> str:
     """The class path of a broker; the first call on a machine downloads it."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java was not found; a broker needs it")
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    folder = Path.home() / ".ivy2" / "delayline"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"kafka-{VERSION}-{os.getpid()}.classpath"
-    told = ["-dependency", "org.apache.kafka", "kafka_2.13", VERSION, "-confs", "default", "-cachepath", str(path)]
-    subprocess.run(["java", "-jar", str(ivy), *told], check=True, capture_output=True, cwd=folder)  # noqa: S603, S607
-    text = path.read_text().strip()
-    path.unlink()
-    return text
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    return fetched(f"kafka-{VERSION}", "-dependency", "org.apache.kafka", "kafka_2.13", VERSION)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.delta.commits import newest
 from pipeline.delta.deltars import path_of
-from pipeline.sinks.kafka import Place
-from pipeline.sinks.loop import Connect, Line, SinkLoop
+from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Row
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlaces
@@ -47,15 +47,32 @@ def run(loop: SinkLoop) -> None:
         pass
 
 
+def run_until_up(loop: SinkLoop) -> None:
+    """Let a sink publish all that is there, to a broker that has just come back."""
+    for _ in range(30):
+        try:
+            run(loop)
+        except Exception as error:  # noqa: BLE001 - of the client
+            last = error
+        else:
+            return
+    raise last
+
+
 class Killed(Exception):
     """Stands for the death of the process, or of the broker."""
 
 
 @dataclass
 class MemoryBroker:
-    """One topic, and the place of one sink; `fails` says when the next transaction does."""
+    """One topic, and the place of one sink, if it keeps places; `fails` says when the next publication does.
+
+    One that keeps none drops what has a place that is not behind that of the last message.
+    """
 
     payloads: list[bytes | None] = field(default_factory=list)
+    keeps_place: bool = True
+    last: Place = (-1, 0)
     place: Place | None = None
     fails: Sequence[str] = ()
     connections: int = 0
@@ -63,7 +80,7 @@ class MemoryBroker:
     def connect(self, _to: Destination, _producer: str, _group: str) -> MemoryTopic:
         """A connection that ends all earlier ones."""
         self.connections += 1
-        return MemoryTopic(self, self.connections)
+        return MemoryTopic(self, self.connections, keeps_place=self.keeps_place)
 
 
 @dataclass
@@ -73,17 +90,30 @@ class MemoryTopic:
     broker: MemoryBroker
     number: int
 
-    def place(self) -> Place | None:
-        """The place that was committed."""
-        return self.broker.place
+    columns: Sequence[str] = ("payload",)
+    keeps_place: bool = True
 
-    def publish(self, rows: list[Mapping[str, Any]], place: Place) -> None:
+    def resume(self, noted: Place, *, begun: bool) -> Place:
+        """The place that was committed, or the one that is noted."""
+        known = self.broker.place
+        if not self.keeps_place:
+            return noted
+        if known is None and begun:
+            raise PlaceForgotten
+        if known is None:
+            self.publish([], noted)
+        return max(known or noted, noted)
+
+    def publish(self, rows: Sequence[Row], place: Place) -> None:
         """Messages and place, both or neither; then fail if that is wanted."""
         when, *rest = [*self.broker.fails, ""]
         self.broker.fails = rest[:-1] if rest else ()
         if self.number != self.broker.connections or when == "before":
             raise Killed
-        self.broker.payloads += [row["payload"] for row in rows]
+        for order, row in rows:
+            if self.keeps_place or order > self.broker.last:
+                self.broker.payloads.append(row["payload"])
+                self.broker.last = order
         self.broker.place = place
         if when == "after":
             raise Killed

@@ -20,7 +20,7 @@ FLOORS = (
     ("subscriptions",),
     ("delta",),
     ("worker",),
-    ("storage",),
+    ("storage", "brokers"),
     ("config",),
 )
 """The rooms of `pipeline`, from the top. A room may import any room on a floor below its own."""

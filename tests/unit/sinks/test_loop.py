@@ -63,21 +63,34 @@ def steps(root: str, broker: MemoryBroker, most: int) -> None:
 
 
 @given(
-    st.lists(st.integers(1, 4), min_size=1, max_size=4),
-    st.lists(st.sampled_from(["", "before", "after"]), max_size=8),
-    st.integers(1, 5),
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    fails=st.lists(st.sampled_from(["", "before", "after"]), max_size=8),
+    most=st.integers(1, 5),
+    keeps=st.booleans(),
 )
 def test_wherever_it_dies_each_message_is_published_once_and_in_order(
-    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], fails: list[str], most: int
+    tmp_path_factory: pytest.TempPathFactory, sizes: list[int], fails: list[str], most: int, *, keeps: bool
 ) -> None:
-    """Beside any of its transactions, of any size, over any versions."""
-    folder, broker = tmp_path_factory.mktemp("w") / "warehouse", MemoryBroker(fails=fails)
+    """Beside any of its publications, of any size, over any versions; by the broker's place, or by ids it knows."""
+    folder, broker = tmp_path_factory.mktemp("w") / "warehouse", MemoryBroker(fails=fails, keeps_place=keeps)
     root = copytree(empty_warehouse(), str(folder))
     names = [[f"{number}.{row}" for row in range(size)] for number, size in enumerate(sizes)]
     for each in names:
         delivered(root, *each)
     steps(root, broker, most)
     assert broker.payloads == [name.encode() for each in names for name in each]
+
+
+def test_what_a_broker_without_places_has_confirmed_is_noted_at_once(root: str) -> None:
+    """A process that is killed then sends nothing again but what it had in its hands."""
+    broker = MemoryBroker(keeps_place=False)
+    delivered(root, "a", "b", "c")
+    loop = sink(root, broker.connect, most=1)
+    for rows in (1, 2):
+        assert loop.step()
+        noted = places(root).get(loop.name)
+        assert noted is not None
+        assert (noted.version, noted.rows) == (1, rows)
 
 
 def test_a_failure_is_followed_by_a_new_connection(root: str) -> None:

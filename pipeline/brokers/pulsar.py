@@ -1,0 +1,85 @@
+"""A client of Pulsar. Its secrets come from the environment only, and nothing here repeats one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pipeline.config.errors import BadValue, NoBrokerClient
+
+ENVIRONMENT = "DELAYLINE_PULSAR_"
+"""Variables that begin so are settings of the client."""
+_WAIT_S = 10
+"""For an answer of the broker."""
+_TOKEN, _CERTIFICATE, _KEY = "TOKEN", "TLS_CERTIFICATE_FILE_PATH", "TLS_PRIVATE_KEY_FILE_PATH"
+_TRUST, _NAMES, _OAUTH2 = "TLS_TRUST_CERTS_FILE_PATH", "TLS_VALIDATE_HOSTNAME", "OAUTH2"
+SETTINGS = (_OAUTH2, _TOKEN, _CERTIFICATE, _KEY, _TRUST, _NAMES)
+"""What may stand behind the beginning."""
+
+
+def package() -> Any:  # noqa: ANN401 - it ships no types
+    """The client's package.
+
+    Raises:
+        NoBrokerClient: it is not installed.
+    """
+    try:
+        import pulsar  # noqa: PLC0415 - an extra: who has no Pulsar does not need it
+    except ImportError as error:
+        raise NoBrokerClient("pulsar") from error
+    return pulsar
+
+
+def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Settings that the environment names, without their beginning.
+
+    Raises:
+        BadValue: a name that is not known; its value is not repeated.
+    """
+    named = {name.removeprefix(ENVIRONMENT): text for name, text in variables.items() if name.startswith(ENVIRONMENT)}
+    for name in sorted(set(named) - set(SETTINGS)):
+        raise BadValue("environment", f"{ENVIRONMENT}{name}", f"{ENVIRONMENT} and one of {', '.join(SETTINGS)}")
+    return named
+
+
+def connected(service: str) -> Any:  # noqa: ANN401 - of the client
+    """A client of a cluster; it connects when it is used.
+
+    Args:
+        service: `pulsar://HOST:PORT` or `pulsar+ssl://HOST:PORT`.
+
+    Raises:
+        NoBrokerClient: the client is not installed.
+        BadValue: the environment names a setting that is not known.
+    """
+    pulsar, told = package(), from_environment(os.environ)
+    files = {
+        "tls_trust_certs_file_path": told.get(_TRUST),
+        "tls_certificate_file_path": told.get(_CERTIFICATE),
+        "tls_private_key_file_path": told.get(_KEY),
+    }
+    return pulsar.Client(
+        service,
+        authentication=_authentication(pulsar, told),
+        operation_timeout_seconds=_WAIT_S,
+        connection_timeout_ms=1_000 * _WAIT_S,
+        tls_validate_hostname=told.get(_NAMES, "true").lower() != "false",
+        # What goes wrong is raised. The client's own log repeats each failed attempt, and it has no switch.
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+        **{name: path for name, path in files.items() if path is not None},
+    )
+
+
+def _authentication(pulsar: Any, told: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
+    if _TOKEN in told:
+        return pulsar.AuthenticationToken(told[_TOKEN])
+    if _OAUTH2 in told:
+        return pulsar.AuthenticationOauth2(told[_OAUTH2])
+    if _CERTIFICATE in told and _KEY in told:
+        return pulsar.AuthenticationTLS(told[_CERTIFICATE], told[_KEY])
+    return None
+
+
+Callback = Callable[[Any, Any], None]
+"""What the client calls for a message: with a result, and with the message's id."""

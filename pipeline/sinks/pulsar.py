@@ -1,0 +1,136 @@
+"""A topic of Pulsar, written by one producer for each of its partitions.
+
+Each message has a sequence id that follows from its place in `deliveries`, so it has the same one whenever it is sent
+again. A broker that deduplicates drops what it has already; consumers of another one can, by the producer's name and
+the sequence id. The place is noted by the sink, behind what the broker has confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from pipeline.brokers.pulsar import connected, package
+from pipeline.config.errors import BadValue
+from pipeline.sinks.topic import Place, Row
+from pipeline.subscriptions.destination import Destination
+
+_ROW_BITS = 28
+_MOST_ROWS = (1 << _ROW_BITS) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_NO_COMPRESSION = "NONE"
+
+
+class PulsarTopic:
+    """A connection; a failed call of any method ends it, and another one is made."""
+
+    columns: Sequence[str] = ("message_key", "properties", "publish_time", "deliver_at", "payload")
+    keeps_place = False
+
+    def __init__(self, to: Destination, _producer: str, place: str) -> None:
+        """Become the only producer of that name: the broker refuses a second one while the first is connected.
+
+        Args:
+            to: the topic.
+            place: the name of the producer: another begin of a sink has another one, as its sequence ids begin anew.
+
+        Raises:
+            NoBrokerClient: the client is not installed.
+            BadValue: a setting has a value that the client does not take.
+            Exception: of the client; the broker does not answer, or refuses.
+        """
+        settings, name = _settings(to), f"persistent://{to.topic}"
+        client = connected(f"{to.scheme}://{to.servers}")
+        try:
+            # Messages are not sent in batches: a broker would know of a batch the id of its first message only.
+            made = partial(client.create_producer, producer_name=place, block_if_queue_full=True, **settings)
+            self._producers = [made(each) for each in client.get_topic_partitions(name)]
+        except BaseException:
+            client.close()
+            raise
+        self._client, self._ok = client, package().Result.Ok
+
+    def resume(self, noted: Place, *, begun: bool) -> Place:  # noqa: ARG002 - the broker may forget: the note counts
+        """What is noted: it is never ahead of the broker, and what the broker has already has the same id again."""
+        return noted
+
+    def publish(self, rows: Sequence[Row], place: Place) -> None:  # noqa: ARG002 - the sink notes it
+        """Send messages, and wait until the broker has confirmed them.
+
+        Raises:
+            OSError: it has not. Nothing was sent behind a message that the client itself refuses.
+            Exception: of the client, after the time that a message is given (`send_timeout_millis`).
+        """
+        results = list[Any]()
+        for order, row in rows:
+            self._producer(order, row).send_async(
+                row["payload"] or b"", lambda result, _: results.append(result), **record(order, row)
+            )
+            if results and results[-1] != self._ok:
+                break
+        for producer in self._producers:
+            producer.flush()
+        failed = next((each for each in results if each != self._ok), None)
+        if failed is not None:
+            raise OSError(f"the broker has not taken a message: {failed.name}")
+        if len(results) != len(rows):
+            raise OSError(f"the broker has confirmed {len(results)} of {len(rows)} messages")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with suppress(Exception):
+            self._client.close()
+
+    def _producer(self, order: Place, row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the client
+        return self._producers[partition(row["message_key"], order, len(self._producers))]
+
+
+def record(order: Place, row: Mapping[str, Any]) -> dict[str, Any]:
+    """What the client takes beside the payload: sequence id, key, properties, and the due time as time of the event."""
+    version, number = order
+    if number > _MOST_ROWS:
+        raise BadValue("row", number, f"{_MOST_ROWS} at most in a version of `deliveries` for a sink in Pulsar")
+    due_ms = max(each for each in (row["publish_time"], row["deliver_at"]) if each is not None) - _EPOCH
+    told: dict[str, Any] = {"sequence_id": version << _ROW_BITS | number}
+    # Its properties have no NULL.
+    told["properties"] = {name: text for name, text in row["properties"] or () if text is not None}
+    if row["message_key"] is not None:
+        told["partition_key"] = row["message_key"]
+    if due_ms > timedelta():
+        # Rounded up, as due times are.
+        told["event_timestamp"] = -(-due_ms // _MS)
+    return told
+
+
+def partition(key: str | None, order: Place, count: int) -> int:
+    """Which partition a message is for: the one that Java's producers choose for the key, else one by its place."""
+    if count == 1:
+        return 0
+    if key is None:
+        return sum(order) % count
+    code = 0
+    for low, high in zip(*[iter(key.encode("utf-16-le"))] * 2, strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % count
+
+
+def _settings(to: Destination) -> dict[str, Any]:
+    """The settings of an address, as the client takes them."""
+    told: dict[str, Any] = {
+        name: _number(name, text) for name, text in to.settings.items() if name != "compression_type"
+    }
+    name = to.settings.get("compression_type", _NO_COMPRESSION).upper()
+    kinds = {str(each).upper(): kind for each, kind in package().CompressionType.__members__.items()}
+    if name not in kinds:
+        raise BadValue("compression_type", name, ", ".join(kinds))
+    return {**told, "compression_type": kinds[name]}
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 1_000_000:
+        raise BadValue(name, text, "1 to 1000000")
+    return int(text)

@@ -1,0 +1,51 @@
+"""What a sink asks of a broker. Each broker has one module that answers it with the broker's own means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from pipeline.subscriptions.destination import Destination
+
+Place = tuple[int, int]
+"""A version of `deliveries`, and how many of its rows are published."""
+Row = tuple[Place, Mapping[str, Any]]
+"""A delivery: columns, and the place behind it."""
+
+
+class PlaceForgotten(Exception):
+    """The broker does not know any more up to where a sink has published."""
+
+
+class Topic(Protocol):
+    """A connection to a topic. A failed call ends it, and another one is made.
+
+    Attributes:
+        columns: of `deliveries`, that a message is made of.
+        keeps_place: whether the broker keeps the place, with the messages. Where it does not, the sink notes it
+            behind each call of `publish`.
+    """
+
+    columns: Sequence[str]
+    keeps_place: bool
+
+    def resume(self, noted: Place, *, begun: bool) -> Place:
+        """Where to go on.
+
+        Args:
+            noted: the place that the sink has noted; the broker may be further on.
+            begun: whether an earlier connection has begun.
+
+        Raises:
+            PlaceForgotten: it had begun, and the broker does not know the place.
+        """
+
+    def publish(self, rows: Sequence[Row], place: Place) -> None:
+        """Write messages, all of them or raise, and the place behind them if the broker keeps it."""
+
+    def close(self) -> None:
+        """Let go."""
+
+
+Connect = Callable[[Destination, str, str], Topic]
+"""Makes a connection to a topic, from the names of the producer and of the place."""

@@ -1,0 +1,56 @@
+"""A delivery as a message of Pulsar: its sequence id, its partition, its time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from pipeline.config.errors import BadValue
+from pipeline.sinks.pulsar import partition, record
+
+_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def row(**told: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
+    """A row of `deliveries`."""
+    return {"message_key": None, "properties": None, "publish_time": _TIME, "deliver_at": None, **told}
+
+
+places = st.tuples(st.integers(0, 2**34), st.integers(1, 2**28 - 1))
+
+
+@given(places, places)
+def test_sequence_ids_are_in_the_order_of_places(one: tuple[int, int], other: tuple[int, int]) -> None:
+    """And fit into 63 bits, as the broker is written in Java."""
+    first, second = (record(place, row())["sequence_id"] for place in (one, other))
+    assert (first < second) == (one < other)
+    assert (first == second) == (one == other)
+    assert 0 < first < 2**63
+
+
+def test_a_version_with_more_rows_than_ids_is_refused() -> None:
+    """Else its last messages would have the ids of the next version."""
+    with pytest.raises(BadValue, match="row"):
+        record((1, 2**28), row())
+
+
+@pytest.mark.parametrize(
+    ("key", "code"), [("", 0), ("hello", 99_162_322), ("order-1", 940_372_338), ("é😀", 1_996_812)]
+)
+def test_a_key_has_the_hash_of_javas_strings(key: str, code: int) -> None:
+    """So the messages of a key are where other producers put them."""
+    assert partition(key, (0, 0), 2**31) == code
+
+
+def test_the_time_of_the_event_is_the_due_time_in_whole_ms() -> None:
+    """Rounded up; a message that was due when it was sent has that time."""
+    late, early = _TIME + timedelta(seconds=5, microseconds=1), _TIME - timedelta(days=1)
+    base = int(_TIME.timestamp() * 1_000)
+    assert record((1, 1), row(deliver_at=late))["event_timestamp"] == base + 5_001
+    assert record((1, 1), row(deliver_at=early))["event_timestamp"] == base
