@@ -4,16 +4,17 @@ Their bounds are kept in the driver. What is asked for may be in a file that was
 looked at with each question.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.delta.filestats import span, span_ms
+from pipeline.delta.filestats import count, span, span_ms
 from pipeline.delta.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files
@@ -59,6 +60,15 @@ def any_of(bounds: Iterable[Bounds]) -> Column:
     return reduce(or_, (each.inside for each in bounds), F.lit(False))  # noqa: FBT003 - a literal column
 
 
+@dataclass(frozen=True)
+class LogFile:
+    """A file of the log: its path relative to the table, what it holds, and how many rows; 0 where nobody knows."""
+
+    path: str
+    held: Bounds
+    rows: int
+
+
 class MessageLog:
     """The files of `messages`."""
 
@@ -66,7 +76,7 @@ class MessageLog:
         """Nothing is read yet."""
         self._spark, self._path = spark, warehouse.path(MESSAGES)
         self._folder = session_files(spark).readable(self._path)
-        self._live = LiveFiles(spark, self._path, MESSAGES, lambda file: Bounds.of_statistics(file.get("stats")))
+        self._live = LiveFiles(spark, self._path, MESSAGES, _held)
 
     def read(self, wanted: Sequence[Bounds], spark: SparkSession | None = None) -> DataFrame:
         """The rows of `messages` as it is now, less those of files that hold nothing within any of the bounds.
@@ -75,17 +85,26 @@ class MessageLog:
             wanted: where they are.
             spark: the session of the frame, when that is not the one of the stage.
         """
-        spark = spark or self._spark
-        paths = self._paths(wanted)
+        return self.rows_of(self.files(wanted), spark)
+
+    def rows_of(self, files: Iterable[LogFile], spark: SparkSession | None = None) -> DataFrame:
+        """All rows of some files."""
+        spark, paths = spark or self._spark, [f"{self._path}/{file.path}" for file in files]
         if not paths:
             return spark.createDataFrame([], MESSAGES.schema)
-        return spark.read.schema(MESSAGES.schema).parquet(*(f"{self._path}/{path}" for path in paths))
+        return spark.read.schema(MESSAGES.schema).parquet(*paths)
 
-    def readable_paths(self, wanted: Sequence[Bounds]) -> list[str] | None:
-        """The files that `read` reads, as arrays are read; None where only Spark reads them."""
-        return None if self._folder is None else [f"{self._folder}/{path}" for path in self._paths(wanted)]
+    def readable_paths(self, files: Iterable[LogFile]) -> list[str] | None:
+        """The paths of files as arrays are read; None where only Spark reads them."""
+        return None if self._folder is None else [f"{self._folder}/{file.path}" for file in files]
 
-    def _paths(self, wanted: Sequence[Bounds]) -> list[str]:
-        """Relative to the table."""
+    def files(self, wanted: Sequence[Bounds]) -> list[LogFile]:
+        """The files that may hold something within any of the bounds, as the table is now."""
         _, live = self._live.look()
-        return [path for path, held in live.items() if any(held.meets(each) for each in wanted)]
+        held = ((path, *told) for path, told in live.items())
+        return [LogFile(*each) for each in held if any(each[1].meets(bounds) for bounds in wanted)]
+
+
+def _held(file: Mapping[str, Any]) -> tuple[Bounds, int]:
+    stats = file.get("stats")
+    return Bounds.of_statistics(stats), count(stats) or 0

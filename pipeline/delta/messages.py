@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.messagelog import Bounds, LogFile, MessageLog
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.parquet import (
     MOST_ROWS,
@@ -23,8 +23,12 @@ from pipeline.storage.parquet import (
 from schemas import MESSAGES
 
 
-def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def messages(
+    log: MessageLog, bounds: Bounds, columns: Sequence[str], files: Sequence[LogFile] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The messages within bounds, of columns that are small; files and row groups outside are passed over.
+
+    With `files` only those are read.
 
     Raises:
         NotInDriver: only Spark reaches them, or they are not what the table says.
@@ -32,7 +36,7 @@ def messages(log: MessageLog, bounds: Bounds, columns: Sequence[str]) -> Iterato
     names = [*dict.fromkeys((*columns, "ledger_id", "due_time"))]
     first, last = bounds.first_due * 1_000, bounds.last_due * 1_000
     try:
-        for _, file in opened(MESSAGES, _within(log, bounds)):
+        for _, file in opened(MESSAGES, _footers(log, log.files([bounds]) if files is None else files)):
             for batch in file.iter_batches(MOST_ROWS, list(_meeting(file, bounds)), names):
                 rows = typed(MESSAGES, batch, names)
                 ledger, due = longs(rows, "ledger_id"), longs(rows, "due_time")
@@ -50,16 +54,16 @@ def message_groups(log: MessageLog, *bounds: Bounds) -> Iterator[RowGroup]:
     Raises:
         NotInDriver: only Spark reaches them, or they have other columns than they should.
     """
-    yield from chosen_groups(MESSAGES, _within(log, *bounds), lambda file: _meeting(file, *bounds))
+    yield from chosen_groups(MESSAGES, _footers(log, log.files(bounds)), lambda file: _meeting(file, *bounds))
 
 
-def _within(log: MessageLog, *bounds: Bounds) -> Iterator[Footer]:
-    """The files in which messages within any of the bounds may be.
+def _footers(log: MessageLog, files: Sequence[LogFile]) -> Iterator[Footer]:
+    """The footers of files.
 
     Raises:
         NotInDriver: only Spark reaches them.
     """
-    paths = log.readable_paths(bounds)
+    paths = log.readable_paths(files)
     if paths is None:
         raise NotInDriver(PLACE)
     return read_footers(paths)

@@ -4,7 +4,7 @@ Markers are part of the commit that they describe, so no crash can part them. Th
 still know the last ledger when retention has emptied `messages`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta import messages
-from pipeline.delta.messagelog import Bounds, MessageLog
+from pipeline.delta.messagelog import Bounds, LogFile, MessageLog
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
@@ -27,6 +27,8 @@ _TOP = """
     FROM {told} WHERE marker IS NOT NULL
 """
 _LAST_LEDGER = "SELECT MAX(ledger_id) AS ledger_id FROM {told} WHERE ledger_id"
+_DENSE = 1_000
+"""Rows of a file for each segment that it spans, from which on they are taken to be in all of them."""
 _CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {told} WHERE first_ledger IS NOT NULL"
 
 
@@ -66,14 +68,15 @@ class IngestMemory:
 
     @classmethod
     def of_tables(cls, spark: SparkSession, warehouse: Warehouse, log: MessageLog, segment_ms: int) -> "IngestMemory":
-        """What the tables say; `log` is that of `messages`. Run once, at a start, over every message that waits."""
+        """What the tables say; `log` is that of `messages`. Run once, at a start."""
         told = cls.addressed(Markers(spark, warehouse))
         (last,) = ask(spark, warehouse, MESSAGES, f"{_LAST_LEDGER} >= {told.next_ledger}")
         used = told.next_ledger if last["ledger_id"] is None else last["ledger_id"] + 1
+        parked, sparse = _parked_by_files(log.files([Bounds(first_due=told.loaded)]), told.loaded, segment_ms)
         try:
-            parked = _parked_here(log, told.loaded, segment_ms)
+            parked |= _parked_here(log, sparse, told.loaded, segment_ms)
         except NotInDriver:
-            parked = _parked(warehouse.read(spark, MESSAGES), told.loaded, segment_ms)
+            parked |= _parked(log.rows_of(sparse), told.loaded, segment_ms)
         return replace(told, next_ledger=used, parked=parked)
 
     def waits_before(self, instant: int, segment_ms: int) -> bool:
@@ -138,14 +141,31 @@ class Markers:
         )
 
 
-def _parked_here(log: MessageLog, loaded: int, segment_ms: int) -> frozenset[int]:
-    """The segments in which parked messages wait that are due from `loaded` (ms) on, by whole arrays.
+def _parked_by_files(files: Sequence[LogFile], loaded: int, segment_ms: int) -> tuple[frozenset[int], list[LogFile]]:
+    """The segments in which parked messages wait, as far as the log says it, and the files of which it does not.
+
+    A file with many rows for each segment between its first and its last one is taken to have some in all of them; a
+    load finds nothing where it has none. So a start reads no more than `_DENSE` rows for each segment of each file,
+    however many messages wait.
+    """
+    found, sparse = set[int](), list[LogFile]()
+    for file in files:
+        first, last = max(file.held.first_due, loaded) // segment_ms, file.held.last_due // segment_ms
+        if file.rows >= _DENSE * (last + 1 - file.held.first_due // segment_ms):
+            found.update(range(first, last + 1))
+        else:
+            sparse.append(file)
+    return frozenset(found), sparse
+
+
+def _parked_here(log: MessageLog, files: Sequence[LogFile], loaded: int, segment_ms: int) -> frozenset[int]:
+    """The segments in which parked messages of files wait that are due from `loaded` (ms) on, by whole arrays.
 
     Raises:
         NotInDriver: only Spark reaches them, or they are not what the table says.
     """
     found: set[int] = set()
-    for rows in messages.messages(log, Bounds(first_due=loaded), ("due_time", "parked")):
+    for rows in messages.messages(log, Bounds(first_due=loaded), ("due_time", "parked"), files):
         due = arrays.longs(rows, "due_time")[rows.column("parked").to_numpy(zero_copy_only=False)]
         segments = due // (segment_ms * 1_000)
         # Files are sorted by due time: most neighbours are of one segment.
