@@ -61,7 +61,7 @@ def any_of(bounds: Iterable[Bounds]) -> Column:
 
 
 @dataclass(frozen=True)
-class LogFile:
+class MessageFile:
     """A file of the log: its path relative to the table, what it holds, and how many rows; 0 where nobody knows."""
 
     path: str
@@ -87,22 +87,22 @@ class MessageLog:
         """
         return self.rows_of(self.files(wanted), spark)
 
-    def rows_of(self, files: Iterable[LogFile], spark: SparkSession | None = None) -> DataFrame:
+    def rows_of(self, files: Iterable[MessageFile], spark: SparkSession | None = None) -> DataFrame:
         """All rows of some files."""
         spark, paths = spark or self._spark, [f"{self._path}/{file.path}" for file in files]
         if not paths:
             return spark.createDataFrame([], MESSAGES.schema)
         return spark.read.schema(MESSAGES.schema).parquet(*paths)
 
-    def readable_paths(self, files: Iterable[LogFile]) -> list[str] | None:
+    def readable_paths(self, files: Iterable[MessageFile]) -> list[str] | None:
         """The paths of files as arrays are read; None where only Spark reads them."""
         return None if self._folder is None else [f"{self._folder}/{file.path}" for file in files]
 
-    def files(self, wanted: Sequence[Bounds]) -> list[LogFile]:
+    def files(self, wanted: Sequence[Bounds]) -> list[MessageFile]:
         """The files that may hold something within any of the bounds, as the table is now."""
         _, live = self._live.look()
         held = ((path, *told) for path, told in live.items())
-        return [LogFile(*each) for each in held if any(each[1].meets(bounds) for bounds in wanted)]
+        return [MessageFile(*each) for each in held if any(each[1].meets(bounds) for bounds in wanted)]
 
 
 def _held(file: Mapping[str, Any]) -> tuple[Bounds, int]:

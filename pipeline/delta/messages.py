@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.delta.messagelog import Bounds, LogFile, MessageLog
+from pipeline.delta.messagelog import Bounds, MessageFile, MessageLog
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.parquet import (
     MOST_ROWS,
@@ -24,7 +24,7 @@ from schemas import MESSAGES
 
 
 def messages(
-    log: MessageLog, bounds: Bounds, columns: Sequence[str], files: Sequence[LogFile] | None = None
+    log: MessageLog, bounds: Bounds, columns: Sequence[str], files: Sequence[MessageFile] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The messages within bounds, of columns that are small; files and row groups outside are passed over.
 
@@ -57,7 +57,7 @@ def message_groups(log: MessageLog, *bounds: Bounds) -> Iterator[RowGroup]:
     yield from chosen_groups(MESSAGES, _footers(log, log.files(bounds)), lambda file: _meeting(file, *bounds))
 
 
-def _footers(log: MessageLog, files: Sequence[LogFile]) -> Iterator[Footer]:
+def _footers(log: MessageLog, files: Sequence[MessageFile]) -> Iterator[Footer]:
     """The footers of files.
 
     Raises:

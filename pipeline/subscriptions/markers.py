@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta import messages
-from pipeline.delta.messagelog import Bounds, LogFile, MessageLog
+from pipeline.delta.messagelog import Bounds, MessageFile, MessageLog
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
@@ -141,14 +141,16 @@ class Markers:
         )
 
 
-def _parked_by_files(files: Sequence[LogFile], loaded: int, segment_ms: int) -> tuple[frozenset[int], list[LogFile]]:
+def _parked_by_files(
+    files: Sequence[MessageFile], loaded: int, segment_ms: int
+) -> tuple[frozenset[int], list[MessageFile]]:
     """The segments in which parked messages wait, as far as the log says it, and the files of which it does not.
 
     A file with many rows for each segment between its first and its last one is taken to have some in all of them; a
     load finds nothing where it has none. So a start reads no more than `_DENSE` rows for each segment of each file,
     however many messages wait.
     """
-    found, sparse = set[int](), list[LogFile]()
+    found, sparse = set[int](), list[MessageFile]()
     for file in files:
         first, last = max(file.held.first_due, loaded) // segment_ms, file.held.last_due // segment_ms
         if file.rows >= _DENSE * (last + 1 - file.held.first_due // segment_ms):
@@ -158,7 +160,7 @@ def _parked_by_files(files: Sequence[LogFile], loaded: int, segment_ms: int) -> 
     return frozenset(found), sparse
 
 
-def _parked_here(log: MessageLog, files: Sequence[LogFile], loaded: int, segment_ms: int) -> frozenset[int]:
+def _parked_here(log: MessageLog, files: Sequence[MessageFile], loaded: int, segment_ms: int) -> frozenset[int]:
     """The segments in which parked messages of files wait that are due from `loaded` (ms) on, by whole arrays.
 
     Raises:

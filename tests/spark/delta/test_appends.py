@@ -140,9 +140,7 @@ def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, pat
     assert list(log.glob("*.checkpoint.parquet"))
 
 
-def test_a_table_that_was_made_without_spark_has_sums_from_the_beginning(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_table_that_was_made_without_spark_has_sums_from_the_beginning(spark: SparkSession, tmp_path: Path) -> None:
     """Without them Delta runs a job for each new version that it looks at. It takes them as if they were its own."""
     create_all(str(tmp_path))
     path, before = str(tmp_path / PUBLICATIONS.name), jobs(spark)

@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the log of messages needs requirements/all.lock")
 
-from pipeline.delta.messagelog import Bounds, LogFile
+from pipeline.delta.messagelog import Bounds, MessageFile
 from pipeline.subscriptions.markers import _DENSE, _parked_by_files
 
 SEGMENT_MS = 1_000
 
 
-def file(first: int, last: int, rows: int) -> LogFile:
+def file(first: int, last: int, rows: int) -> MessageFile:
     """A file whose messages are due from one segment to another."""
-    return LogFile(f"{first}-{last}", Bounds(first_due=first * SEGMENT_MS, last_due=last * SEGMENT_MS + 1), rows)
+    return MessageFile(f"{first}-{last}", Bounds(first_due=first * SEGMENT_MS, last_due=last * SEGMENT_MS + 1), rows)
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def file(first: int, last: int, rows: int) -> LogFile:
         ([file(5, 7, 3 * _DENSE), file(7, 9, 3 * _DENSE - 1)], 0, {5, 6, 7}, ["7-9"]),
         ([file(5, 8, 4 * _DENSE)], 7, {7, 8}, []),
         ([file(5, 8, 4 * _DENSE - 1)], 7, set(), ["5-8"]),
-        ([LogFile("unknown", Bounds(), 0)], 0, set(), ["unknown"]),
+        ([MessageFile("unknown", Bounds(), 0)], 0, set(), ["unknown"]),
     ],
     ids=["few rows", "many", "two files", "loaded in part", "loaded, few", "no statistics"],
 )
 def test_only_files_with_few_rows_a_segment_are_read(
-    files: list[LogFile], loaded: int, segments: set[int], read: list[str]
+    files: list[MessageFile], loaded: int, segments: set[int], read: list[str]
 ) -> None:
     """Ten billion messages wait in twenty thousand files; their log says where."""
     found, sparse = _parked_by_files(files, loaded * SEGMENT_MS, SEGMENT_MS)
