@@ -23,9 +23,10 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.create import create_all
 from pipeline.client.message import Message
 from pipeline.delta.commits import actions, newest
-from pipeline.delta.deltars import arrow_schema, path_of, rows_of
+from pipeline.delta.deltars import arrow_schema, create, path_of, rows_of
 from pipeline.delta.logfiles import appended
 from pipeline.delta.notes import Commit
+from pipeline.delta.properties import PROPERTIES
 from pipeline.settle.events import Told, released_by, told_by
 from pipeline.settle.listener import Listener
 from pipeline.settle.opened import Opened
@@ -220,6 +221,8 @@ class World:
         policies: Policies | None = None,
     ) -> None:
         """Tables without rows; settle has had its first batch."""
+        # Consumers open it for each append; a checkpoint now and then saves them the reading of a long log.
+        create(root, CONSUMER_EVENTS, PROPERTIES | CONSUMER_EVENTS.properties | {"delta.checkpointInterval": "10"})
         create_all(root)
         self.root, self.kind, self.clock = root, kind, SetClock()
         self.dispatch = Dispatched(root)
