@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import CONSUMER_EVENTS, REDELIVERY
+from schemas import CONSUMER_EVENTS
 from state.buckets import MAX_TIME
 from state.leases import LeaseKind, LeaseRow
 from state.positions import Positions
@@ -225,6 +225,3 @@ def _filled(rows: pa.Table, column: str) -> IntArray:
     """Numbers of a column; -1 is none."""
     found: IntArray = pc.fill_null(rows.column(column), _NOTHING).to_numpy()
     return found
-
-
-EMPTY_RELEASES = pa.schema([arrow_schema(REDELIVERY.schema).field(name) for name in RELEASED]).empty_table()
