@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from benchmarks.support.consumed import Draining, Streaming, sending
 from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
 from benchmarks.support.sharing import Holes, Joining, Killed
-from benchmarks.support.sizes import entries
+from benchmarks.support.sizes import entries, merged
 
 FILE = WORKLOADS / "consuming.toml"
 KINDS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
@@ -55,9 +56,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.consuming", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("workload", nargs="*", help="stream, drain, send, holes, joining, killed")
     parser.add_argument("--full", action="store_true", help="the full sizes")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a size")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    chosen = [each for each in entries(FILE, full=told.full) if not told.workload or each["name"] in told.workload]
+    sizes = merged(*(tomllib.loads(each) for each in told.set))
+    known = [
+        merged(each, {n: value for n, value in sizes.items() if n in each}) for each in entries(FILE, full=told.full)
+    ]
+    chosen = [each for each in known if not told.workload or each["name"] in told.workload]
     machine, begun = describe("pyspark", "delta-spark", "deltalake", "pyarrow"), time.monotonic()
     rows = tell(machine, (measured(each) for each in chosen), show, as_json=told.json)
     sys.stderr.write(f"{time.monotonic() - begun:.0f} s\n")

@@ -1,6 +1,6 @@
 """All that the client offers, in one place."""
 
-from pipeline.client import aio, schema
+from pipeline.client import aio, schema, spark
 from pipeline.client.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.choices import (
     BatchingType,
@@ -105,6 +105,7 @@ __all__ = [
     "schema",
     "send",
     "set_policies",
+    "spark",
     "subscribe",
     "subscriptions",
     "unsubscribe",

@@ -65,6 +65,7 @@ __all__ = [
     "schema",
     "send",
     "set_policies",
+    "spark",
     "subscribe",
     "subscriptions",
     "unsubscribe",

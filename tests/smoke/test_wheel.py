@@ -84,18 +84,32 @@ def test_a_producer_works_beside_packages_of_the_same_names(environment: Path) -
     assert run([str(python), "-c", PRODUCER], environment).splitlines() == ["1", "orders checkout"]
 
 
-def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
-    """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
-    folder, tools = environment / "guide", environment / "env" / "bin"
+def followed(environment: Path, page: Path) -> str:
+    """What was printed while somebody followed a page word for word."""
+    folder, tools = environment / page.stem, environment / "env" / "bin"
     folder.mkdir()
     (folder / "dist").symlink_to(environment / "dist")
     # What Spark does by itself is for a cluster: fifty tasks to read a log of four versions.
     (folder / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    words = [str(tools / "python"), "-P", str(ROOT / "tests" / "support" / "guide.py"), str(ROOT / "README.md")]
+    words = [str(tools / "python"), "-P", str(ROOT / "tests" / "support" / "guide.py"), str(page)]
     with started(words, folder, PATH=path, PYTHONPATH="", SPARK_CONF_DIR=str(folder)) as guide:
         assert guide.wait(timeout=3 * PATIENCE_S) == 0, said(folder)
-    text = said(folder)
+    return said(folder)
+
+
+def test_a_newcomer_sees_in_ten_minutes_what_becomes_of_what_failed(environment: Path) -> None:
+    """The page of retries: a program fails three times, the dead letter is put back, and is consumed."""
+    text = followed(environment, ROOT / "docs" / "retry.md")
+    assert re.findall(r"^scribble failed, after (\d) redeliveries$", text, re.MULTILINE) == ["0", "1", "2"]
+    assert len(re.findall(r"^invoice \d is done$", text, re.MULTILINE)) == 2
+    assert "given up: scribble nack" in text
+    assert text.count("scribble") > 5 + 4  # as it was typed and told above; then the command lists and consumes it
+
+
+def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
+    """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
+    text = followed(environment, ROOT / "README.md")
     for order in ORDERS:
         assert len(re.findall(rf"orders/checkout \[{order}\]  not paid yet\?", text)) == 1  # receive
         assert len(re.findall(rf"^\|{order} *\|.*\|not paid yet\?\|$", text, re.MULTILINE)) == 1  # SQL

@@ -14,7 +14,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
-from schemas import CURSORS, INBOX, REDELIVERY, REJECTED_SETTLE
+from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY, REJECTED_SETTLE
 from tests.support.killing import Victim
 from tests.support.modules import ROOT
 
@@ -25,6 +25,11 @@ _COUNTS = """
     SELECT outstanding, waiting FROM cursors WHERE block = -1 ORDER BY batch_id DESC LIMIT 1
 """
 _LETTERS = f"SELECT payload FROM inbox WHERE topic = '{TOPIC}-{NAME}-DLQ'"  # noqa: S608 - our own words
+_ACKS = """
+    SELECT ledger_id, first_entry, last_entry, arrow_cast(at, 'Int64') / 1000 AS at FROM events WHERE kind = 'ack'
+"""
+_SETTLED_MS = 60_000
+"""Long after this an acknowledgement that was appended is applied, however long a service takes to start."""
 _ROUNDS = "SELECT ledger_id, first_entry, last_entry, redelivery_count FROM redelivery"
 
 
@@ -74,9 +79,21 @@ class Shop:
         file = self._folder / "notes"
         return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
 
+    @property
+    def settled_and_handed(self) -> list[str]:
+        """What was handed out though its acknowledgement had been in the table for long."""
+        rows = query(_ACKS, events=open_table(self.root, CONSUMER_EVENTS))
+        acked: dict[str, int] = {}
+        for row in rows:
+            for entry in range(row["first_entry"], row["last_entry"] + 1):
+                place = f"{row['ledger_id']}:{entry}"
+                acked[place] = min(row["at"], acked.get(place, row["at"]))
+        got = [(place, int(at)) for said, place, _, _, at in self.notes if said == "got"]
+        return [place for place, at in got if place in acked and at > acked[place] + _SETTLED_MS]
+
     def words(self, word: str) -> Counter[str]:
         """How often each payload was noted with a word."""
-        return Counter(payload for said, _, _, payload in self.notes if said == word)
+        return Counter(payload for said, _, _, payload, _ in self.notes if said == word)
 
     @property
     def letters(self) -> list[str]:
@@ -120,3 +137,4 @@ def test_everything_is_settled_though_service_and_consumers_are_killed(tmp_path:
     assert {each for each in shop.sent if each.startswith("bad")} <= set(letters)
     assert set(rounds.values()) == {1}
     assert open_table(shop.root, REJECTED_SETTLE).count() == 0
+    assert shop.settled_and_handed == []

@@ -1,8 +1,8 @@
 """A consumer to be killed: it works on a shared subscription, and notes what it was handed and what it said.
 
 `python -m tests.support.consuming_worker ROOT TOPIC SUBSCRIPTION NOTES`. Each line of the file NOTES is `got` or `ack`,
-the position, the redelivery count and the payload; it is written before the consumer says it. Payloads that begin with
-`bad` fail each time, those with `once` the first time.
+the position, the redelivery count, the payload and the time (ms); it is written before the consumer says it.
+Payloads that begin with `bad` fail each time, those with `once` the first time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
 from pipeline.client.exceptions import Timeout
+from pipeline.config.wallclock import wall_ms
 
 _LOOK_MS = 1_000
 
@@ -32,7 +33,7 @@ def main(root: str, topic: str, subscription: str, notes: Path) -> None:
             payload, count = message.data().decode(), message.redelivery_count()
             fails = payload.startswith("bad") or (payload.startswith("once") and count == 0)
             for word in ("got",) if fails else ("got", "ack"):
-                os.write(file, f"{word} {ledger}:{entry} {count} {payload}\n".encode())
+                os.write(file, f"{word} {ledger}:{entry} {count} {payload} {wall_ms()}\n".encode())
             if fails:
                 consumer.negative_acknowledge(message)
             else:

@@ -86,6 +86,31 @@ def index(live: float) -> dict[str, Any]:
     return {"rows": [row], "published": [{"workload": "published", "published_mb": 25.0, "mb": live / 10}]}
 
 
+def consuming(**changes: object) -> dict[str, Any]:
+    """Results of consuming in which every aim is met, but for some figures."""
+    sizes = {"rate": 2_000, "messages": 10_000_000, "consumers": 64}
+    figures: dict[str, dict[str, Any]] = {
+        "live": {
+            "late until receive, s p50 p99": (0.3, 1.0), "back after the delay, s p50 p99": (0.5, 3.0), "missing": 0,
+            "early": 0, "settled s after the last was due": 10, "cpu_s_per_minute of the job": 50.0,
+            "cpu_s_per_minute of settle": 5.0, "commits a second": {"cursors": 4.0},
+        },
+        "drain": {"receive and acknowledge, 1/s": 25_000, "batch_receive_arrow, 1/s": 300_000},
+        "send": {"send_async, 1/s": 50_000, "send, s p50 p99": (0.06, 0.1)},
+        "holes": {
+            "left": 5, "missing": 0, "of the settled half": 0, "first message after, s": 3.0,
+            "bytes of the cursor": 2_000_000,
+        },
+        "joining": {
+            "slot without owner, s at most": 10.0, "out of order in their key": 0, "missing": 0,
+            "consumers that joined": 99, "commits of consumers a second": 5.0,
+        },
+        "killed": {"with others after the kill, s at most": 12.0, "missing": 0},
+    }  # fmt: skip
+    rows = [{"workload": kind, "kind": kind, "parameters": sizes, **told} for kind, told in figures.items()]
+    return {"rows": [row | {name: value for name, value in changes.items() if name in row} for row in rows]}
+
+
 def marks(results: dict[str, Any]) -> dict[tuple[str, str], bool | None]:
     """Which aims are met, by workload and the begin of the measure."""
     return {(line.workload, line.measure.split(",")[0]): line.met for line in aims.table(results)}
@@ -156,6 +181,29 @@ def test_the_knee_is_the_highest_rate_that_was_on_time(p99: tuple[float, ...], m
     """One run alone is no search: it has a figure and no verdict."""
     line = list(aims.table(rising(*p99)))[-1]
     assert (line.met, line.ours) == (met, told)
+
+
+@pytest.mark.parametrize(
+    ("figure", "worse", "missed"),
+    [
+        ("late until receive, s p50 p99", (0.31, 0.9), {"live"}),
+        ("back after the delay, s p50 p99", (0.1, 3.1), {"live"}),
+        ("settled s after the last was due", 10.1, {"live"}),
+        ("receive and acknowledge, 1/s", 24_999, {"drain"}),
+        ("send, s p50 p99", (0.061, 0.1), {"send"}),
+        ("missing", 1, {"live", "holes", "joining", "killed"}),
+        ("of the settled half", 1, {"holes"}),
+        ("bytes of the cursor", 2_000_001, {"holes"}),
+        ("slot without owner, s at most", 10.1, {"joining"}),
+        ("out of order in their key", 1, {"joining"}),
+        ("with others after the kill, s at most", 12.1, {"killed"}),
+    ],
+)
+def test_each_aim_of_consuming_is_judged_by_its_figure(figure: str, worse: object, missed: set[str]) -> None:
+    """All are met at their limits; one figure past its limit is not."""
+    assert all(line.met is not False for line in aims.table({"consuming": consuming()}))
+    lines = aims.table({"consuming": consuming(**{figure: worse})})
+    assert {line.workload for line in lines if line.met is False} == missed
 
 
 def test_a_search_ends_with_the_first_rate_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
