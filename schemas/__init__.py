@@ -1,6 +1,5 @@
-"""Table contracts: what each table of a warehouse holds, and the row of the streaming state."""
+"""Table contracts: what each table of a warehouse holds. The row of the streaming state is in `schemas.state`."""
 
-from schemas.state import STATE_ROW, STATE_VERSION
 from schemas.tables import (
     CLOSED,
     CONSUMER_EVENTS,
@@ -42,8 +41,6 @@ __all__ = [
     "REJECTED_SCHEDULE",
     "REJECTED_SETTLE",
     "SEGMENTS",
-    "STATE_ROW",
-    "STATE_VERSION",
     "SUBSCRIPTIONS",
     "TABLES",
     "Table",

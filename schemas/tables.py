@@ -4,29 +4,15 @@ Times are UTC timestamps, ids and counts are 64-bit integers. Payloads and other
 statistics for the leading columns only, and has none to keep for binary ones.
 """
 
+import json
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from schemas.columns import BYTES, FLAG, LONG, TEXT, TEXT_MAP, TIME, Columns, listed
 
-TEXT, LONG, TIME, BYTES, FLAG = StringType(), LongType(), TimestampType(), BinaryType(), BooleanType()
-TEXT_MAP = MapType(TEXT, TEXT, valueContainsNull=True)
-
-
-def _columns(*columns: tuple[str, DataType], optional: tuple[str, ...] = ()) -> StructType:
-    """A schema whose columns are required, but for the named ones."""
-    return StructType([StructField(name, kind, nullable=name in optional) for name, kind in columns])
-
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 # Every file of these is merged or deleted in the end, tens of thousands a day. What the log says of files that went is
 # in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables, and a file is
@@ -35,7 +21,7 @@ _SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
 # Several commits a second of a small file each, which goes within an hour or two; clients follow the log, for minutes.
 _FORGOTTEN_AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
 
-LISTENER = StructType([StructField("name", TEXT), StructField("life", LONG), StructField("tick_ms", LONG)])
+LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optional=("name", "life", "tick_ms"))
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
 
 
@@ -44,9 +30,16 @@ class Table:
     """A table contract: its folder name, its columns, who writes it, and properties beyond the common ones."""
 
     name: str
-    schema: StructType
+    columns: Columns
     writer: str
     properties: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def schema(self) -> "StructType":
+        """The columns as Spark has them; only who asks for it loads Spark."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - clients work without
+
+        return StructType.fromJson(json.loads(self.columns.json()))
 
 
 # Producers append with any Delta writer. Nothing here may raise the writer protocol: delta-rs refuses tables with
@@ -54,7 +47,7 @@ class Table:
 # a row without a topic is refused with a reason, it must not fail the append of its neighbours.
 INBOX = Table(
     "inbox",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("message_key", TEXT),
         ("properties", TEXT_MAP),
@@ -69,7 +62,7 @@ INBOX = Table(
 
 SUBSCRIPTIONS = Table(
     "subscriptions",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("subscription", TEXT),
         ("type", TEXT),
@@ -84,7 +77,7 @@ SUBSCRIPTIONS = Table(
 
 MESSAGES = Table(
     "messages",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("ledger_id", LONG),
         ("entry_id", LONG),
@@ -113,9 +106,9 @@ LEFT = -1
 """The `first_ledger` of a marker that says that a subscription left."""
 SEGMENTS = Table(
     "segments",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
-        ("subscriptions", ArrayType(LISTENER)),
+        ("subscriptions", listed(LISTENER.json())),
         ("segment_start", TIME),
         ("count", LONG),
         ("first_due", TIME),
@@ -140,7 +133,7 @@ SEGMENTS = Table(
 
 REDELIVERY = Table(
     "redelivery",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("subscription", TEXT),
         ("life", LONG),
@@ -161,7 +154,7 @@ REDELIVERY = Table(
 
 DELIVERIES = Table(
     "deliveries",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("subscription", TEXT),
         ("life", LONG),
@@ -185,25 +178,25 @@ DELIVERIES = Table(
 
 PUBLICATIONS = Table(
     "publications",
-    _columns(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
+    Columns.of(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
     writer="dispatch",
 )
 
 REJECTED_INGEST = Table(
     "rejected_ingest",
-    _columns(
+    Columns.of(
         ("reason", TEXT),
         ("rejected_at", TIME),
         ("batch_id", LONG),
-        *((f.name, f.dataType) for f in INBOX.schema.fields),
-        optional=tuple(INBOX.schema.names),
+        *((each.name, each.kind) for each in INBOX.columns.fields),
+        optional=tuple(INBOX.columns.names),
     ),
     writer="ingest",
 )
 
 REJECTED_SCHEDULE = Table(
     "rejected_schedule",
-    _columns(
+    Columns.of(
         ("reason", TEXT),
         ("rejected_at", TIME),
         ("batch_id", LONG),
@@ -218,7 +211,7 @@ REJECTED_SCHEDULE = Table(
 
 REJECTED_DISPATCH = Table(
     "rejected_dispatch",
-    _columns(
+    Columns.of(
         ("reason", TEXT),
         ("rejected_at", TIME),
         ("batch_id", LONG),
@@ -238,7 +231,7 @@ REJECTED_DISPATCH = Table(
 # what a consumer did and whether it was still the owner.
 CONSUMER_EVENTS = Table(
     "consumer_events",
-    _columns(
+    Columns.of(
         ("kind", TEXT),
         ("topic", TEXT),
         ("subscription", TEXT),
@@ -273,7 +266,7 @@ CURSOR_HEAD, CURSOR_LEASES = -1, -2
 # `consumer_events` and `redelivery` up to which settle had read; the commit's note has them, too.
 CURSORS = Table(
     "cursors",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("subscription", TEXT),
         ("life", LONG),
@@ -294,7 +287,7 @@ CURSORS = Table(
 # timeout. Dispatch leaves them out, and consumers pass over them.
 CLOSED = Table(
     "closed",
-    _columns(
+    Columns.of(
         ("topic", TEXT),
         ("subscription", TEXT),
         ("life", LONG),
@@ -312,12 +305,12 @@ CLOSED = Table(
 
 REJECTED_SETTLE = Table(
     "rejected_settle",
-    _columns(
+    Columns.of(
         ("reason", TEXT),
         ("rejected_at", TIME),
         ("batch_id", LONG),
-        *((f.name, f.dataType) for f in CONSUMER_EVENTS.schema.fields),
-        optional=tuple(CONSUMER_EVENTS.schema.names),
+        *((each.name, each.kind) for each in CONSUMER_EVENTS.columns.fields),
+        optional=tuple(CONSUMER_EVENTS.columns.names),
     ),
     writer="settle",
 )

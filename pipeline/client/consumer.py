@@ -36,7 +36,7 @@ _LOOK_S = 1.0
 _SEEK_MS = 30_000
 """So long the service may take to begin what was sought."""
 _ARROW_ROWS = 1 << 16
-_SCHEMA = pa.schema([arrow_schema(DELIVERIES.schema).field(name) for name in COLUMNS])
+_SCHEMA = pa.schema([arrow_schema(DELIVERIES.columns).field(name) for name in COLUMNS])
 T = TypeVar("T")
 
 

@@ -111,7 +111,7 @@ class Deliveries:
                 yield self._delivery((older.version, place), row, None)
         for version, log in self._entries():
             visible_ms = info_of(log).get("timestamp", 0)
-            for order, row in self._commit(version, log, wanted, DELIVERIES.schema.names):
+            for order, row in self._commit(version, log, wanted, DELIVERIES.columns.names):
                 yield self._delivery(order, row, visible_ms)
 
     def rows(

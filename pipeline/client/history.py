@@ -87,7 +87,7 @@ class History:
     def _sorted(self, group: _Group, wanted: Mapping[str, str]) -> Iterator[tuple[Key, dict[str, Any]]]:
         """The rows of a row group, each after its place in the order."""
         with self._opened(group.path) as file:
-            rows = file.read_row_group(group.number, columns=DELIVERIES.schema.names)
+            rows = file.read_row_group(group.number, columns=DELIVERIES.columns.names)
         for column, value in wanted.items():
             rows = rows.filter(pc.equal(rows.column(column), value))
         keys = pa.table({name: _longs(rows.column(name)) for name in _ORDER})

@@ -27,7 +27,7 @@ def path_of(root: str, table: Table) -> str:
 
 def arrow_schema(table: Table) -> pa.Schema:
     """The Arrow schema of a table, from its contract: Spark's JSON of a struct is also Delta's."""
-    return pa.schema(Schema.from_json(table.schema.json()).to_arrow())
+    return pa.schema(Schema.from_json(table.columns.json()).to_arrow())
 
 
 def open_table(root: str, table: Table) -> DeltaTable:
@@ -56,7 +56,7 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     Raises:
         BrokenVersion: it exists, and its newest version is cut short.
     """
-    schema = Schema.from_json(table.schema.json())
+    schema = Schema.from_json(table.columns.json())
     try:
         DeltaTable.create(
             path_of(root, table), schema, mode="ignore", configuration=dict(properties), raise_if_key_not_exists=False

@@ -90,11 +90,11 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     Raises:
         NotInDriver: there are more, or the files are not what the table says.
     """
-    held, size = [arrow_schema(MESSAGES.schema).empty_table()], 0
+    held, size = [arrow_schema(MESSAGES.columns).empty_table()], 0
     for group in chosen_groups(MESSAGES, read_footers(paths), lambda file: _meeting(file, bounds)):
         due = _due_ms(group)
         inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
-        for rows in group.take(MESSAGES.schema.names, inside) if len(inside) else ():
+        for rows in group.take(MESSAGES.columns.names, inside) if len(inside) else ():
             held.append(rows)
             size += rows.nbytes
             if size > most:
@@ -107,7 +107,7 @@ def _meeting(file: pq.ParquetFile, *bounds: Bounds) -> Iterator[int]:
 
     So are all whose statistics do not say it in our units.
     """
-    told, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.schema))
+    told, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.columns))
     places = {told.schema.column(number).path: number for number in range(told.num_columns)}
     names = ("ledger_id", "due_time")
     known = all(len({kind.field(name).type for kind in kinds}) == 1 for name in names)

@@ -42,7 +42,7 @@ def tables(look: Look) -> Iterator[Finding]:
 
 def _columns(table: Table, delta: DeltaTable) -> Iterator[Finding]:
     found = {field["name"]: field for field in json.loads(delta.schema().to_json())["fields"]}
-    wanted = {field["name"]: field for field in json.loads(table.schema.json())["fields"]}
+    wanted = {field["name"]: field for field in json.loads(table.columns.json())["fields"]}
     for name, field in wanted.items():
         if name not in found:
             yield error(CHECK, "column_missing", table.name, f"column {name} is missing", _COPY)

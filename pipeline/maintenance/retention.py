@@ -37,7 +37,7 @@ from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
 from schemas import CLOSED, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
-from schemas.tables import TIME
+from schemas.columns import TIME
 from state import tick_bits
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Expired:
     @classmethod
     def within(cls, table: Table, kept: Kept, limits: Mapping[str, int]) -> "Expired":
         """The rows of which no column is above its limit."""
-        kinds = {each.name: each.dataType for each in table.schema.fields}
+        kinds = {each.name: each.kind for each in table.columns.fields}
         texts = {name: f"timestamp_millis({top})" if kinds[name] == TIME else str(top) for name, top in limits.items()}
         return cls(table, " AND ".join(f"{name} <= {text}" for name, text in texts.items()), limits, kept)
 

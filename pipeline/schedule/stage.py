@@ -27,7 +27,8 @@ from pipeline.schedule.keys import addressed
 from pipeline.storage.parquet import DRIVER, SETTING, SIZE
 from pipeline.worker.release import KEY, RELEASE, release
 from pipeline.worker.unpack import DUE, RUN, SAME, Unpacker
-from schemas import REDELIVERY, REJECTED_SCHEDULE, STATE_ROW
+from schemas import REDELIVERY, REJECTED_SCHEDULE
+from schemas.state import STATE_ROW
 
 RETRY = "retry"
 """The kind of rows with what comes again to one subscription, with `redelivery_count` and `cause`."""

@@ -1,20 +1,50 @@
 """Columns in Arrow, as the files of a table have them."""
 
+import json
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+
+_PLAIN = {
+    "string": pa.string(),
+    "long": pa.int64(),
+    "integer": pa.int32(),
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
+}
+
+
+class Told(Protocol):
+    """Columns that say what they are, by Spark's JSON: a contract's, or a struct of Spark's."""
+
+    def json(self) -> str:
+        """A struct."""
+        ...
 
 
 @cache
-def arrow_schema(columns: StructType) -> pa.Schema:
+def arrow_schema(columns: Told) -> pa.Schema:
     """The same columns in Arrow: times in microseconds, UTC; everything nullable."""
-    return pa.schema([pa.field(each.name, each.type) for each in to_arrow_schema(columns, timezone="UTC")])
+    return pa.schema([(each["name"], _arrow_type(each["type"])) for each in json.loads(columns.json())["fields"]])
+
+
+def _arrow_type(told: Any) -> pa.DataType:  # noqa: ANN401 - what JSON holds
+    if isinstance(told, str):
+        return _PLAIN[told]
+    match told["type"]:
+        case "struct":
+            return pa.struct([pa.field(e["name"], _arrow_type(e["type"]), e["nullable"]) for e in told["fields"]])
+        case "map":
+            item = pa.field("value", _arrow_type(told["valueType"]), told["valueContainsNull"])
+            return pa.map_(pa.field("key", _arrow_type(told["keyType"]), nullable=False), item)
+        case _:
+            return pa.list_(pa.field("element", _arrow_type(told["elementType"]), told["containsNull"]))
 
 
 IntArray = npt.NDArray[np.int64]

@@ -106,8 +106,8 @@ class _Gathering:
     def __init__(self, table: Table, most: int) -> None:
         """Nothing yet."""
         self._table, self._most = table, most
-        self._names = [name for name in table.schema.names if name not in TEXTS]
-        empty = arrow_schema(table.schema).empty_table()
+        self._names = [name for name in table.columns.names if name not in TEXTS]
+        empty = arrow_schema(table.columns).empty_table()
         self._small, self._held = [_small(empty)], [empty.select(TEXTS)]
         self._sizes, self._places = [np.empty(0, np.int64)], list[Place]()
         self._small_bytes, self._bytes = 0, 0
@@ -152,5 +152,5 @@ def _small(rows: pa.Table) -> pa.Table:
 
 
 def _schema(table: Table) -> pa.Schema:
-    schema = arrow_schema(table.schema)
+    schema = arrow_schema(table.columns)
     return pa.schema([schema.field(name) for name in TEXTS])

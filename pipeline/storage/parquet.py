@@ -122,8 +122,8 @@ class RowGroup:
 
     def all(self) -> Iterator[pa.Table]:
         """All rows with all columns, a few at a time."""
-        for batch in self.file.iter_batches(self.step, [self.number], self.table.schema.names):
-            yield pa.Table.from_batches([typed(self.table, batch, self.table.schema.names)])
+        for batch in self.file.iter_batches(self.step, [self.number], self.table.columns.names):
+            yield pa.Table.from_batches([typed(self.table, batch, self.table.columns.names)])
 
     def take(self, columns: Sequence[str], rows: IntArray) -> Iterator[pa.Table]:
         """Some rows, ascending, a few at a time."""
@@ -198,12 +198,12 @@ def opened(table: Table, footers: Iterable[Footer]) -> Iterator[tuple[str, pq.Pa
 
 def _required(table: Table) -> Iterator[str]:
     """The columns that a file has to have. Who appends some columns by Spark writes files with these."""
-    return (field.name for field in table.schema.fields if not field.nullable)
+    return (field.name for field in table.columns.fields if not field.nullable)
 
 
 def typed(table: Table, rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.Table | pa.RecordBatch:
     """Columns with the types of their table, in this order; one that a file may lack and does is NULL."""
-    schema = arrow_schema(table.schema)
+    schema = arrow_schema(table.columns)
     for name in columns:
         if name not in rows.schema.names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
@@ -264,7 +264,7 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
     Raises:
         NotInDriver: there are more, or the files are not what the table says.
     """
-    held, size = [arrow_schema(table.schema).empty_table()], 0
+    held, size = [arrow_schema(table.columns).empty_table()], 0
     try:
         files = list(read_footers(paths))
         groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))

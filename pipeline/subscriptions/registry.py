@@ -34,7 +34,7 @@ def refusals(refused: Iterable[Subscription]) -> pa.Table:
         }
         for each in refused
     ]
-    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))
+    return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.columns).append(pa.field("reason", pa.string())))
 
 
 class Registry:

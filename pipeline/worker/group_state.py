@@ -7,7 +7,7 @@ An update without an alarm would delete the alarm: there is one door that does b
 
 from pyspark.sql.streaming.state import GroupState
 
-from schemas import STATE_VERSION
+from schemas.state import STATE_VERSION
 from state import CorruptBytes, IndexGroup
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Row
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
-from schemas import STATE_ROW
+from schemas.state import STATE_ROW
 
 NO_TIMER = -1
 

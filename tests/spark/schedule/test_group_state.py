@@ -13,7 +13,7 @@ from pyspark.errors import PySparkValueError
 
 from pipeline.worker import group_state as adapter
 from pipeline.worker import release
-from schemas import STATE_ROW, STATE_VERSION
+from schemas.state import STATE_ROW, STATE_VERSION
 from state import CorruptBytes, IndexGroup, encode_chunk
 from tests.support.group_states import NO_TIMER, group_state, timer_of, woken
 

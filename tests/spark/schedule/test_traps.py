@@ -24,7 +24,8 @@ from pipeline.schedule import stage as schedule
 from pipeline.service.replay import Producer, ReplayClock, entering
 from pipeline.subscriptions.audience import Subscription
 from pipeline.worker import release as worker
-from schemas import INBOX, MESSAGES, SEGMENTS, STATE_ROW, TABLES
+from schemas import INBOX, MESSAGES, SEGMENTS, TABLES
+from schemas.state import STATE_ROW
 from tests.support.rows import T0, messages, rows_of
 from tests.support.stream import World, advance, append, check, delivered, empty_warehouse, message, play, subscribe
 

@@ -23,7 +23,7 @@ IMPURE = frozenset(
     | {"socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "urllib", "uuid"}
 )
 # Standard modules that a table contract has a use for.
-TYPING = frozenset({"__future__", "collections", "dataclasses", "enum", "types", "typing"})
+TYPING = frozenset({"__future__", "collections", "dataclasses", "enum", "functools", "json", "types", "typing"})
 # pyarrow is there for its codecs; these parts read and write files or reach the network.
 ARROW_FILES = ("csv", "dataset", "feather", "flight", "fs", "json", "orc", "parquet")
 IMPURE_CALLS = frozenset(

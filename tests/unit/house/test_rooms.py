@@ -27,7 +27,7 @@ FLOORS = (
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 ELSEWHERE = {
     "worker": ("numpy", "pandas", "pyarrow", "pyroaring", "pyspark"),
-    "client": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types", "pyspark.sql.pandas.types"),
+    "client": ("deltalake", "numpy", "pyarrow", "pyroaring"),
     "doctor": ("deltalake", "numpy", "pyarrow", "pyroaring", "pyspark.sql.types"),
 }
 """Rooms that are used where not everything is installed, or no JVM may start, and all that they may come to load."""
