@@ -94,9 +94,13 @@ class Log:
         """Where they are."""
         self._paths = [str(path) for path in paths]
 
-    def readable_paths(self, _: object) -> list[str]:
-        """As `MessageLog.readable_paths`."""
+    def files(self, _: object) -> list[str]:
+        """As `MessageLog.files`."""
         return self._paths
+
+    def readable_paths(self, files: list[str]) -> list[str]:
+        """As `MessageLog.readable_paths`."""
+        return files
 
 
 def written(path: Path, how: dict[str, Any]) -> tuple[Path, list[tuple[int, int, int]]]:
