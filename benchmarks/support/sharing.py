@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -22,6 +23,7 @@ import pyarrow as pa
 
 from benchmarks.support.consumed import NAMES, TOPIC, Run, open_of, percentiles
 from benchmarks.support.leases import Unowned
+from benchmarks.support.processes import usage
 from pipeline.client.acknowledging import acknowledge
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
@@ -39,7 +41,7 @@ _CURSOR = """
 _DELIVERED = "SELECT topic, subscription, life, ledger_id, entry_id, redelivery_count FROM deliveries"
 Figures = dict[str, Any]
 Seen = npt.NDArray[np.int64]
-"""Rows of consumers: key, number within the key, redelivery count, when it was received (us), who received it."""
+"""Rows of consumers: key, number within the key, when it was received (us), who received it, when it was sent (us)."""
 
 
 class Shared(Run):
@@ -74,7 +76,8 @@ class Shared(Run):
         for step in range(round(seconds / _SEND_S)):
             time.sleep(max(0.0, begin + step * _SEND_S - time.monotonic()))
             numbers = range(self.sent, self.sent + count)
-            told = [Message(TOPIC, f"{n % keys} {n // keys}".encode(), key=str(n % keys)) for n in numbers]
+            now, said = datetime.now(UTC), ((n % keys, n // keys) for n in numbers)
+            told = [Message(TOPIC, f"{key} {n}".encode(), key=str(key), publish_time=now) for key, n in said]
             send(self.root, told)
             self.sent += count
 
@@ -82,7 +85,7 @@ class Shared(Run):
         """What all consumers saw, in the order in which they received it."""
         text = "".join(path.read_text() for path in sorted(self.folder.glob("seen-*")))
         rows = np.array([line.split() for line in text.splitlines()] or np.empty((0, 5)), np.int64)
-        return rows[np.argsort(rows[:, 3], kind="stable")]
+        return rows[np.argsort(rows[:, 2], kind="stable")]
 
     def end(self, job: subprocess.Popen[bytes]) -> None:
         """Wait until all that was sent was received, and nothing is open; what never comes is counted as missing."""
@@ -107,16 +110,19 @@ class Joining(Shared):
             time.sleep(self.workload["warm_s"])
             watch = Unowned(self.root, (TOPIC, NAMES[0]))
             begun, before = time.monotonic(), open_table(self.root, CONSUMER_EVENTS).version()
+            cpu = usage(job.pid).cpu_s
             with watch:
                 self.send(self.workload["seconds"])
                 self.end(job)
-            took = time.monotonic() - begun
+            took, cpu = time.monotonic() - begun, usage(job.pid).cpu_s - cpu
             commits = open_table(self.root, CONSUMER_EVENTS).version() - before
         rows = self.seen()
         return self._order(rows) | {
             "slot without owner, s at most": round(watch.longest, 1),
             "commits of consumers a second": round(commits / took, 1),
-            "consumers that joined": len(set(rows[:, 4].tolist())),
+            "consumers that joined": len(set(rows[:, 3].tolist())),
+            "sent to received, s p50 p99": percentiles((rows[:, 2] - rows[:, 4]) / 1e6),
+            "cpu_s_per_minute of the job": round(cpu * 60 / took),
         }
 
     def _order(self, rows: Seen) -> Figures:
@@ -147,9 +153,9 @@ class Killed(Shared):
             self.send(2 * LEASE_S)
             self.end(job)
         rows = self.seen()
-        others = rows[(rows[:, 4] % self._processes != 0) & (rows[:, 3] > killed * 1e6)]
+        others = rows[(rows[:, 3] % self._processes != 0) & (rows[:, 2] > killed * 1e6)]
         sent = killed + np.maximum(0, others[:, 1] * self.workload["keys"] + others[:, 0] - self._before) / self._rate
-        late = others[:, 3] / 1e6 - sent
+        late = others[:, 2] / 1e6 - sent
         got = {(key, number) for key, number, _, _, _ in rows.tolist()}
         return {
             "missing": self.sent - len(got),
@@ -198,7 +204,8 @@ def _come_and_go(client: Client, notes: int, name: int, workload: dict[str, Any]
                     message = consumer.receive(_LOOK_MS)
                 except Timeout:
                     continue
-                said = f"{message.data().decode()} {message.redelivery_count()} {time.time_ns() // 1_000} {name}\n"
+                now, sent = time.time_ns() // 1_000, message.publish_timestamp() * 1_000
+                said = f"{message.data().decode()} {now} {name} {sent}\n"
                 if message.partition_key():
                     os.write(notes, said.encode())
                 consumer.acknowledge(message)
