@@ -20,8 +20,8 @@ from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
 _BUSY_S, _IDLE_S, _HUNGRY_S, _SLOWER = 0.05, 1.0, 0.002, 1.5
-"""Between two turns: usually; where looking is a request and nothing happens; when an application begins to wait. From
-there each pause is so many times as long as the one before."""
+"""Between two turns: usually; where looking is a request and nothing happens; when an application begins to wait and
+looking is no request. From there each pause is so many times as long as the one before."""
 
 
 class Engine:
@@ -119,7 +119,8 @@ class Engine:
             self._hunger.set()
 
     def _run(self, ended: threading.Event) -> None:
-        near, pause = local_path(one_spelling(self.root)) is not None, _HUNGRY_S
+        near = local_path(one_spelling(self.root)) is not None
+        pause = soon = _HUNGRY_S if near else _BUSY_S
         while not ended.is_set():
             self._hunger.clear()
             try:
@@ -131,4 +132,4 @@ class Engine:
             pause = min(_BUSY_S if busy or near else _IDLE_S, pause * _SLOWER)
             ended.wait(_HUNGRY_S)
             if self._hunger.wait(pause):
-                pause = _HUNGRY_S
+                pause = soon
