@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from multiprocessing import get_context
@@ -59,8 +59,11 @@ class Failed(Exception):
 class Run:
     """One workload on one system."""
 
-    def __init__(self, workload: Workload, system: str, folder: Path) -> None:
-        """Make the warehouse, with its subscriptions and a profile beside it."""
+    def __init__(
+        self, workload: Workload, system: str, folder: Path, launcher: Sequence[str] = (sys.executable,)
+    ) -> None:
+        """Make the warehouse, with its subscriptions and a profile beside it; `launcher` starts the job's program."""
+        self._launcher = launcher
         self._workload, self._folder, self._root = workload, folder, str(folder / "warehouse")
         self._command, self._stages = SYSTEMS[system]
         create_all(self._root, rate=max(1, workload.rate // workload.topics))
@@ -146,7 +149,7 @@ class Run:
         told = limits | {"table": f"{self._root}/{DELIVERIES.name}", "first": first}
         told["lookahead-ms"] = workload.profile["clock"]["lookahead_ms"]
         words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
-        return self._started("observer", ["-m", "benchmarks.support.observer", *words], subprocess.PIPE)
+        return self._started("observer", [sys.executable, "-m", "benchmarks.support.observer", *words], subprocess.PIPE)
 
     def _all_accepted(self) -> bool:
         return bool(open_table(self._root, MESSAGES).count() >= self._workload.sent)
@@ -173,15 +176,15 @@ class Run:
 
     def _job(self) -> AbstractContextManager[subprocess.Popen[bytes]]:
         words = ["--profile", str(self._folder / "profile.toml"), "--warehouse", self._root]
-        return self._started("job", [*self._command, *words])
+        return self._started("job", [*self._launcher, *self._command, *words])
 
     def _started(
-        self, name: str, words: list[str], output: int | None = None
+        self, name: str, command: list[str], output: int | None = None
     ) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """A Python process whose words go to a log in the folder."""
+        """A process whose words go to a log in the folder."""
         known = os.environ.get("PYTHONPATH")
         environment = {"PYTHONPATH": os.pathsep.join([str(ROOT), *([known] if known else [])])}
-        return started([sys.executable, *words], self._folder / f"{name}.log", environment, output)
+        return started(command, self._folder / f"{name}.log", environment, output)
 
     def _until_up(self, job: subprocess.Popen[bytes]) -> None:
         """Wait until every stage has planned its first batch."""

@@ -27,7 +27,7 @@ def way(root: str) -> dict[str, dict[str, float]]:
     Entries that maintenance has cut from a log, and files that it has vacuumed, are left out. The times of local files
     are taken, so the warehouse has to lie on this machine.
     """
-    sent = {rows["publish_time"][0].as_py(): ms for ms, rows in _appended(root, INBOX, ["publish_time"])}
+    sent = {rows["publish_time"][0].as_py(): ms for ms, rows in appended(root, INBOX, ["publish_time"])}
     taken = {place: (published, ms) for ms, published, place in _at_once(root, MESSAGES)}
     due, shown = _due(root, set(taken)), {place: ms for ms, _, place in _at_once(root, DELIVERIES)}
     steps = (
@@ -42,7 +42,7 @@ def way(root: str) -> dict[str, dict[str, float]]:
 def _due(root: str, wanted: set[Place]) -> dict[Place, float]:
     """When `redelivery` had each place first."""
     found = dict[Place, float]()
-    for ms, rows in _appended(root, REDELIVERY, ["topic", "ledger_id", "first_entry", "last_entry"]):
+    for ms, rows in appended(root, REDELIVERY, ["topic", "ledger_id", "first_entry", "last_entry"]):
         for run in rows.to_pylist():
             entries = range(run["first_entry"], run["last_entry"] + 1)
             places = ((run["topic"], run["ledger_id"], entry) for entry in entries)
@@ -52,12 +52,12 @@ def _due(root: str, wanted: set[Place]) -> dict[Place, float]:
 
 def _at_once(root: str, table: Table) -> Iterator[tuple[float, Any, Place]]:
     """When the table had each message that was due at once, when it was published, and its place."""
-    for ms, rows in _appended(root, table, [*_PLACE, "publish_time"], _AT_ONCE):
+    for ms, rows in appended(root, table, [*_PLACE, "publish_time"], _AT_ONCE):
         for row in rows.to_pylist():
             yield ms, row["publish_time"], (row["topic"], row["ledger_id"], row["entry_id"])
 
 
-def _appended(
+def appended(
     root: str, table: Table, columns: list[str], where: pc.Expression | None = None
 ) -> Iterator[tuple[float, pa.Table]]:
     """When each file that somebody appended became visible, and its rows."""

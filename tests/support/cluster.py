@@ -1,0 +1,122 @@
+"""A job on a standalone cluster whose nodes have what README asks of them: submitted, fed, looked at."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import distribution, files
+from pathlib import Path
+from threading import Event, Thread
+
+from benchmarks.support import standalone
+from benchmarks.support.way import appended
+from pipeline.client.inbox import Message, send
+from schemas import DELIVERIES
+from tests.support.jars import DELTA
+from tests.support.jobs import PROFILE, Process, started
+from tests.support.modules import ROOT
+
+NODE_PACKAGES = ("numpy", "pandas", "pyarrow", "pyroaring")
+"""What README asks of the nodes of a cluster."""
+NODE_DEPENDS = ("python-dateutil", "pytz", "six", "tzdata")
+"""What pandas brings."""
+LONGEST_MS, PAUSE_S, SENT = 4_000, 0.5, 50
+"""The longest delay of a producer, the pause between two appends, and messages in one."""
+_COARSE_MS = 10
+"""The time of a file is that of the last tick of the kernel's clock."""
+
+
+def package(folder: Path) -> Path:
+    """The zip for --py-files, as `make dist` builds it, with the interpreter that runs the tests."""
+    path = folder / "dist" / "delayline.zip"
+    settings = [f"PY={sys.executable}", f"DIST={path}", "--old-file=.venv/.core.stamp"]
+    subprocess.run(["make", "--silent", "dist", *settings], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603, S607
+    return path
+
+
+def node_python(folder: Path) -> Path:
+    """The Python of the nodes: an environment with what README asks of them, and nothing else."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = next((folder / "lib").glob("python*")) / "site-packages"
+    for name in (*NODE_PACKAGES, *NODE_DEPENDS):
+        for file in {each.parts[0] for each in files(name) or ()} - {"..", "__pycache__"}:
+            (site / file).symlink_to(Path(str(distribution(name).locate_file(file))))
+    return folder / "bin" / "python"
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster, and what is submitted to it."""
+
+    cluster: standalone.Cluster
+    package: Path
+    python: Path
+
+    @contextmanager
+    def submitted(self, warehouse: Path, folder: Path, **conf: str) -> Iterator[Process]:
+        """`jobs/deliver.py` as README says, with settings of Spark; its driver runs in an empty folder, here."""
+        words = ["--py-files", str(self.package), str(self.package.parent / "jobs" / "deliver.py")]
+        words += ["--profile", str(PROFILE), "--warehouse", str(warehouse)]
+        command = standalone.submit(self.cluster.url, [DELTA], {"spark.driver.memory": "1g", **conf}, words)
+        told = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
+        told |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
+        with started(command, folder, **told) as process:
+            yield process
+
+
+@contextmanager
+def site(folder: Path, workers: int) -> Iterator[Site]:
+    """A cluster with so many workers of one core, the zip, and the Python of the nodes."""
+    shipped, python = package(folder), node_python(folder / "env")
+    # Workers hand their environment down: nothing of ours may be found there.
+    with standalone.cluster(folder / "cluster", workers, PYTHONPATH="", PYSPARK_PYTHON=str(python)) as found:
+        yield Site(found, shipped, python)
+
+
+@dataclass
+class Stream:
+    """A producer in a thread: small appends with delays up to `LONGEST_MS`, from the begin of the block to its end."""
+
+    warehouse: Path
+    sent: int = 0
+    _over: Event = field(default_factory=Event)
+    _thread: Thread = field(default_factory=Thread)
+
+    @contextmanager
+    def flowing(self) -> Iterator[Stream]:
+        """Send until the block ends."""
+        self._over.clear()
+        self._thread = Thread(target=self._run)
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End it before the block does."""
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        drawn = random.Random(self.sent)  # noqa: S311 - delays
+        while not self._over.wait(PAUSE_S):
+            numbers = range(self.sent, self.sent + SENT)
+            delays = (drawn.randrange(LONGEST_MS) for _ in numbers)
+            send(str(self.warehouse), [Message("t", b"%d" % n, deliver_after_ms=ms) for n, ms in zip(numbers, delays)])  # noqa: B905 - delays have no end
+            self.sent += SENT
+
+
+def early(warehouse: Path) -> list[datetime]:
+    """Due times of deliveries that were visible before them, by the times of the files of the log."""
+    found = []
+    for ms, rows in appended(str(warehouse), DELIVERIES, ["due_time", "deliver_at"]):
+        dues = [row["deliver_at"] or row["due_time"] for row in rows.to_pylist()]
+        found += [due for due in dues if due.timestamp() * 1_000 > ms + _COARSE_MS]
+    return found
