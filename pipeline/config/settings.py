@@ -35,8 +35,8 @@ class Settings:
         max_bytes: bytes of files of `inbox` or `segments` that one batch takes. A larger file is a batch by itself.
         driver_rows: a batch of up to so many rows is worked on in the driver, without jobs, when it has no more than
             256 bytes for each of them and the driver reads the tables, on its disk or in an object store. A million
-            small messages take about a gigabyte there. Positions are encoded there however many they are. With 0 Spark
-            works on all rows.
+            small messages take about a gigabyte there. Positions are encoded there however many they are, but on a
+            cluster, where executors encode what is more. With 0 Spark works on all rows.
         publish_ms: deliveries that are prepared ahead of their time become visible in steps of so many ms.
         express_ms: what is due within so many ms of when ingest takes it goes straight to dispatch, past the schedule.
             None: half the lookahead of a live clock, and nothing in a replay, where each instant is one release.

@@ -45,6 +45,8 @@ _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
+_READERS = 16
+"""Threads that read the footers of files that tasks have written."""
 _HELD_BYTES = 128 << 20
 """Of pieces that wait for being written together."""
 _GROUP_ROWS, _GROUP_BYTES, _GROUPS = 8_192, 8 << 20, 64
@@ -270,12 +272,19 @@ class Appender:
     def _written(self, folder: str) -> list[DataFile]:
         """The files of a folder of the table, by name, less empty ones; from now on they outlast a power cut."""
         found = sorted(self._files.sizes(f"{self._path}/{folder}").items())
-        parquet = (each for each in found if each[0].endswith(".parquet"))
-        files = [self._data_file(f"{folder}/{name}", *told) for name, told in parquet]
+        parquet = [(f"{folder}/{name}", *told) for name, told in found if name.endswith(".parquet")]
+        files = self._data_files(parquet)
         self._files.sync(*(f"{self._path}/{file.path}" for file in files))
         above = folder.split("/")
         self._files.sync(*("/".join([self._path, *above[:depth]]) for depth in range(len(above), -1, -1)))
         return [file for file in files if file.rows]
+
+    def _data_files(self, found: Sequence[tuple[str, int, int]]) -> list[DataFile]:
+        """What a version says of files. Each task of a cluster has written one, and in a store each is a request."""
+        if len(found) <= _WRITERS:
+            return [self._data_file(*each) for each in found]
+        with ThreadPoolExecutor(_READERS) as pool:
+            return list(pool.map(lambda each: self._data_file(*each), found))
 
     def _data_file(self, path: str, size: int, modified: int) -> DataFile:
         whole = f"{self._path}/{path}"

@@ -43,6 +43,11 @@ class Bounds:
         ledgers = self.first_ledger <= other.last_ledger and other.first_ledger <= self.last_ledger
         return ledgers and self.first_due <= other.last_due and other.first_due <= self.last_due
 
+    def share(self, other: "Bounds") -> float:
+        """The part of its due times that lies within other bounds; it has to meet them."""
+        common = min(self.last_due, other.last_due) - max(self.first_due, other.first_due) + 1
+        return common / (self.last_due - self.first_due + 1)
+
     @classmethod
     def of_statistics(cls, stats: str | None) -> "Bounds":
         """What a file may hold, by its statistics; anything when there are none."""
@@ -103,6 +108,11 @@ class MessageLog:
         _, live = self._live.look()
         held = ((path, *told) for path, told in live.items())
         return [MessageFile(*each) for each in held if any(each[1].meets(bounds) for bounds in wanted)]
+
+
+def about(files: Iterable[LogFile], wanted: Bounds) -> int:
+    """About how many messages within bounds files hold, as if those of a file were spread evenly over its due times."""
+    return round(sum(file.rows * file.held.share(wanted) for file in files if file.held.meets(wanted)))
 
 
 def _held(file: Mapping[str, Any]) -> tuple[Bounds, int]:

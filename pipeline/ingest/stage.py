@@ -25,7 +25,7 @@ from pipeline.delta.arrival import ARRIVAL, file_commits, in_order_of_arrival
 from pipeline.delta.change import Change
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.commits import between, newest, rows_of, spelled
-from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.messagelog import Bounds, MessageLog, about
 from pipeline.delta.offsets import Position
 from pipeline.delta.sink import Rows, Sink
 from pipeline.delta.tablelog import TableLog
@@ -60,6 +60,8 @@ from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
 
 _FILE_BYTES = 32 << 20
 """Of encoded positions, about ten million of them."""
+_THREADS = "local["
+"""How the master of a session is called whose executors are threads of this process."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,7 @@ class Ingest:
         """
         span = replace(plan.span, oldest=members.oldest)
         where = (members, span, self._segment_ms, kinds)
-        if self._settings.driver_rows:
+        if self._encodes_here([bounds(kind, span) for kind in kinds]):
             with suppress(NotInDriver):
                 rows = chain(local_segment_rows(self._log, *where), markers.to_batches())
                 files = pieces(rows, min(_FILE_BYTES, self._settings.max_bytes))
@@ -300,6 +302,18 @@ class Ingest:
         both = segment_rows(log, *where).unionByName(self._spark.createDataFrame(markers))
         both = both.coalesce(1) if count <= self._settings.rows_per_task and kinds <= {NEAR} else both
         return both.withColumn("batch_id", F.lit(batch_id))
+
+    def _encodes_here(self, wanted: Sequence[Bounds]) -> bool:
+        """Whether positions are encoded in this process, if it reaches them.
+
+        They pass through, however many they are, at several times the speed of an executor. So more of them than the
+        driver takes in are given to executors only where those have cores of their own (decision 0054).
+        """
+        most = self._settings.driver_rows
+        if not most or str(self._spark.sparkContext.master).startswith(_THREADS):
+            return most > 0
+        files = self._log.files(wanted)
+        return sum(about(files, each) for each in wanted) <= most
 
     def _ordered(self, inbox: DataFrame, start: Position, end: Position, changes: Sequence[Change]) -> DataFrame:
         commits = file_commits(self._spark, self._warehouse.path(INBOX), start, end)
