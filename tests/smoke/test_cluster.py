@@ -128,14 +128,13 @@ def test_another_number_of_executors_at_a_restart_keeps_the_state_stores(tmp_pat
     """Executors come and go with the load; the stores stay as at the first start, and what waits in them, too."""
     warehouse = prepared(tmp_path)
     stream = Stream(warehouse)
-    for number, cores in enumerate((1, 2, 1)):
-        folder = tmp_path / f"start-{number}"
-        stores = {STORES: "2"} if number == 0 else {}
+    for cores, stores in ((1, {STORES: "2"}), (2, {})):
+        folder = tmp_path / f"on-{cores}"
         with two.submitted(warehouse, folder, **{"spark.cores.max": str(cores)}, **stores) as job:
             with stream.flowing():
                 two.cluster.until_there(cores)
                 goes_on(warehouse, job, folder, stream)
-            if number < 2:
+            if cores == 1:
                 # What was sent last waits while nothing runs.
                 job.send_signal(signal.SIGTERM)
                 assert job.wait(timeout=PATIENCE_S) == 0, said(folder)
