@@ -330,6 +330,10 @@ class NoBrokerClient(PipelineError):
         self.broker = broker
 
 
+class BrokerRefused(PipelineError):
+    """A broker does not answer, or refuses; what it said is in the text. Nothing is lost: begin again."""
+
+
 class CursorUnreadable(PipelineError):
     """What is open of a subscription cannot be read from `cursors`; settle does not start, and nothing was changed.
 

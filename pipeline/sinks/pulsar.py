@@ -17,6 +17,7 @@ from pipeline.brokers.pulsar import connected, package
 from pipeline.config.errors import BadValue
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
 
 _ROW_BITS = 28
 _MOST_ROWS = (1 << _ROW_BITS) - 1
@@ -94,16 +95,25 @@ def record(order: Place, row: Mapping[str, Any]) -> dict[str, Any]:
     version, number = order
     if number > _MOST_ROWS:
         raise BadValue("row", number, f"{_MOST_ROWS} at most in a version of `deliveries` for a sink in Pulsar")
-    due_ms = max(each for each in (row["publish_time"], row["deliver_at"]) if each is not None) - _EPOCH
-    told: dict[str, Any] = {"sequence_id": version << _ROW_BITS | number}
-    # Its properties have no NULL.
-    told["properties"] = {name: text for name, text in row["properties"] or () if text is not None}
-    if row["message_key"] is not None:
-        told["partition_key"] = row["message_key"]
-    if due_ms > timedelta():
-        # Rounded up, as due times are.
-        told["event_timestamp"] = -(-due_ms // _MS)
-    return told
+    # Pulsar has no property without a value.
+    properties = {name: text for name, text in row["properties"] or () if text is not None}
+    told = {
+        "sequence_id": version << _ROW_BITS | number,
+        "partition_key": row["message_key"],
+        "ordering_key": properties.pop(ORDERING_KEY, None),
+        "event_timestamp": _event_ms(row, properties.pop(EVENT_TIME, "")),
+        "properties": properties,
+    }
+    return {name: each for name, each in told.items() if each is not None}
+
+
+def _event_ms(row: Mapping[str, Any], told: str) -> int | None:
+    """What a message from Pulsar had, else the due time, rounded up as due times are; None: before 1970."""
+    if told.isascii() and told.isdecimal() and int(told) < 1 << 63:
+        return int(told)
+    due = max(each for each in (row["publish_time"], row["deliver_at"]) if each is not None)
+    ms = -(-(due - _EPOCH) // _MS)
+    return ms if ms > 0 else None
 
 
 def partition(key: str | None, order: Place, count: int) -> int:

@@ -8,6 +8,7 @@ __all__ = [
     "markers",
     "policies",
     "presence",
+    "pulsarproperties",
     "registry",
     "settled",
     "sinkplaces",

@@ -1,12 +1,14 @@
-"""The Spark session and a fresh warehouse folder for stream tests."""
+"""The Spark session, brokers, and a fresh warehouse folder for stream tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.pulsar import Broker, broker
 from tests.support.spark import session
 
 
@@ -20,3 +22,10 @@ def spark() -> SparkSession:
 def folder(tmp_path: Path) -> str:
     """A folder for one warehouse."""
     return str(tmp_path / "warehouse")
+
+
+@pytest.fixture(scope="session")
+def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One Pulsar broker for all, which a test may kill and start again."""
+    with broker(tmp_path_factory.mktemp("pulsar")) as found:
+        yield found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,11 @@ from pipeline.client.create import create_all
 from pipeline.sinks.pulsar import PulsarTopic, partition
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
-from tests.support.pulsar import DEDUPLICATED, TENANT, Broker, broker
+from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from tests.support.pulsar import DEDUPLICATED, TENANT, Broker
 from tests.support.sinks import Killed, delivered, places, run, run_until_up, sink
 
 NAMES = [f"m{number:02}" for number in range(20)]
-
-
-@pytest.fixture(scope="module")
-def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all."""
-    with broker(tmp_path_factory.mktemp("pulsar")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -62,6 +56,14 @@ def test_a_message_has_the_key_the_payload_and_the_properties_of_the_delivery(
     assert full.publish_timestamp() < full.event_timestamp(), "it is not delayed a second time"
     assert (bare.partition_key(), bare.properties(), bare.event_timestamp()) == ("", {}, 0)
     assert (gone.partition_key(), gone.data()) == ("", b"")
+
+
+def test_what_came_from_pulsar_has_its_ordering_key_and_time_again(root: str, pulsar: Broker, topic: str) -> None:
+    """They are no properties for consumers."""
+    delivered(root, "a", properties=[("a", "1"), (ORDERING_KEY, "o"), (EVENT_TIME, "7")])
+    run(sink(root, PulsarTopic, f"{pulsar.service}/{topic}"))
+    (found,) = pulsar.read(topic)
+    assert (found.properties(), found.ordering_key(), found.event_timestamp()) == ({"a": "1"}, "o", 7)
 
 
 def test_messages_come_in_the_order_of_deliveries_and_once(root: str, pulsar: Broker, topic: str) -> None:

@@ -15,7 +15,7 @@ from tests.support.modules import ROOT, Module, imports, loaded_after, modules, 
 PROJECT = ("state", "schemas", "pipeline", "jobs")
 FLOORS = (
     ("service",),
-    ("maintenance", "doctor", "sinks"),
+    ("maintenance", "doctor", "sinks", "moving"),
     ("ingest", "schedule", "dispatch", "settle", "client"),
     ("subscriptions",),
     ("delta",),

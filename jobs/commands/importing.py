@@ -1,0 +1,43 @@
+"""`delayline import`: what an import says while it runs, and in the end."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from jobs.commands.values import printable
+from pipeline.moving.pulsar import Taken
+
+
+def followed(steps: Iterable[Taken], say: Callable[[str], None]) -> Iterator[Taken]:
+    """Say each step; give the last one of each partition."""
+    last: Taken | None = None
+    for step in steps:
+        if last is not None and last.partition != step.partition:
+            yield last
+        last = step
+        say(f"{printable(step.partition)}  {step.examined:,} of {step.backlog:,} examined, {step.taken:,} taken")
+    if last is not None:
+        yield last
+
+
+def report(found: Sequence[Taken], *, dry: bool) -> Iterator[str]:
+    """Lines for people: one a partition that had something."""
+    would = "would take" if dry else "took"
+    for each in found:
+        due = "" if each.first_due_ms is None else f", due from {_time(each.first_due_ms)} to {_time(each.last_due_ms)}"
+        yield f"{printable(each.partition)}  {would} {each.taken:,}{due}"
+        yield f"  {each.before:,} seen by an earlier run, {each.left:,} stay with Pulsar: not delayed, or due soon"
+        if each.acknowledged:
+            yield f"  {each.acknowledged:,} acknowledged in Pulsar"
+    if not found:
+        yield "Nothing waits there."
+
+
+def as_json(found: Sequence[Taken]) -> str:
+    """The same for scripts."""
+    return json.dumps([asdict(each) for each in found])
+
+
+def _time(ms: int | None) -> str:
+    return "" if ms is None else datetime.fromtimestamp(ms / 1_000, UTC).isoformat(" ", "seconds")

@@ -1,0 +1,157 @@
+"""The REST interface of a Pulsar cluster, as far as it tells what the client does not: cursors, and due times."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import ssl
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from threading import local
+from urllib.parse import quote, urlsplit
+
+from pipeline.brokers.pulsar import from_environment
+from pipeline.config.errors import BadValue, BrokerRefused
+
+Position = tuple[int, int]
+"""Ledger and entry."""
+_WAIT_S = 30
+_FORM = "http://HOST:PORT or https://HOST:PORT, without a user or a password"
+_DUE = "X-Pulsar-deliver-at-time"
+_RANGE = re.compile(r"([(\[])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([)\]])")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What a subscription has acknowledged of a topic, or of a partition.
+
+    Attributes:
+        before: everything up to this position is acknowledged.
+        ranges: what else is, each from the first to the last entry of one ledger, ascending.
+        last: the newest position of the topic.
+        kind: the type of the subscription (`Shared`, ...); that of one that no consumer has used is `Shared`, too.
+        backlog: how many messages it has not acknowledged, as the broker counts them.
+    """
+
+    before: Position
+    ranges: Sequence[tuple[Position, Position]]
+    last: Position
+    kind: str
+    backlog: int
+
+    def has(self, position: Position) -> bool:
+        """Whether a position is acknowledged."""
+        index = bisect_right(self.ranges, position, key=lambda each: each[0])
+        return position <= self.before or (index > 0 and position <= self.ranges[index - 1][1])
+
+
+class Admin:
+    """Connections to a broker's REST interface, one for each thread."""
+
+    def __init__(self, url: str) -> None:
+        """Take an address; nothing is asked yet.
+
+        Raises:
+            BadValue: it is none.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc or parts.path.strip("/"):
+            raise BadValue("admin", f"{parts.scheme}://...", _FORM)
+        told = from_environment(os.environ)
+        self._secure, self._server = parts.scheme == "https", parts.netloc
+        self._headers = {"Authorization": f"Bearer {told['TOKEN']}"} if "TOKEN" in told else {}
+        self._context = _context(told) if self._secure else None
+        self._local = local()
+
+    def cursor(self, topic: str, subscription: str) -> Cursor:
+        """How far a subscription is in a topic that has no partitions, or in a partition.
+
+        Raises:
+            BrokerRefused: there is no such subscription, or the broker refuses.
+        """
+        stats = json.loads(self._get(f"{topic}/stats")[1])
+        found = json.loads(self._get(f"{topic}/internalStats")[1])
+        if subscription not in found["cursors"]:
+            raise BrokerRefused(f"{topic} has no subscription {subscription!r}")
+        cursor, told = found["cursors"][subscription], stats["subscriptions"].get(subscription, {})
+        return Cursor(
+            position(cursor["markDeletePosition"]),
+            ranges(cursor["individuallyDeletedMessages"]),
+            position(found["lastConfirmedEntry"]),
+            _kind(told.get("type")),
+            int(told.get("msgBacklog", 0)),
+        )
+
+    def due_ms(self, topic: str, at: Position) -> int | None:
+        """The time before which a message is not delivered, ms UTC; None: it was sent without one.
+
+        Raises:
+            BrokerRefused: the message is gone, or the broker refuses.
+        """
+        headers, _ = self._get(f"{topic}/ledger/{at[0]}/entry/{at[1]}")
+        text = headers.get(_DUE)
+        if text is None:
+            return None
+        since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
+        return round(since.total_seconds() * 1_000)
+
+    def _get(self, path: str) -> tuple[dict[str, str], bytes]:
+        path = f"/admin/v2/persistent/{quote(path)}"
+        for fresh in (False, True):
+            connection = self._connection(fresh=fresh)
+            try:
+                connection.request("GET", path, headers=self._headers)
+                answer = connection.getresponse()
+                body = answer.read()
+            except (OSError, HTTPException) as error:
+                # A connection that was kept may have ended meanwhile; a new one has to do.
+                if fresh:
+                    raise BrokerRefused(f"no answer from {self._server}: {error}") from error
+                continue
+            if answer.status != 200:
+                raise BrokerRefused(f"{self._server} answers {answer.status} to GET {path}")
+            return dict(answer.getheaders()), body
+        raise AssertionError
+
+    def _connection(self, *, fresh: bool) -> HTTPConnection:
+        found: HTTPConnection | None = getattr(self._local, "connection", None)
+        if found is None or fresh:
+            found = (
+                HTTPConnection(self._server, timeout=_WAIT_S)
+                if self._context is None
+                else HTTPSConnection(self._server, timeout=_WAIT_S, context=self._context)
+            )
+            self._local.connection = found
+        return found
+
+
+def position(text: str) -> Position:
+    """`LEDGER:ENTRY` as two numbers."""
+    ledger, entry = text.split(":")
+    return int(ledger), int(entry)
+
+
+def ranges(text: str) -> list[tuple[Position, Position]]:
+    """The ranges of a cursor, with both ends, from what a broker writes: `[(3:5..3:7],(4:1..4:2]]`."""
+    found = []
+    for opened, ledger, entry, last_ledger, last_entry, closed in _RANGE.findall(text):
+        first = int(ledger), int(entry) + (opened == "(")
+        found.append((first, (int(last_ledger), int(last_entry) - (closed == ")"))))
+    return sorted(found)
+
+
+def _kind(told: str | None) -> str:
+    return "Shared" if told in (None, "", "None") else told
+
+
+def _context(told: dict[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=told.get("TLS_TRUST_CERTS_FILE_PATH"))
+    context.check_hostname = told.get("TLS_VALIDATE_HOSTNAME", "true").lower() != "false"
+    certificate, key = told.get("TLS_CERTIFICATE_FILE_PATH"), told.get("TLS_PRIVATE_KEY_FILE_PATH")
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context

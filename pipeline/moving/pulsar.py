@@ -1,0 +1,205 @@
+"""Taking what waits in a topic of Pulsar for its time, as far as a subscription has not acknowledged it.
+
+Messages come by a reader, their due times by the broker's REST interface, which alone tells them. They are appended to
+`inbox` in commits, each with the position of its last message in the topic: what is at or before that position was
+taken, or was left. So an import that died goes on, and one that is started again takes what was sent since.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from pipeline.brokers.pulsar import connected, package
+from pipeline.brokers.pulsaradmin import Admin, Cursor, Position
+from pipeline.client.inbox import rows_of_messages
+from pipeline.config.errors import BrokerRefused
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import append
+from pipeline.moving.mapping import message_of
+from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
+from pipeline.storage.locks import StageLock
+from schemas import INBOX
+
+_CHUNK = 5_000
+"""Messages of a commit."""
+_THREADS = 8
+"""That ask for due times: an answer takes about a millisecond."""
+_WAIT_MS = 30_000
+_DELAYING = {"Shared": "Shared", "Key_Shared": "KeyShared"}
+"""The types of subscriptions that wait for due times, and what the client calls them."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """How far an import is.
+
+    Attributes:
+        partition: the topic, or the partition of it.
+        backlog: messages that the subscription had not acknowledged when it began, as the broker counts them.
+        examined: how many were looked at.
+        taken: how many are in `inbox` now, or would be.
+        before: how many an earlier run has taken or left.
+        left: how many stay with Pulsar: they have no due time, or will be due before long.
+        acknowledged: how many were acknowledged in Pulsar.
+        first_due_ms: the earliest due time of those taken.
+        last_due_ms: the latest one.
+    """
+
+    partition: str
+    backlog: int
+    examined: int = 0
+    taken: int = 0
+    before: int = 0
+    left: int = 0
+    acknowledged: int = 0
+    first_due_ms: int | None = None
+    last_due_ms: int | None = None
+
+
+def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -> Iterator[Taken]:
+    """Take what waits; gives how far it is, after each commit, one partition after the other.
+
+    Args:
+        root: the warehouse.
+        wanted: what to take from where.
+        dry: take nothing, acknowledge nothing, only look.
+        chunk: messages of a commit.
+
+    Raises:
+        NoBrokerClient: the client is not installed.
+        BrokerRefused: the broker does not know the subscription, does not answer, or refuses.
+        StageRunning: another import of the same topic runs.
+    """
+    admin, client = Admin(wanted.admin), connected(wanted.service)
+    try:
+        for name in client.get_topic_partitions(f"persistent://{wanted.topic}"):
+            partition = name.partition("://")[2]
+            place = ImportPlace(root, wanted, partition)
+            with StageLock(place.name, place.folder).held():
+                yield from _Partition(root, wanted, place, client, admin).run(dry=dry, chunk=chunk)
+    finally:
+        client.close()
+
+
+class _Partition:
+    """A topic without partitions, or one partition."""
+
+    def __init__(self, root: str, wanted: Wanted, place: ImportPlace, client: Any, admin: Admin) -> None:  # noqa: ANN401 - of the client
+        self._root, self._wanted, self._place, self._client, self._admin = root, wanted, place, client, admin
+        self._cursor: Cursor = admin.cursor(place.partition, wanted.subscription)
+        if self._cursor.kind not in _DELAYING:
+            problem = f"{wanted.subscription} is {self._cursor.kind}, and those get messages at once, due or not"
+            raise BrokerRefused(f"nothing waits for its time there: {problem}")
+        self._done, self._acknowledged = Taken(place.partition, self._cursor.backlog), array("q")
+
+    def run(self, *, dry: bool, chunk: int) -> Iterator[Taken]:
+        """Chunk by chunk."""
+        with ThreadPoolExecutor(_THREADS) as pool, self._acknowledging(dry=dry) as consumer:
+            messages = self._messages()
+            while found := list(islice(messages, chunk)):
+                due = list(pool.map(self._due_ms, found))
+                taken = self._take(found, due, dry=dry)
+                for message in taken if consumer is not None else ():
+                    consumer.acknowledge(message.message_id())
+                    self._acknowledged.append(sequence(place_of(message)))
+                self._done = replace(self._done, acknowledged=len(self._acknowledged))
+                yield self._done
+        self._check()
+
+    def _messages(self) -> Iterator[Any]:
+        """What the subscription has not acknowledged, up to what is there now."""
+        pulsar, before = package(), self._cursor.before
+        begin = pulsar.MessageId(-1, *before, -1) if before[1] >= 0 else pulsar.MessageId.earliest
+        reader = self._client.create_reader(f"persistent://{self._place.partition}", begin)
+        try:
+            while reader.has_message_available():
+                message = reader.read_next(_WAIT_MS)
+                at = place_of(message)
+                if at > self._cursor.last:
+                    return
+                if not self._cursor.has(at):
+                    yield message
+        finally:
+            reader.close()
+
+    def _due_ms(self, message: Any) -> int | None:  # noqa: ANN401 - of the client
+        """None: it has no due time, or nobody needs it. Clients put no message with a due time into a batch."""
+        known = sequence(place_of(message)) <= self._place.last and not self._wanted.acknowledge
+        if known or message.message_id().batch_index() >= 0:
+            return None
+        return self._admin.due_ms(self._place.partition, place_of(message))
+
+    def _take(self, found: Sequence[Any], due: Sequence[int | None], *, dry: bool) -> list[Any]:
+        """Append what will be due later than soon; give what is in `inbox` now, by this run or an earlier one."""
+        soon = wall_ms() + self._wanted.margin_ms
+        numbers = [sequence(place_of(message)) for message in found]
+        fresh, older = list[tuple[Any, int]](), list[Any]()
+        before = 0
+        for message, number, ms in zip(found, numbers, due, strict=True):
+            if number <= self._place.last:
+                before += 1
+                if ms is not None and self._place.took(number, ms):
+                    older.append(message)
+            elif ms is not None and ms > soon:
+                fresh.append((message, ms))
+        if fresh and not dry:
+            self._place.plan(numbers[-1], soon)
+            rows = rows_of_messages([message_of(message, self._wanted.to, ms) for message, ms in fresh])
+            append(self._root, INBOX, rows, once=(self._place.name, numbers[-1]))
+            self._place.reached(numbers[-1])
+        self._count(len(found), [ms for _, ms in fresh], before)
+        return older + [message for message, _ in fresh]
+
+    def _count(self, examined: int, due: Sequence[int], before: int) -> None:
+        done = self._done
+        ends = [ms for ms in (done.first_due_ms, done.last_due_ms, *due) if ms is not None]
+        self._done = replace(
+            done,
+            examined=done.examined + examined,
+            taken=done.taken + len(due),
+            before=done.before + before,
+            left=done.left + examined - before - len(due),
+            first_due_ms=min(ends, default=None),
+            last_due_ms=max(ends, default=None),
+        )
+
+    @contextmanager
+    def _acknowledging(self, *, dry: bool) -> Iterator[Any]:
+        """A consumer that acknowledges and asks for nothing, if that is wanted."""
+        if dry or not self._wanted.acknowledge:
+            yield None
+            return
+        kind = getattr(package().ConsumerType, _DELAYING[self._cursor.kind])
+        name = f"persistent://{self._place.partition}"
+        told = {"consumer_type": kind, "receiver_queue_size": 0, "consumer_name": "delayline-import"}
+        consumer = self._client.subscribe(name, self._wanted.subscription, **told)
+        try:
+            yield consumer
+        finally:
+            # It sends what it has grouped.
+            consumer.close()
+
+    def _check(self) -> None:
+        """Whether all that is in `inbox` is acknowledged: the broker does not confirm it one by one.
+
+        Raises:
+            BrokerRefused: it is not. Begin again: what was taken is acknowledged then, and not taken a second time.
+        """
+        if not self._acknowledged:
+            return
+        now = self._admin.cursor(self._place.partition, self._wanted.subscription)
+        missing = sum(not now.has(position_of(number)) for number in self._acknowledged)
+        if missing:
+            raise BrokerRefused(f"{missing} of {len(self._acknowledged)} messages are taken and not acknowledged yet")
+
+
+def place_of(message: Any) -> Position:  # noqa: ANN401 - of the client
+    """Where a message is."""
+    found = message.message_id()
+    return found.ledger_id(), found.entry_id()
