@@ -1,0 +1,98 @@
+"""How far an import is: numbers of positions, and which messages earlier commits have taken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.brokers.pulsaradmin import Position
+from pipeline.client.create import create_all
+from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.config.errors import BadValue
+from pipeline.delta.deltars import append
+from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
+from schemas import INBOX
+
+WANTED = Wanted("pulsar://a:1", "http://a:2", "public/default/t", "s", "t", 60_000)
+positions = st.tuples(st.integers(0, 2**35 - 1), st.integers(0, 2**28 - 1))
+
+
+@given(positions, positions)
+def test_numbers_are_in_the_order_of_positions(one: Position, other: Position) -> None:
+    """And say them again."""
+    assert (sequence(one) < sequence(other)) == (one < other)
+    assert position_of(sequence(one)) == one
+
+
+@pytest.mark.parametrize("at", [(1, -1), (1, 2**28), (2**35, 1), (-1, 1)])
+def test_a_position_that_no_number_holds_is_refused(at: Position) -> None:
+    """Else two messages would have one number."""
+    with pytest.raises(BadValue, match="position"):
+        sequence(at)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("topic", "t"), ("service", "kafka://a:1"), ("service", "pulsar://u:hunter2@a"), ("margin_ms", 0)],
+)
+def test_what_cannot_be_is_refused(field: str, value: object) -> None:
+    """Before anybody is asked; a password is not repeated."""
+    told = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
+    with pytest.raises(BadValue, match=field.partition("_")[0]) as refused:
+        Wanted(**(told | {field: value}))
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+def place(root: str) -> ImportPlace:
+    """The import, as a new process sees it."""
+    return ImportPlace(root, WANTED, WANTED.topic)
+
+
+def commit(root: str, number: int, soon_ms: int, *, dies: bool = False) -> None:
+    """A commit of an import, or one before which it died."""
+    now = place(root)
+    now.plan(number, soon_ms)
+    if not dies:
+        append(root, INBOX, rows_of_messages([Message("t", b"x")]), once=(now.name, number))
+
+
+def test_a_later_process_knows_what_each_commit_has_left(root: str) -> None:
+    """Each has its own time up to which it left messages."""
+    commit(root, 10, 1_000)
+    commit(root, 20, 5_000)
+    now = place(root)
+    assert now.last == 20
+    assert [now.took(number, 3_000) for number in (1, 10, 11, 20, 21)] == [True, True, False, False, False]
+    assert not now.took(1, 1_000)
+    assert now.took(20, 5_001)
+
+
+def test_a_commit_that_did_not_come_has_taken_nothing(root: str) -> None:
+    """Its note is of no account, also when a commit at another time comes in its stead."""
+    commit(root, 10, 1_000)
+    commit(root, 20, 2_000, dies=True)
+    assert place(root).last == 10
+    assert not place(root).took(15, 9_000)
+    commit(root, 20, 5_000)
+    assert [place(root).took(15, due) for due in (3_000, 5_001)] == [False, True]
+
+
+def test_another_subscription_is_another_import(root: str) -> None:
+    """So is another topic of the warehouse."""
+    commit(root, 10, 1_000)
+    told = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
+    for field in ("subscription", "to"):
+        assert ImportPlace(root, Wanted(**(told | {field: "else"})), WANTED.topic).last == -1
