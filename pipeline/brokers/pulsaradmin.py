@@ -65,7 +65,12 @@ class Admin:
         self._secure, self._server = parts.scheme == "https", parts.netloc
         self._headers = {"Authorization": f"Bearer {told['TOKEN']}"} if "TOKEN" in told else {}
         self._context = _context(told) if self._secure else None
-        self._local = local()
+        self._local, self._connections = local(), list[HTTPConnection]()
+
+    def close(self) -> None:
+        """End all connections, when no thread asks any more."""
+        for each in self._connections:
+            each.close()
 
     def cursor(self, topic: str, subscription: str) -> Cursor:
         """How far a subscription is in a topic that has no partitions, or in a partition.
@@ -108,6 +113,7 @@ class Admin:
                 answer = connection.getresponse()
                 body = answer.read()
             except (OSError, HTTPException) as error:
+                connection.close()
                 # A connection that was kept may have ended meanwhile; a new one has to do.
                 if fresh:
                     raise BrokerRefused(f"no answer from {self._server}: {error}") from error
@@ -126,6 +132,7 @@ class Admin:
                 else HTTPSConnection(self._server, timeout=_WAIT_S, context=self._context)
             )
             self._local.connection = found
+            self._connections.append(found)
         return found
 
 

@@ -85,6 +85,7 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
                 yield from _Partition(root, wanted, place, client, admin).run(dry=dry, chunk=chunk)
     finally:
         client.close()
+        admin.close()
 
 
 class _Partition:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.pulsar import Broker, broker
+from tests.support.pulsar import broker
 from tests.support.spark import session
+
+if TYPE_CHECKING:
+    from benchmarks.support.pulsar import Broker
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,8 +14,11 @@ from pipeline.sinks.pulsar import PulsarTopic, partition
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
-from tests.support.pulsar import DEDUPLICATED, TENANT, Broker
+from tests.support.pulsar import DEDUPLICATED, TENANT
 from tests.support.sinks import Killed, delivered, places, run, run_until_up, sink
+
+if TYPE_CHECKING:
+    from benchmarks.support.pulsar import Broker
 
 NAMES = [f"m{number:02}" for number in range(20)]
 

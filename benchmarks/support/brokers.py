@@ -1,4 +1,4 @@
-"""What brokers under test share: Java, its packages, and ports of this machine."""
+"""What brokers on this machine share: Java, its packages, and ports."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ import subprocess
 from pathlib import Path
 
 import pyspark
-import pytest
 
 FOLDER = Path.home() / ".ivy2" / "delayline"
 """What was fetched stays here, outside the tree."""
 
 
+class NoJava(Exception):
+    """There is no Java on this machine."""
+
+
 def java() -> str:
-    """The command; a skipped test where there is none."""
+    """The command.
+
+    Raises:
+        NoJava: there is none.
+    """
     home = os.environ.get("JAVA_HOME")
     if home is None and shutil.which("java") is None:
-        pytest.skip("Java was not found; a broker needs it")
+        raise NoJava("Java was not found; a broker needs it")
     return "java" if home is None else str(Path(home, "bin", "java"))
 
 
