@@ -110,7 +110,7 @@ class MessageLog:
         return [MessageFile(*each) for each in held if any(each[1].meets(bounds) for bounds in wanted)]
 
 
-def about(files: Iterable[LogFile], wanted: Bounds) -> int:
+def about(files: Iterable[MessageFile], wanted: Bounds) -> int:
     """About how many messages within bounds files hold, as if those of a file were spread evenly over its due times."""
     return round(sum(file.rows * file.held.share(wanted) for file in files if file.held.meets(wanted)))
 
