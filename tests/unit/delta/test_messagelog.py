@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("pyspark", reason="the log of messages needs requirements/all.lock")
 
 from pipeline.config.settings import Settings
-from pipeline.delta.messagelog import Bounds, LogFile, about
+from pipeline.delta.messagelog import Bounds, MessageFile, about
 from pipeline.ingest.stage import Ingest
 
 FILES = [
-    LogFile("first", Bounds(1, 4, 1_000, 1_999), 500),
-    LogFile("second", Bounds(3, 9, 1_500, 2_499), 100),
-    LogFile("unknown", Bounds(), 0),
+    MessageFile("first", Bounds(1, 4, 1_000, 1_999), 500),
+    MessageFile("second", Bounds(3, 9, 1_500, 2_499), 100),
+    MessageFile("unknown", Bounds(), 0),
 ]
 
 
