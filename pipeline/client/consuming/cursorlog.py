@@ -19,7 +19,7 @@ from pipeline.subscriptions.incarnations import Name
 from schemas import CURSOR_HEAD, CURSOR_LEASES, CURSORS
 from state import Condition, LeaseReplay, unpack_leases
 
-_OWN = "(SELECT * FROM cursors WHERE topic = {topic} AND subscription = {subscription})"
+_OWN = "(SELECT * FROM cursors WHERE topic IN ({topics}) AND subscription IN ({subscriptions}))"
 _LIVES = f"""
     SELECT topic, subscription, MAX(life) AS life FROM cursors WHERE block = {CURSOR_LEASES} AND bytes IS NOT NULL
     GROUP BY topic, subscription
@@ -69,6 +69,8 @@ class CursorLog:
         self._tail = Tail(files, self._folder, 0)
         self.events, self.released, self.lives = -1, -1, -1
         self._lives_at, self._lives = -1, dict[Name, int]()
+        self._wanted = set[Name]()
+        self._pictures: dict[Name, Picture] | None = None
         self._begin_anew()
 
     def read(self) -> bool:
@@ -85,12 +87,33 @@ class CursorLog:
         """Whether settle has read so far in both tables."""
         return self.events >= events and self.released >= released
 
+    def want(self, name: Name) -> None:
+        """Somebody will ask about a subscription."""
+        self._wanted.add(name)
+
     def picture(self, topic: str, subscription: str) -> Picture | None:
-        """What settle last said of the newest life of a subscription; None when it does not know it yet."""
-        table, names = open_table(self._root, CURSORS), {"topic": _quoted(topic), "subscription": _quoted(subscription)}
-        rows = by_name(query(NEWEST.format(told=_OWN.format(**names)), cursors=table)).get((topic, subscription))
-        known = rows is not None and {CURSOR_HEAD, CURSOR_LEASES} <= rows.blocks.keys()
-        return Picture(rows, self._events_of(table)) if known and rows is not None else None
+        """What settle last said of the newest life of a subscription; None when it does not know it yet.
+
+        One look serves all of a turn, which ends with `end_turn`.
+        """
+        if self._pictures is None or (topic, subscription) not in self._wanted:
+            self.want((topic, subscription))
+            self._pictures = self._looked()
+        return self._pictures.get((topic, subscription))
+
+    def end_turn(self) -> None:
+        """Whoever asks from here on wants to know what is so then."""
+        self._pictures = None
+
+    def _looked(self) -> dict[Name, Picture]:
+        table = open_table(self._root, CURSORS)
+        topics, subscriptions = (", ".join(map(_quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
+        rows = by_name(
+            query(NEWEST.format(told=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
+        )
+        events = self._events_of(table)
+        known = {name: each for name, each in rows.items() if {CURSOR_HEAD, CURSOR_LEASES} <= each.blocks.keys()}
+        return {name: Picture(each, events) for name, each in known.items()}
 
     def life(self, topic: str, subscription: str) -> int | None:
         """The newest life of a subscription that settle knows; None: it knows none. One look serves all of a turn."""

@@ -57,6 +57,7 @@ class Engine:
         """A consumer of a topic, from the next turn on."""
         core = Core(self.logs, listening, options, lock)
         with self._lock:
+            self.logs.cursors.want(core.named)
             self._cores.append(core)
             if self._started and self.ended:
                 self.start()
@@ -73,6 +74,7 @@ class Engine:
                 if core in self._cores:
                     core.leave()
                     self._cores.remove(core)
+            self.logs.cursors.end_turn()
             self._writer.flush(at_once=True)
             if not self._cores:
                 self._ended.set()
@@ -100,6 +102,7 @@ class Engine:
                     failed.append(error)
             needed = [core.oldest for core in self._cores]
             logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
+            logs.cursors.end_turn()
             wrote = self._writer.flush()
             if failed:
                 raise failed[0]

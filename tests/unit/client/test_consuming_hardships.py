@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.consuming import deliverylog
+from deltalake import DeltaTable
+
+from pipeline.client.choices import ConsumerType
+from pipeline.client.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming import cursorlog, deliverylog
 from pipeline.config.errors import VersionGone
+from pipeline.delta import deltars
 from schemas import DELIVERIES
 from state import SubscriptionType
-from tests.support.consumed import World, drained, names
+from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
 from tests.unit.client.test_consuming import TEN, Settling, cut
 
 EXCLUSIVE = SubscriptionType.EXCLUSIVE
@@ -164,6 +170,27 @@ def test_a_consumer_whose_application_stands_still_does_not_keep_the_whole_log(
         found += more
         world.run(1)
     assert names(found) == MANY
+
+
+def test_consumers_of_many_topics_share_a_look_at_what_settle_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look takes some tens of milliseconds, and a topic may have hundreds of partitions."""
+    world = World(str(tmp_path))
+    world.dispatch.deliver(*TEN)
+    topics = [TOPIC, *(f"t-partition-{number}" for number in range(20))]
+    consumer = new_consumer(world.process(), topics, SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"), Ends())
+    looks: list[str] = []
+
+    def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
+        looks.append(sql)
+        return deltars.query(sql, **tables)
+
+    monkeypatch.setattr(cursorlog, "query", query)
+    world.run(0.2)
+    assert len([sql for sql in looks if "bytes FROM" in sql]) == 1
+    world.run(3)
+    assert names(drained(consumer)) == TEN
 
 
 def test_who_waits_for_a_message_in_vain_costs_little(tmp_path: Path) -> None:
