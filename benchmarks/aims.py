@@ -22,6 +22,8 @@ IDLE_S, UP_S = 5, 10
 """Processor time of a minute in which nothing is due, and how long a start may take; s."""
 LEASE_S, FIRST_S = 10, 3
 """The lease of a consumer, and how long a new one may wait for its first message; s."""
+SCALES = 1.6
+"""So much faster is a large batch with two executors than with one."""
 LONG = 200
 """Instants of a run that is long."""
 
@@ -348,6 +350,24 @@ def _killed(row: Row) -> Iterator[Line]:
     )
 
 
+def _cluster(result: Row) -> Iterator[Line]:
+    """Two executors that share the cores with driver, producer and observer. Only a large batch is judged."""
+    rows = {row["kind"]: row for row in result["rows"]}
+    if live := rows.get("live"):
+        rate = f"{live['parameters']['rate']:,} a second"
+        yield _lateness(
+            live["workload"], f"lateness, {rate}, {live['executors']} executors", live["warm"]["late"], 500, 1_500
+        )
+        yield _never_early(live)
+    if batch := rows.get("batch"):
+        count, (one, more) = batch["parameters"]["messages"], batch["sizes"].values()
+        what = f"{one['seconds']} / {more['seconds']} s: {batch['ratio']}x"
+        serial = "serial: " + ", ".join(f"{part} {fraction:.0%}" for part, fraction in batch["serial"].items())
+        met = batch["ratio"] >= SCALES if count >= 5 * MILLION else None
+        measure = f"{_short(count)} of one topic, 1 / {batch['parameters']['executors']} executors"
+        yield Line(batch["workload"], measure, f">= {SCALES}x at 5 M", what, met, serial)
+
+
 _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "index": _index,
     "outstanding": _outstanding,
@@ -358,4 +378,5 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "live": _live,
     "knee": _knee,
     "consuming": _consuming,
+    "cluster": _cluster,
 }

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
 from benchmarks.support.standalone import HERE, Cluster, cluster, submit
+from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
-from pipeline.config.session import Machine, local_session
+from pipeline.config.session import local_session
 from pipeline.config.settings import MINUTE_MS, Settings, VirtualClock
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.deltars import append
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import clock
@@ -51,8 +51,6 @@ MEMORY = "2g"
 DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 PARTS = ("ingest", "encode", "schedule", "release")
 """What is measured; `encode` is the part of ingest that makes positions into chunks."""
-PART_OF = {INGEST: "ingest", SCHEDULE: "schedule", DISPATCH: "release", SETTLE: "release"}
-"""By stage; settle has nothing to do here."""
 ALL = "all"
 
 
@@ -150,12 +148,8 @@ class Trial:
         stages = start_all(self.spark, warehouse, options)
         try:
             reach(stages, warehouse, T0 - 1)
-            random, delays = np.random.default_rng(batch.seed), (batch.delay_ms, batch.delay_ms + batch.spread_ms)
-            for _ in range(batch.files):
-                rows = inbox_rows(random, count // batch.files, T0, delays, batch.payload_bytes)
-                append(warehouse.root, INBOX, rows)
-            for instant in (T0, batch.due):
-                for part, spent in self._reach(stages, warehouse, instant, steps):
+            for instant, sent in ((T0, count), (batch.due, 0)):
+                for part, spent in self._reach(stages, warehouse, instant, steps, sent):
                     found[part] += spent
         finally:
             stop_all(stages)
@@ -164,23 +158,37 @@ class Trial:
         return found
 
     def _reach(
-        self, stages: Sequence[Stage], warehouse: Warehouse, instant: int, steps: dict[str, Spent]
+        self, stages: Sequence[Stage], warehouse: Warehouse, instant: int, steps: dict[str, Spent], count: int
     ) -> Iterator[tuple[str, Spent]]:
-        """What each part takes of an instant, which the stages reach one after the other."""
-        for stage in stages[1:]:
+        """What each part takes of an instant with which so many messages enter."""
+        ingest, *others = stages
+        for stage in others:
             # Held until it is its turn, or it would begin with what ingest writes.
             clock.hold(warehouse.instants(stage.name))
-        for stage in stages:
-            steps.clear()
-            begun = self._now()
-            reach([stage], warehouse, instant)
-            end = self._now()
-            if "ingest.messages" in steps:
-                encoded = steps["ingest.segments"] - steps["ingest.messages"]
-                yield "encode", encoded
-                yield "ingest", end - begun - encoded
-            else:
-                yield PART_OF[stage.name], end - begun
+        steps.clear()
+
+        def produce() -> None:
+            # While ingest is held, so that all of it is one batch.
+            self._send(warehouse, count)
+            steps["sent"] = self._now()
+
+        reach([ingest], warehouse, instant, produce)
+        taken = self._now()
+        encoded = steps["ingest.segments"] - steps["ingest.messages"] if count else Spent()
+        yield "encode", encoded
+        yield "ingest", taken - steps["sent"] - encoded
+        reach(others, warehouse, instant)
+        end = self._now()
+        # Dispatch begins when the schedule has given something out.
+        scheduled = steps.get("schedule.redelivery", end)
+        yield "schedule", scheduled - taken
+        yield "release", end - scheduled
+
+    def _send(self, warehouse: Warehouse, count: int) -> None:
+        batch, random = self.batch, np.random.default_rng(self.batch.seed)
+        delays = (batch.delay_ms, batch.delay_ms + batch.spread_ms)
+        for _ in range(batch.files if count else 0):
+            append(warehouse.root, INBOX, inbox_rows(random, count // batch.files, T0, delays, batch.payload_bytes))
 
     def _now(self) -> Spent:
         used = [usage(pid).cpu_s for pid in self.workers]
@@ -190,7 +198,7 @@ class Trial:
 def one_size(batch: Batch, folder: Path, url: str, workers: Sequence[int]) -> dict[str, Any]:
     """The batch on the executors of a cluster, in a process of its own, which is the driver: each part, and memory."""
     extra = {**_SHARED, "spark.master": url}
-    spark = local_session("delayline bench", Machine(memory=MEMORY, partitions=batch.executors), extra=extra)
+    spark = local_session("delayline bench", replace(usual_machine(MEMORY), partitions=batch.executors), extra=extra)
     spark.sparkContext.setLogLevel("OFF")
     try:
         trial = Trial(spark, batch, workers)

@@ -35,6 +35,7 @@ SHORT = {
     "live": ["spread", "release", "many", "soon"],
     "knee": ["--rates", "10000", "--seconds", "45"],
     "consuming": [],
+    "cluster": [],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
