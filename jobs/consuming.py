@@ -177,6 +177,15 @@ def sinks(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
+def sources(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
+    """List sources: how much they have taken in, how far they are behind, and why one stands still."""
+    from jobs.commands import sources as command
+
+    for line in [command.as_json(warehouse)] if as_json else command.report(warehouse):
+        typer.echo(line)
+
+
+@app.command()
 def consumers(
     warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
 ) -> None:

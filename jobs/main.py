@@ -21,13 +21,14 @@ from jobs.commands.spark import kept_session
 from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.paths import one_spelling
 from pipeline.config.profiles import Profile, read_profile
-from pipeline.config.session import PARTITIONS, Machine, builder, import_root, local_session
+from pipeline.config.session import PARTITIONS, builder, import_root, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve, sinks, upkeep
+from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
 from pipeline.service.run import Stage, start, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
 from pipeline.service.watch.process import watched
+from pipeline.sources.running import packages
 from pipeline.storage.locks import unlocked
 from pipeline.storage.storecheck import check_store
 
@@ -47,7 +48,7 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
         return _end(f"{told.profile}: {error}", REFUSED)
     try:
         with stops_start():
-            spark = _session(f"delayline {' '.join(stages)}", profile.machine, told.warehouse)
+            spark = _session(f"delayline {' '.join(stages)}", profile, told.warehouse)
             try:
                 return _run(spark, stages, profile, Warehouse(told.warehouse))
             finally:
@@ -82,8 +83,10 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
                 profile = _with_given(spark, profile)
             profile = sized(spark, warehouse, profile, _say)
             watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
+            options = replace(profile.options, watch=watch)
             for stage in stages:
-                running.append(start(spark, warehouse, stage, replace(profile.options, watch=watch)))  # noqa: PERF401 - those that started are stopped
+                running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+            watching.enter_context(sources(spark, warehouse, running, profile.sources, options))
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)
@@ -110,10 +113,10 @@ def submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _session(app: str, machine: Machine, root: str) -> SparkSession:
+def _session(app: str, profile: Profile, root: str) -> SparkSession:
     """To what spark-submit brings we add what correctness needs; alone we bring everything ourselves."""
     if not submitted():
-        return kept_session(need_java(), app, machine, root)
+        return kept_session(need_java(), app, profile.machine, root, packages=packages(profile.sources))
     spark = builder(app, root).getOrCreate()
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
     spark.sparkContext.environment["PYTHONPATH"] = import_root()

@@ -35,22 +35,28 @@ class Kept:
 
     Attributes:
         folder: where it is kept.
-        name: one for each Java, Spark, and kind of storage.
+        name: one for each Java, Spark, kind of storage, and choice of packages.
     """
 
     folder: Path
     name: str
 
     @classmethod
-    def of(cls, java: Path, paths: Sequence[str], environment: Mapping[str, str] = os.environ) -> "Kept":
-        """What is kept for a Java and for the kind of storage that some paths lie in.
+    def of(
+        cls,
+        java: Path,
+        paths: Sequence[str],
+        environment: Mapping[str, str] = os.environ,
+        packages: Sequence[str] = (),
+    ) -> "Kept":
+        """What is kept for a Java, for the kind of storage that some paths lie in, and for what else a start needs.
 
         `XDG_CACHE_HOME` is honoured, as by other programs.
         """
         cache = environment.get("XDG_CACHE_HOME") or f"{environment.get('HOME', '/nonexistent')}/.cache"
         program = java.resolve()
         alike = [program, program.stat().st_mtime_ns, pyspark.__file__, pyspark.__version__]
-        alike += [delta.__file__, any(map(is_s3, paths))]
+        alike += [delta.__file__, any(map(is_s3, paths)), *packages]
         name = hashlib.sha256("\0".join(map(str, alike)).encode()).hexdigest()[:16]
         return cls(Path(cache) / "delayline", name)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -17,10 +18,11 @@ from pipeline.config.settings import QUIET_VERSIONS, Upkeep
 from pipeline.config.stages import ALL_STAGES, STAGES
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve, sinks, upkeep
+from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
 from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
 from pipeline.service.watch.process import reporting, watched
+from pipeline.sources.running import packages
 from pipeline.storage.locks import StageLock, unlocked
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, TABLES
 
@@ -93,22 +95,24 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         open_table(root, table)
     _check_free(root)
     opened = tables(root)
-    stop_file = StopFile(Warehouse(root))
+    stop_file, starting = StopFile(Warehouse(root)), partial(echo, "Starting Spark")
     with (
-        session("delayline run", told.machine, root, starting=lambda: echo("Starting Spark")) as spark,
+        session("delayline run", told.machine, root, starting=starting, packages=packages(told.sources)) as spark,
         stop_signals() as asked,
         watched(spark, root, told.watching, counted=True) as watch,
     ):
         shield_jvm(spark)
         told = sized(spark, Warehouse(root), told, echo)
-        running = start_all(spark, Warehouse(root), replace(told.options, watch=watch))
+        options = replace(told.options, watch=watch)
+        running = start_all(spark, Warehouse(root), options)
         if (warning := unlocked(root)) is not None:
             echo(warning)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         for line in followers(told.options.upkeep):
             echo(line)
         beside = upkeep(spark, Warehouse(root), STAGES, told.options)
-        with reporting(watch, echo), beside, sinks(Warehouse(root), STAGES):
+        taking_in = sources(spark, Warehouse(root), running, told.sources, options)
+        with taking_in, reporting(watch, echo), beside, sinks(Warehouse(root), STAGES):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)

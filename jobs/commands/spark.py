@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,7 +37,11 @@ class NoSession(PipelineError):
 
 @contextmanager
 def session(
-    app: str, machine: Machine, *paths: str, starting: Callable[[], None] = lambda: None
+    app: str,
+    machine: Machine,
+    *paths: str,
+    starting: Callable[[], None] = lambda: None,
+    packages: Sequence[str] = (),
 ) -> Iterator[SparkSession]:
     """A local session, stopped at the end. What the JVM writes goes to a file in the folder for temporary files.
 
@@ -46,6 +50,7 @@ def session(
         machine: what it takes of this one.
         paths: a warehouse, and what else it will read.
         starting: called when there is a suitable Java, before Spark starts.
+        packages: what it needs beside Spark and Delta, as Maven names it.
 
     Raises:
         NoJava: there is no suitable Java.
@@ -58,7 +63,7 @@ def session(
     options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
         with _stderr_to(log):
-            spark = kept_session(java, app, replace(machine, java_options=options), *paths)
+            spark = kept_session(java, app, replace(machine, java_options=options), *paths, packages=packages)
     except Exception as error:
         raise NoSession(log, error) from error
     try:
@@ -69,12 +74,12 @@ def session(
         spark.stop()
 
 
-def kept_session(java: Path, app: str, machine: Machine, *paths: str) -> SparkSession:
+def kept_session(java: Path, app: str, machine: Machine, *paths: str, packages: Sequence[str] = ()) -> SparkSession:
     """A local session with what earlier starts have kept, which keeps what it lacks."""
-    kept = Kept.of(java, paths)
+    kept = Kept.of(java, paths, packages=packages)
     jars = kept.jars()
     machine = replace(machine, java_options=f"{machine.java_options} {kept.java_options()}")
-    spark = local_session(app, machine, *paths, jars=jars)
+    spark = local_session(app, machine, *paths, jars=jars, packages=packages)
     if not jars:
         kept.keep_jars(spark)
     return spark

@@ -10,6 +10,7 @@ __all__ = [
     "session",
     "settings",
     "sizing",
+    "sources",
     "stages",
     "timeline",
     "wallclock",

@@ -347,3 +347,34 @@ class CursorUnreadable(PipelineError):
             f"restore all tables from one copy, or begin anew with: delayline unsubscribe, delayline subscribe"
         )
         self.topic, self.subscription, self.life, self.problem = topic, subscription, life, problem
+
+
+class SourceAway(PipelineError):
+    """The brokers of a source do not answer, or refuse. At a start correct the address, or start them."""
+
+    def __init__(self, field: str, servers: str, reason: str) -> None:
+        """Name the profile's field and the address, and what Kafka's client says."""
+        super().__init__(f"{field} = {servers!r}: no answer ({reason})")
+        self.field, self.servers, self.reason = field, servers, reason
+
+
+class NoSourceConnector(PipelineError):
+    """Spark lacks the connector of a source. Name its package to spark-submit."""
+
+    def __init__(self, field: str, package: str) -> None:
+        """Name the profile's field and the package."""
+        super().__init__(f"{field}: Spark has no connector for it; start with --packages {package}")
+        self.field, self.package = field, package
+
+
+class SourcePlaceGone(PipelineError):
+    """A source cannot go on where it was: what it follows is another one now, or was emptied.
+
+    It would lose what it has not read, or take again what it has. Give it another name in the profile: then it begins
+    as `start` says.
+    """
+
+    def __init__(self, source: str, problem: str) -> None:
+        """Name the source, and say what is not there."""
+        super().__init__(f"source {source}: {problem}; give it another name, and it begins as its `start` says")
+        self.source, self.problem = source, problem

@@ -14,6 +14,7 @@ from pipeline.config.options import Options
 from pipeline.config.session import Machine
 from pipeline.config.settings import DAY_MS, MINUTE_MS, SECOND_MS, LiveClock, Settings, Upkeep, check
 from pipeline.config.sizing import Choice, Place, choose
+from pipeline.config.sources import Source, sources_of
 from pipeline.config.watching import Watching
 
 _UPKEEP = {
@@ -30,13 +31,15 @@ T = TypeVar("T", Settings, LiveClock, Machine)
 class Profile:
     """The session of a local start, the options of the stages, and how they may be watched.
 
-    `stated` has the names that the file has, as `section.name`: their values are not chosen.
+    `stated` has the names that the file has, as `section.name`: their values are not chosen. `sources` are followed
+    beside the stages.
     """
 
     machine: Machine
     options: Options
     watching: Watching = field(default_factory=Watching)
     stated: frozenset[str] = frozenset()
+    sources: tuple[Source, ...] = ()
 
 
 def read_profile(path: Path) -> Profile:
@@ -48,7 +51,7 @@ def read_profile(path: Path) -> Profile:
         tomllib.TOMLDecodeError: it is not TOML.
     """
     told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    _known("profile", told, {"session", "run", "settings", "clock"})
+    _known("profile", told, {"session", "run", "settings", "clock", "source"})
     run = told.get("run", {})
     _known("run", run, {"trigger", "metrics_port", "progress_log", *_UPKEEP})
     clock = _made(LiveClock, "clock", told.get("clock", {}))
@@ -56,7 +59,8 @@ def read_profile(path: Path) -> Profile:
     options = Options(clock, settings, run.get("trigger"), _upkeep(run))
     watching = Watching(run.get("metrics_port"), run.get("progress_log"))
     stated = frozenset(f"{section}.{name}" for section, values in told.items() for name in values)
-    return Profile(_made(Machine, "session", told.get("session", {})), options, watching, stated)
+    machine, sources = _made(Machine, "session", told.get("session", {})), sources_of(told.get("source", {}))
+    return Profile(machine, options, watching, stated, sources)
 
 
 def fitted(profile: Profile, place: Place) -> tuple[Profile, list[Choice]]:

@@ -28,6 +28,8 @@ would end its query."""
 
 HADOOP_AWS = "org.apache.hadoop:hadoop-aws:3.5.0"
 """Hadoop's connector for S3, in the version of the Hadoop that pyspark brings."""
+KAFKA = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
+"""Spark's connector for Kafka, in the version of Spark that delayline needs."""
 PARTITIONS = "spark.sql.shuffle.partitions"
 """May change while a session runs; a stateful query keeps what it found at its first start."""
 
@@ -52,6 +54,8 @@ CORRECTNESS = {
     # A process that dies while it notes its first batch leaves a temporary file there, and Spark would refuse every
     # further start. Whether a checkpoint is the one of its tables is looked at by `pipeline.service.startup`.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+    # What a source tells its client is an option of a stream, and plans show options: secrets are left out of them.
+    "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|ssl.key",
     # A speculative copy of a task writes the same rows again, and its state store version is thrown away.
     "spark.speculation": "false",
 }
@@ -147,6 +151,7 @@ def local_session(
     *paths: str,
     extra: Mapping[str, str] | None = None,
     jars: Sequence[str] = (),
+    packages: Sequence[str] = (),
 ) -> SparkSession:
     """A session in this process: local Spark, local Delta, with the JARs that they need.
 
@@ -156,6 +161,7 @@ def local_session(
         paths: what it will read and write. In S3 that takes another JAR, which is large, and settings.
         extra: further settings, which win over ours.
         jars: paths of the JARs that they need, when they are known; else Spark resolves them, which takes a second.
+        packages: what else they need, as Maven names it.
     """
     machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
@@ -176,8 +182,8 @@ def local_session(
     if jars:
         plain = plain.config("spark.driver.extraClassPath", os.pathsep.join(jars))
     else:
-        packages = [HADOOP_AWS] if any(map(is_s3, paths)) else []
-        plain = configure_spark_with_delta_pip(plain, extra_packages=packages)
+        wanted = [*packages, *([HADOOP_AWS] if any(map(is_s3, paths)) else [])]
+        plain = configure_spark_with_delta_pip(plain, extra_packages=wanted)
     spark = plain.getOrCreate()
     without_sums(spark)
     return spark

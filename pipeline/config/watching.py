@@ -80,6 +80,9 @@ class Watch:
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.storage.parquet`)."""
 
+    def behind(self, source: str, rows: int | None) -> None:
+        """A source has so many rows yet to read; None: nobody knows."""
+
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible.
 

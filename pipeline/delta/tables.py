@@ -20,9 +20,9 @@ from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from schemas import SEGMENTS, TABLES, Table
+from schemas import INBOX, REJECTED_INGEST, SEGMENTS, TABLES, Table
 
-_GROWN = (SEGMENTS,)
+_GROWN = (SEGMENTS, INBOX, REJECTED_INGEST)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
 
 

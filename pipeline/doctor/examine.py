@@ -11,7 +11,7 @@ from pipeline.doctor.checkpoints import checkpoints
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look, Unreadable
 from pipeline.doctor.shelf import prepared
-from pipeline.doctor.surroundings import clock, rejected, space
+from pipeline.doctor.surroundings import clock, rejected, sources, space
 from pipeline.doctor.tables import tables
 
 Check = Callable[[Look], Iterator[Finding]]
@@ -25,6 +25,7 @@ CHECKS: Mapping[str, Check] = {
     "prepared": prepared,
     "clock": clock,
     "space": space,
+    "sources": sources,
     "rejected": rejected,
 }
 """By name, in the order in which they are told."""

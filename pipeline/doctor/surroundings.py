@@ -10,6 +10,8 @@ from pipeline.config.stages import DISPATCH
 from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look
+from pipeline.storage.files import Files
+from pipeline.subscriptions.sourcestates import SourceStates
 from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
@@ -45,6 +47,16 @@ def space(look: Look) -> Iterator[Finding]:
         yield error("space", "disk_full", look.root, text, remedy)
     elif free < total * _LITTLE_SHARE:
         yield warning("space", "disk_filling", look.root, text, remedy)
+
+
+def sources(look: Look) -> Iterator[Finding]:
+    """No source stands still; how far each is behind."""
+    for each in SourceStates(Files(), look.root).all():
+        if each.error is not None:
+            remedy = "mend what it says; the source begins again by itself"
+            yield warning("sources", "source_stands_still", each.name, f"it stands still: {each.error}", remedy)
+        elif each.behind:
+            yield note("sources", "source_behind", each.name, f"it has yet to read {each.behind:,} rows")
 
 
 def rejected(look: Look) -> Iterator[Finding]:

@@ -147,6 +147,11 @@ def _delay_column() -> Column:
 
 REFUSALS: tuple[Rule[Limits], ...] = (
     Rule(
+        "refused_by_source",
+        lambda rows, _: pc.is_valid(rows.column("refused")),
+        lambda _: F.col("refused").isNotNull(),
+    ),
+    Rule(
         "topic_not_utf8",
         lambda rows, _: _by_topic(rows, _is_no_text),
         lambda _: ~F.is_valid_utf8("topic"),
@@ -183,7 +188,8 @@ REFUSALS: tuple[Rule[Limits], ...] = (
         lambda limits: F.octet_length("payload") > limits.max_payload_bytes,
     ),
 )
-"""Why a row is refused; the first rule that is broken counts, and NULL breaks none. A topic is missing when nothing is
+"""Why a row is refused; the first rule that is broken counts, and NULL breaks none. A source that could not map a row
+says why in its column `refused`. A topic is missing when nothing is
 in it but spaces; times are within the years 1 to 9999; the delay is measured from publication, and the future from the
 batch's instant."""
 

@@ -17,6 +17,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
+from pipeline.config.sources import SOURCES
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.appender import Appender
@@ -75,11 +76,12 @@ def cut_log(
     if not old:
         # Nobody has to read the log: it may be long, when its reader is far behind.
         return 0
-    limit = _noted_from(files, path, table, newest)
+    noted = _noted(files, path, table, newest)
+    limit = min(noted.values(), default=newest)
     if table is DELIVERIES:
         limit = min(limit, _accounted(spark, warehouse))
-    if table in _SHARED and limit < max(old):
-        _note_again(spark, path, table)
+    for stage in (each for each, version in noted.items() if version < max(old) and _is_repeated(table, each)):
+        _note_again(spark, path, table, stage)
     if table is REDELIVERY:
         limit = min(limit, _unmarked(spark, warehouse))
     first = max((v for v in old if v <= limit), default=0)
@@ -127,42 +129,48 @@ def _path(path: str, file: LogFile) -> str:
     return f"{path}/_delta_log/{file.name}"
 
 
-def _noted_from(files: Files, path: str, table: Table, newest: int) -> int:
+def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]:
     """The version of the last commit of the stage that writes a table, back to which its look-up has to reach.
 
-    A replay is a producer that takes notes: its name tells its course, so the last one of each course is kept.
+    Sources and replays are producers that take notes, each under a name of its own, so the last one of each is kept.
     """
     last: dict[str, int] = {}
     if table is CONSUMER_EVENTS:
         # No stage writes it.
-        return newest
+        return last
     for back, actions in enumerate(commits(files, path, newest)):
         commit = Commit.loads(metadata(actions))
         if commit is not None and (table is INBOX or commit.stage == table.writer):
             last.setdefault(commit.stage, newest - back)
             if table is not INBOX:
                 break
-    return min(last.values(), default=newest)
+    return last
+
+
+def _is_repeated(table: Table, stage: str) -> bool:
+    """Whether the last note of a stage is repeated when it is in the way; that of a replay is not: replays end."""
+    return stage == table.writer if table in _SHARED else table is INBOX and stage.startswith(SOURCES)
 
 
 class _Overtaken(Exception):
     """The stage has committed itself."""
 
 
-def _note_again(spark: SparkSession, path: str, table: Table) -> None:
-    """Repeat the last note of the stage that writes a table, as the newest version; nothing if it commits meanwhile.
+def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> None:
+    """Repeat the last note of a stage that writes a table, as the newest version; nothing if it commits meanwhile.
 
     `redelivery` and `segments` have two writers each: ingest, or settle, may write there for long while the stage whose
-    table it is has nothing to say. Its last note must stay, and would hold all that came after it.
+    table it is has nothing to say. Its last note must stay, and would hold all that came after it. So it is with a
+    source that has nothing new while other producers append to `inbox`.
     """
 
     def guard(told: str | None) -> None:
         commit = Commit.loads(told)
-        if commit is not None and commit.stage == table.writer:
+        if commit is not None and commit.stage == stage:
             raise _Overtaken
 
     appender = Appender(spark, path, table, guard)
-    last = last_commit(spark, path, table.writer)
+    last = last_commit(spark, path, stage)
     if last is not None:
         with suppress(_Overtaken):
             appender.commit([], last.dumps())

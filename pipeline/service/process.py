@@ -3,19 +3,21 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.config.options import Options
+from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.run import Stage, stop_all
 from pipeline.sinks.running import publishing
+from pipeline.sources.running import following
 from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
@@ -75,6 +77,25 @@ def upkeep(
 def sinks(warehouse: Warehouse, stages: Sequence[str]) -> AbstractContextManager[None]:
     """What runs beside the stages while they are served: the sinks, in the process that has dispatch."""
     return publishing(warehouse.root) if DISPATCH in stages else nullcontext()
+
+
+@contextmanager
+def sources(
+    spark: SparkSession, warehouse: Warehouse, running: list[Stage], told: Sequence[Source], options: Options
+) -> Iterator[None]:
+    """What runs beside the stages while they are served: the sources of the profile, in the process that has ingest.
+
+    Raises:
+        PipelineError: one of them cannot be followed as the profile says; the stages are stopped then.
+    """
+    wanted = told if any(stage.name == INGEST for stage in running) else ()
+    with ExitStack() as block:
+        try:
+            block.enter_context(following(spark, warehouse, wanted, options))
+        except BaseException:
+            stop_all(running)
+            raise
+        yield
 
 
 def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) -> str | None:

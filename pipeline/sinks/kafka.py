@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
 from pipeline.sinks.mapping import COLUMNS, headers_of, key_of
 from pipeline.sinks.topic import Place, PlaceForgotten, Row
-from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.destination import Destination, from_environment
 
-ENVIRONMENT = "DELAYLINE_KAFKA_"
-"""Variables that begin so are settings of the client: `DELAYLINE_KAFKA_SASL_PASSWORD` is `sasl.password`."""
 _WAIT_S = 10.0
 """For an answer of the broker."""
 _FULL_S = 0.1
-
-
-def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Settings of the client that the environment names."""
-    named = {name.removeprefix(ENVIRONMENT): text for name, text in variables.items() if name.startswith(ENVIRONMENT)}
-    return {name.lower().replace("_", "."): text for name, text in named.items()}
 
 
 class KafkaTopic:

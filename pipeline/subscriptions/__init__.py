@@ -9,8 +9,10 @@ __all__ = [
     "policies",
     "presence",
     "pulsarproperties",
+    "records",
     "registry",
     "settled",
     "sinkplaces",
     "sought",
+    "sourcestates",
 ]

@@ -59,6 +59,8 @@ _PULSAR = Form(
 FORMS: Mapping[str, Form] = {"kafka": _KAFKA, "pulsar": _PULSAR, "pulsar+ssl": _PULSAR}
 """By the scheme of the address."""
 FORM = f"{_KAFKA.text}; or {_PULSAR.text}"
+ENVIRONMENT = "DELAYLINE_KAFKA_"
+"""Variables that begin so are settings of Kafka's client: `DELAYLINE_KAFKA_SASL_PASSWORD` is `sasl.password`."""
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 
@@ -100,3 +102,9 @@ class Destination:
         if unknown:
             raise BadValue("sink", f"setting {unknown[0]}", f"{', '.join(form.settings)}; others from the environment")
         return cls(parts.scheme, parts.netloc, topic, settings)
+
+
+def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Settings of Kafka's client that the environment names."""
+    named = {name.removeprefix(ENVIRONMENT): text for name, text in variables.items() if name.startswith(ENVIRONMENT)}
+    return {name.lower().replace("_", "."): text for name, text in named.items()}

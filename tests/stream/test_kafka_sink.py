@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,17 +12,12 @@ from pipeline.config.errors import SinkPlaceGone
 from pipeline.sinks.kafka import KafkaTopic
 from pipeline.sinks.topic import Place
 from pipeline.subscriptions.destination import Destination
-from tests.support.kafka import Broker, broker
 from tests.support.sinks import Killed, delivered, run, run_until_up, sink
 
+if TYPE_CHECKING:
+    from benchmarks.support.kafka import Broker
+
 NAMES = [f"m{number:02}" for number in range(20)]
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker for all."""
-    with broker(tmp_path_factory.mktemp("kafka")) as found:
-        yield found
 
 
 @pytest.fixture

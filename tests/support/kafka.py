@@ -1,148 +1,28 @@
-"""A Kafka broker on this machine: one node, from packages alone.
-
-The JARs come from Maven Central by the Ivy that Spark brings. `Broker` can be killed and started again at its port,
-with what it had on its disk.
-"""
+"""A Kafka broker for tests (`benchmarks.support.kafka`): without Java or the client they are skipped."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.support.brokers import NoJava, fetched, free_port, java
-
-VERSION = "4.2.0"
-_PATIENCE_S = 60
-_CLUSTER = "delaylinedelaylinedelQ"
-_PROPERTIES = """
-process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@127.0.0.1:{control}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
-controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
-log.dirs={folder}/logs
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-transaction.state.log.num.partitions=1
-group.initial.rebalance.delay.ms=0
-auto.create.topics.enable=false
-"""
-
-
-def client() -> Any:  # noqa: ANN401 - an extra that need not be installed
-    """The client's package, or a skipped test."""
-    return pytest.importorskip("confluent_kafka", reason="the client of Kafka is not installed (the extra `kafka`)")
-
-
-class Broker:
-    """A process with its folder."""
-
-    def __init__(self, folder: Path, jars: str) -> None:
-        """Choose ports, and make an empty disk."""
-        self._folder, self._jars = folder, jars
-        self.port, control = free_port(), free_port()
-        self._properties = folder / "server.properties"
-        self._properties.write_text(_PROPERTIES.format(port=self.port, control=control, folder=folder))
-        told = ["format", "-t", _CLUSTER, "-c", str(self._properties)]
-        subprocess.run(self._java("kafka.tools.StorageTool", *told), check=True, capture_output=True, cwd=folder)  # noqa: S603
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def servers(self) -> str:
-        """How clients name it."""
-        return f"127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        """Start it, and wait until it answers."""
-        with (self._folder / "broker.log").open("ab") as log:
-            command = self._java("kafka.Kafka", str(self._properties))
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
-        admin = self._admin()
-        for _ in range(_PATIENCE_S):
-            with suppress(client().KafkaException):
-                admin.list_topics(timeout=1)
-                return
-            if self._process.poll() is not None:
-                break
-        pytest.fail((self._folder / "broker.log").read_text()[-2_000:])
-
-    def kill(self) -> None:
-        """End it as a power cut does."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
-
-    def create(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic."""
-        from confluent_kafka.admin import NewTopic  # noqa: PLC0415 - an extra
-
-        admin = self._admin()
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE_S)
-
-    def delete(self, topic: str) -> None:
-        """Remove a topic."""
-        admin = self._admin()
-        admin.delete_topics([topic])[topic].result(_PATIENCE_S)
-
-    def read(self, topic: str, partitions: int = 1) -> list[Any]:
-        """All committed messages of a topic, partition by partition."""
-        kafka = client()
-        told = {"bootstrap.servers": self.servers, "group.id": "reader", "isolation.level": "read_committed"}
-        consumer = kafka.Consumer({**told, "enable.partition.eof": True, "enable.auto.commit": False, **_QUIET})
-        consumer.assign([kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
-        found, ends = list[Any](), 0
-        while ends < partitions:
-            message = consumer.poll(_PATIENCE_S)
-            assert message is not None, "the broker does not answer"
-            if message.error() is None:
-                found.append(message)
-            else:
-                assert message.error().code() == kafka.KafkaError._PARTITION_EOF, message.error()
-                ends += 1
-        consumer.close()
-        return sorted(found, key=lambda each: (each.partition(), each.offset()))
-
-    def _admin(self) -> Any:  # noqa: ANN401 - an extra
-        client()
-        from confluent_kafka.admin import AdminClient  # noqa: PLC0415 - an extra
-
-        return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
-
-    def _java(self, main: str, *told: str) -> list[str]:
-        return [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._jars, main, *told]
-
-
-_QUIET = {"log_level": 0}
+if TYPE_CHECKING:
+    from benchmarks.support.kafka import Broker
 
 
 @contextmanager
 def broker(folder: Path) -> Iterator[Broker]:
     """A broker that runs, and is ended; a skipped test where there is no Java or no client."""
-    client()
+    pytest.importorskip("confluent_kafka", reason="the client of Kafka is not installed (the extra `kafka`)")
+    from benchmarks.support.brokers import NoJava, java  # noqa: PLC0415 - it imports the client
+    from benchmarks.support.kafka import broker as running  # noqa: PLC0415
+
     try:
-        found = Broker(folder, jars())
+        java()
     except NoJava as error:
         pytest.skip(str(error))
-    try:
-        found.start()
+    with running(folder) as found:
         yield found
-    finally:
-        found.kill()
-
-
-@cache
-def jars() -> str:
-    """The class path of a broker; the first call on a machine downloads it."""
-    return fetched(f"kafka-{VERSION}", "-dependency", "org.apache.kafka", "kafka_2.13", VERSION)

@@ -23,6 +23,7 @@ from pipeline.config.profiles import fitted, read_profile
 from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock, Settings, Upkeep
 from pipeline.config.sizing import Place, segment_for
+from pipeline.config.sources import KEYS, Source
 from pipeline.config.watching import Watching
 from tests.support.modules import ROOT
 
@@ -35,7 +36,7 @@ _HEAD = """
 
 `make docs` writes this page from the code; do not edit it.
 
-A *profile* is a TOML file with the four tables below. `delayline run --profile FILE` and the mains for spark-submit
+A *profile* is a TOML file with the tables below. `delayline run --profile FILE` and the mains for spark-submit
 read one; `delayline run` without the option reads `conf/local.toml`. A name that is not known is refused. Durations are
 in milliseconds (`_ms`), sizes in bytes (`_bytes`). A change counts from the next batch on. `conf/production.toml` is an
 example with every name, and with reasons to change each of them.
@@ -46,6 +47,15 @@ _ABOUT = {
     "settings": "Sizes and limits of the stages.",
     "clock": "The live clock.",
 }
+_SOURCE = """
+## `[source.NAME]`
+
+A source that is followed beside the stages (`docs/kafka.md`); there may be several, each with a name of its own. `from`
+is required. The columns are SQL expressions; what a profile does not state is as the source has it.
+
+| Name | Meaning | Default |
+|---|---|---|
+"""
 _CHOSEN = """
 ## What a start chooses
 
@@ -103,7 +113,15 @@ def page() -> str:
     local = tomllib.loads(LOCAL.read_text(encoding="utf-8"))
     tables = (_table(section, chosen, local.get(section, {})) for section in _ABOUT)
     example = "\n".join(["```", *lines(place, choices), "```"])
-    return "\n".join([_HEAD.strip(), *tables, _CHOSEN.rstrip(), "", example, _ENVIRONMENT.rstrip()]) + "\n"
+    told = ((key, key.replace("from", "address")) for key in KEYS)
+    about = _meanings(Source)
+    source = "\n".join(f"| `{key}` | {about[name]} | {_default(Source, name, '')} |" for key, name in told)
+    return (
+        "\n".join(
+            [_HEAD.strip(), *tables, _SOURCE.rstrip(), source, _CHOSEN.rstrip(), "", example, _ENVIRONMENT.rstrip()]
+        )
+        + "\n"
+    )
 
 
 def _table(section: str, chosen: set[str], local: dict[str, Any]) -> str:
@@ -130,9 +148,9 @@ def _meanings(kind: type) -> dict[str, str]:
     return {name: re.sub(r"\s+", " ", text).replace("None: ", "without it ").rstrip(".") for name, text in found}
 
 
-def _default(kind: type, name: str) -> str:
+def _default(kind: type, name: str, missing: str = "all of the machine") -> str:
     (field,) = (each for each in fields(kind) if each.name == name)
-    return "all of the machine" if field.default is MISSING else _toml(field.default)
+    return missing if field.default is MISSING else _toml(field.default)
 
 
 def _toml(value: object) -> str:

@@ -96,6 +96,7 @@ class Metrics:
             "delayline_next_due_seconds", "The earliest due time of what is pending, Unix time", registry=self.registry
         )
 
+        self._left = self._gauge("source_behind", "Rows that a source has yet to read; NaN: nobody knows")
         self._settling = SettleMetrics(self.registry)
 
     def started(self, stage: str) -> None:
@@ -131,6 +132,10 @@ class Metrics:
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on in a way."""
         self._ways.labels(stage, way).inc()
+
+    def source_behind(self, source: str, rows: int | None) -> None:
+        """A source has so many rows yet to read; None: nobody knows."""
+        self._left.labels(source).set(float("nan") if rows is None else rows)
 
     def published(self, part: Publication) -> None:
         """A commit made deliveries visible."""

@@ -80,6 +80,10 @@ class Watcher(Watch):
         """A batch with rows was worked on in a way."""
         self.metrics.routed(stage, way)
 
+    def behind(self, source: str, rows: int | None) -> None:
+        """A source has so many rows yet to read."""
+        self.metrics.source_behind(source, rows)
+
     def taken(self, stage: str) -> int:
         """How many a stage read by itself since the last call."""
         with self._lock:

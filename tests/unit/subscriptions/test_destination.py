@@ -6,8 +6,7 @@ import pytest
 
 from pipeline.brokers import pulsar
 from pipeline.config.errors import BadValue
-from pipeline.sinks.kafka import from_environment
-from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.destination import Destination, from_environment
 from pipeline.subscriptions.policies import Policies
 
 

@@ -1,0 +1,160 @@
+"""A Kafka broker on this machine: one node, from packages alone.
+
+The JARs come from Maven Central by the Ivy that Spark brings. `Broker` can be killed and started again at its port,
+with what it had on its disk.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from benchmarks.support.brokers import fetched, free_port, java
+
+VERSION = "4.2.0"
+_PATIENCE_S = 60
+_CLUSTER = "delaylinedelaylinedelQ"
+_PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{control}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/logs
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+"""
+
+
+class Broker:
+    """A process with its folder."""
+
+    def __init__(self, folder: Path, jars: str) -> None:
+        """Choose ports, and make an empty disk."""
+        self._folder, self._jars = folder, jars
+        self.port, control = free_port(), free_port()
+        self._properties = folder / "server.properties"
+        self._properties.write_text(_PROPERTIES.format(port=self.port, control=control, folder=folder))
+        told = ["format", "-t", _CLUSTER, "-c", str(self._properties)]
+        subprocess.run(self._java("kafka.tools.StorageTool", *told), check=True, capture_output=True, cwd=folder)  # noqa: S603
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def servers(self) -> str:
+        """How clients name it."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        with (self._folder / "broker.log").open("ab") as log:
+            command = self._java("kafka.Kafka", str(self._properties))
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
+        admin = self._admin()
+        for _ in range(_PATIENCE_S):
+            with suppress(confluent_kafka.KafkaException):
+                admin.list_topics(timeout=1)
+                return
+            if self._process.poll() is not None:
+                break
+        raise TimeoutError((self._folder / "broker.log").read_text()[-2_000:])
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        """Make a topic."""
+        admin = self._admin()
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE_S)
+
+    def delete(self, topic: str) -> None:
+        """Remove a topic."""
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(_PATIENCE_S)
+
+    def divide(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._admin().create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE_S)
+
+    def send(self, topic: str, *records: dict[str, Any]) -> None:
+        """Append records, and wait until the broker has them."""
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.servers, **_QUIET})
+        for record in records:
+            producer.produce(topic, **record)
+        if producer.flush(_PATIENCE_S):
+            raise TimeoutError("the broker does not answer")
+
+    def read(self, topic: str, partitions: int = 1) -> list[Any]:
+        """All committed messages of a topic, partition by partition."""
+        told = {"bootstrap.servers": self.servers, "group.id": "reader", "isolation.level": "read_committed"}
+        consumer = confluent_kafka.Consumer(
+            {**told, "enable.partition.eof": True, "enable.auto.commit": False, **_QUIET}
+        )
+        consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
+        found, ends = list[Any](), 0
+        while ends < partitions:
+            message = consumer.poll(_PATIENCE_S)
+            if message is None:
+                raise TimeoutError("the broker does not answer")
+            if message.error() is None:
+                found.append(message)
+            elif message.error().code() == _END:
+                ends += 1
+            else:
+                raise confluent_kafka.KafkaException(message.error())
+        consumer.close()
+        return sorted(found, key=lambda each: (each.partition(), each.offset()))
+
+    def _admin(self) -> Any:  # noqa: ANN401 - an extra
+        return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
+
+    def _java(self, main: str, *told: str) -> list[str]:
+        return [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._jars, main, *told]
+
+
+_QUIET = {"log_level": 0}
+_TO_THE_END = {"enable.partition.eof": True, "enable.auto.commit": False}
+_END = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
+
+
+@contextmanager
+def broker(folder: Path) -> Iterator[Broker]:
+    """A broker that runs, and is ended.
+
+    Raises:
+        NoJava: there is no Java.
+    """
+    found = Broker(folder, jars())
+    try:
+        found.start()
+        yield found
+    finally:
+        found.kill()
+
+
+@cache
+def jars() -> str:
+    """The class path of a broker; the first call on a machine downloads it."""
+    return fetched(f"kafka-{VERSION}", "-dependency", "org.apache.kafka", "kafka_2.13", VERSION)

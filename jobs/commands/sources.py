@@ -1,0 +1,37 @@
+"""`delayline sources`: how far the sources of a warehouse are, as text or JSON."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from jobs.commands.values import printable
+from pipeline.delta.deltars import open_table
+from pipeline.storage.files import Files
+from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+from schemas import INBOX
+
+
+def noted(root: str) -> list[SourceState]:
+    """Each source as it was noted last.
+
+    Raises:
+        NoWarehouse: the folder has no inbox.
+    """
+    open_table(root, INBOX)
+    return SourceStates(Files(), root).all()
+
+
+def report(root: str) -> Iterator[str]:
+    """Lines for people: one a source."""
+    found = noted(root)
+    if not found:
+        yield "No source has begun."
+    for each in found:
+        behind = "unknown" if each.behind is None else f"{each.behind:,}"
+        how = "reading" if each.error is None else f"stands still: {printable(each.error)}"
+        yield f"{each.name}  taken {each.taken:,}  behind {behind}  {how}"
+
+
+def as_json(root: str) -> str:
+    """The same for scripts."""
+    return json.dumps([asdict(each) for each in noted(root)])

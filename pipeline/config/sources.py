@@ -1,0 +1,98 @@
+"""What a profile says of a source: the outside system that it follows, and how its rows become rows of `inbox`."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from pipeline.config.errors import BadSetting
+from pipeline.config.settings import check
+
+EARLIEST, LATEST = "earliest", "latest"
+SOURCES = "source-"
+"""What the names begin with under which sources note how far they have read."""
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FROM = "from"
+"""The key of the address, which Python keeps for itself."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source, `[source.NAME]` of a profile. All columns are SQL expressions over the columns of the source.
+
+    Attributes:
+        name: its name. How far it has read is kept under it, so another name begins anew.
+        address: what it follows: `kafka://HOST:PORT[,HOST:PORT]/TOPIC`, or `delta:` and the folder of a table.
+        start: where a source begins that has read nothing yet: `earliest` or `latest`.
+        max_rows: rows that one batch takes at most.
+        topic: the topic, a STRING.
+        message_key: the key, a STRING.
+        properties: the properties, a MAP<STRING, STRING>.
+        publish_time: when it was published, a TIMESTAMP.
+        deliver_at: when it is due, a TIMESTAMP.
+        deliver_after_ms: so many ms after ingest takes it, or after `publish_time` if that is later; a whole number.
+        payload: the content, BINARY or STRING.
+    """
+
+    name: str
+    address: str
+    start: str = EARLIEST
+    max_rows: int = 1_000_000
+    topic: str | None = None
+    message_key: str | None = None
+    properties: str | None = None
+    publish_time: str | None = None
+    deliver_at: str | None = None
+    deliver_after_ms: str | None = None
+    payload: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that could not work."""
+        if not _NAME.fullmatch(self.name):
+            raise BadSetting("source", self.name, "a name of up to 64 letters, digits, - and _")
+        if self.start not in (EARLIEST, LATEST):
+            raise BadSetting(self.field("start"), self.start, f"{EARLIEST} or {LATEST}")
+        check(self.field("max_rows"), self.max_rows, 1, 100_000_000)
+        for name in ("address", *COLUMNS):
+            told = getattr(self, name)
+            if told is not None and (not isinstance(told, str) or not told.strip()):
+                raise BadSetting(self.field(name), told, "a text")
+
+    def field(self, name: str) -> str:
+        """What the profile calls a setting of the source."""
+        return f"source.{self.name}.{_FROM if name == 'address' else name}"
+
+    @property
+    def stage(self) -> str:
+        """The name under which it notes what it has read, and is watched."""
+        return f"{SOURCES}{self.name}"
+
+    @property
+    def expressions(self) -> dict[str, str]:
+        """The columns that the profile states."""
+        return {name: told for name in COLUMNS if (told := getattr(self, name)) is not None}
+
+
+COLUMNS = ("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload")
+"""The columns of `inbox` that a source gives."""
+KEYS = tuple(_FROM if each.name == "address" else each.name for each in fields(Source) if each.name != "name")
+"""What a profile may state of a source."""
+
+
+def sources_of(told: Mapping[str, object]) -> tuple[Source, ...]:
+    """The sources of a profile, by name.
+
+    Raises:
+        BadSetting: a key that is not known, one that is missing, or a value outside its range.
+    """
+    return tuple(_source(name, values) for name, values in sorted(told.items()))
+
+
+def _source(name: str, told: object) -> Source:
+    if not isinstance(told, dict):
+        raise BadSetting(f"source.{name}", told, f"a table: [source.{name}]")
+    for key in told:
+        if key not in KEYS:
+            raise BadSetting(f"source.{name}.{key}", told[key], ", ".join(KEYS))
+    if _FROM not in told:
+        raise BadSetting(f"source.{name}.{_FROM}", None, "an address, as in kafka://HOST:PORT/TOPIC")
+    return Source(name=name, **{"address" if key == _FROM else key: value for key, value in told.items()})

@@ -1,0 +1,48 @@
+"""What a source is asked for: the door that each kind of outside system has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+Place = Mapping[str, Any]
+"""How far a source is read: the offset of Spark's stream, as JSON writes it."""
+
+
+class Door(Protocol):
+    """An outside system. Each method may be called again after any of them has failed."""
+
+    @property
+    def derived(self) -> Mapping[str, str]:
+        """SQL expressions over the columns of the stream, each a column for the profile's expressions, by its name."""
+
+    @property
+    def defaults(self) -> Mapping[str, str]:
+        """SQL expressions for columns of `inbox` that a profile does not state, over both."""
+
+    @property
+    def position(self) -> str:
+        """A SQL expression, a text that says to people where a row is in the source."""
+
+    def check(self, spark: SparkSession) -> None:
+        """Ask whether it is there.
+
+        Raises:
+            BadSetting: the address is none, or has nothing to follow.
+            SourceAway: nobody answers.
+        """
+
+    def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
+        """The rows after a place, or from where the profile says (`after` is None), as one stream of Spark's.
+
+        Raises:
+            SourcePlaceGone: the place is of something else, or is not there any more.
+        """
+
+    def count(self, begin: Place, end: Place) -> int | None:
+        """How many rows lie between two places, at most; None: nobody knows."""
+
+    def behind(self, told: Mapping[str, Any]) -> int | None:
+        """How many rows are yet to be read, by what Spark says of the stream in a progress; None: nobody knows."""

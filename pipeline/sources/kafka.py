@@ -1,0 +1,155 @@
+"""A topic of Kafka as a source, by Spark's connector.
+
+Headers and key go to properties and message key without loss. A header that a map of texts has no room for (its name
+comes twice, or its value is no UTF-8) is among the properties as far as it fits, and all headers are in one property
+(`HEADERS`) that a sink takes them from. So it is with a key that is no UTF-8 (`KEY`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.errors import BadSetting, BadValue, NoSourceConnector, SourceAway, SourcePlaceGone
+from pipeline.config.jvm import java_class
+from pipeline.config.session import KAFKA
+from pipeline.config.sources import Source
+from pipeline.sources.door import Place
+from pipeline.sources.kafkasettings import java_settings
+from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.records import HEADERS, KEY
+
+_WAIT_S = 10
+"""For an answer of the broker, before a start."""
+_TASK_ROWS = 100_000
+"""Rows of a task at most: a large batch of few partitions is shared."""
+_PATIENCE = {
+    "kafka.default.api.timeout.ms": "15000",
+    "kafka.request.timeout.ms": "10000",
+    "fetchOffset.numRetries": "1",
+}
+"""A broker that is away ends the query after some seconds, and it is begun again; Kafka would wait for minutes."""
+_EARLIEST = -2
+"""What Spark calls the first offset that a partition has."""
+
+_TEXT_KEY = "coalesce(is_valid_utf8(CAST(key AS STRING)), true)"
+_IS_TEXT = f"((h.value IS NULL OR is_valid_utf8(CAST(h.value AS STRING))) AND h.key NOT IN ('{HEADERS}', '{KEY}'))"
+_FIT = f"""(headers IS NULL OR size(headers) = size(array_distinct(transform(headers, h -> h.key)))
+    AND forall(headers, h -> {_IS_TEXT}))"""
+_NONE = "CAST(map() AS MAP<STRING, STRING>)"
+_PLAIN = f"map_from_entries(transform(filter(headers, h -> {_IS_TEXT}), h -> struct(h.key, CAST(h.value AS STRING))))"
+_ALL = "to_json(transform(headers, h -> struct(h.key AS key, base64(h.value) AS value)))"
+_DERIVED = {
+    "message_key": f"if({_TEXT_KEY}, CAST(key AS STRING), base64(key))",
+    "properties": f"""CASE WHEN headers IS NULL AND {_TEXT_KEY} THEN NULL ELSE map_concat(
+        coalesce({_PLAIN}, {_NONE}),
+        if({_FIT}, {_NONE}, map('{HEADERS}', {_ALL})),
+        if({_TEXT_KEY}, {_NONE}, map('{KEY}', base64(key)))) END""",
+}
+
+
+class KafkaSource:
+    """See `pipeline.sources.door.Door`."""
+
+    derived = _DERIVED
+    defaults: Mapping[str, str] = {
+        "topic": "topic",
+        "message_key": "message_key",
+        "properties": "properties",
+        "publish_time": "timestamp",
+        "payload": "value",
+    }
+    position = "concat(topic, '-', partition, ' at ', offset)"
+
+    def __init__(self, source: Source) -> None:
+        """Read the address, and what the environment says of brokers.
+
+        Raises:
+            BadSetting: it is none, or a setting of it is not one of a reader.
+        """
+        self._source, self._field = source, source.field("address")
+        try:
+            self._from = Destination.parse(source.address)
+        except BadValue as error:
+            raise BadSetting(self._field, error.value, error.allowed) from error
+        self._settings = java_settings(self._from, self._field, os.environ)
+
+    def check(self, spark: SparkSession) -> None:
+        """See `Door`."""
+        self._partitions(spark)
+
+    def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
+        """See `Door`. A partition that was not there when the place was noted begins with its first row."""
+        partitions, start = self._partitions(spark), self._source.start
+        if after is not None:
+            known = after.get(self._from.topic)
+            if known is None:
+                problem = f"it has read {', '.join(after)} under this name"
+                raise SourcePlaceGone(self._source.name, problem)
+            begins = {str(each): known.get(str(each), _EARLIEST) for each in range(partitions)}
+            start = json.dumps({self._from.topic: begins})
+        options = {f"kafka.{name}": value for name, value in self._settings.items()} | _PATIENCE
+        options |= {"subscribe": self._from.topic, "startingOffsets": start, "includeHeaders": "true"}
+        options |= {"kafka.isolation.level": "read_committed", "maxRecordsPerPartition": str(_TASK_ROWS)}
+        options |= {"maxOffsetsPerTrigger": str(self._source.max_rows), "failOnDataLoss": "true"}
+        return spark.readStream.format("kafka").options(**options).load()
+
+    def count(self, begin: Place, end: Place) -> int | None:
+        """See `Door`. Records that say how a transaction ended are counted, too."""
+        return _less(end, begin)
+
+    def behind(self, told: Mapping[str, Any]) -> int | None:
+        """See `Door`."""
+        latest, end = told.get("latestOffset"), told.get("endOffset")
+        return _less(latest, end) if isinstance(latest, dict) and isinstance(end, dict) else None
+
+    def _partitions(self, spark: SparkSession) -> int:
+        """How many partitions the topic has.
+
+        Raises:
+            BadSetting: there is no such topic.
+            SourceAway: no broker answers.
+            NoSourceConnector: Spark has no connector.
+        """
+        settings = java_class(spark, "java.util.Properties")()
+        for name, value in self._settings.items():
+            settings.setProperty(name, value)
+        settings.setProperty("default.api.timeout.ms", str(_WAIT_S * 1_000))
+        settings.setProperty("request.timeout.ms", str(_WAIT_S * 1_000))
+        try:
+            admin = java_class(spark, "org.apache.kafka.clients.admin.AdminClient").create(settings)
+        except Py4JJavaError as error:
+            raise SourceAway(self._field, self._from.servers, _reason(error)) from error
+        except Py4JError as error:
+            raise NoSourceConnector(self._field, KAFKA) from error
+        try:
+            topics = java_class(spark, "java.util.List").of(self._from.topic)
+            return int(admin.describeTopics(topics).allTopicNames().get().get(self._from.topic).partitions().size())
+        except Py4JJavaError as error:
+            if "UnknownTopicOrPartitionException" in _reason(error):
+                raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error
+            raise SourceAway(self._field, self._from.servers, _reason(error)) from error
+        finally:
+            admin.close(java_class(spark, "java.time.Duration").ZERO)
+
+
+def _less(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> int:
+    """How many offsets lie between two places."""
+    return sum(
+        max(0, int(offset) - int(earlier.get(topic, {}).get(partition, 0)))
+        for topic, partitions in later.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _reason(error: Py4JJavaError) -> str:
+    """The innermost exception, without its stack."""
+    thrown = error.java_exception
+    while thrown.getCause() is not None:
+        thrown = thrown.getCause()
+    return str(thrown.toString())

@@ -1,0 +1,175 @@
+"""One source at work: a query of Spark's, begun again when it ends.
+
+A broker that is away ends the query after some seconds. It is begun again after a pause, where the last commit says, as
+often as it takes; the stages know nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from threading import Event, Thread
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.config.options import Options
+from pipeline.config.sources import Source
+from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.delta.warehouse import Warehouse
+from pipeline.sources.batches import Batches
+from pipeline.sources.door import Door
+from pipeline.sources.mapping import InboxRows
+from pipeline.storage.hadoop import session_files
+from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = "200 milliseconds"
+"""Between two looks for new rows, unless the profile states one for all."""
+_LOOK_S, _NOTE_MS = 0.5, 5_000
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+_PATIENCE_S = 15.0
+
+
+class SourceLoop:
+    """A source of a warehouse."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, source: Source, door: Door, options: Options) -> None:
+        """Nothing is read yet.
+
+        Args:
+            spark: the session.
+            warehouse: where `inbox` is.
+            source: what the profile says.
+            door: what it follows.
+            options: of the stages.
+        """
+        self._spark, self._warehouse, self._source, self._door = spark, warehouse, source, door
+        self._options, self._mapping = options, InboxRows(source, door)
+        self._states = SourceStates(session_files(spark), warehouse.root)
+        known = self._states.get(source.name) or SourceState(source.name, source.address)
+        self._state, self._before = known, known.taken
+        self._lock = StageLock(source.stage, f"{warehouse.root}/_checkpoints")
+        self._batches: Batches | None = None
+        self._query: StreamingQuery | None = None
+        self._folder: Path | None = None
+        self._ended, self._thread = Event(), Thread(target=self._run, name=f"delayline-{source.stage}", daemon=True)
+
+    @property
+    def query(self) -> StreamingQuery | None:
+        """The query that runs, or the last one that did."""
+        return self._query
+
+    def begin(self) -> None:
+        """Look at everything, and start the query.
+
+        Raises:
+            StageRunning: another process follows the source into this warehouse.
+            BadSetting: the profile says something that cannot be.
+            SourceAway, NoSourceConnector, SourcePlaceGone: what it follows is not there.
+        """
+        self._lock.take()
+        try:
+            self._door.check(self._spark)
+            self._start()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def watch(self) -> None:
+        """Begin the query again whenever it ends, in a thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it, between two commits."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE_S)
+        try:
+            self._drop()
+            self._note(self._state.error)
+        finally:
+            self._lock.release()
+
+    def look(self) -> None:
+        """Note how far it is; raise what the query ended with, if it did."""
+        query = self._query
+        if query is None or not query.isActive:
+            error = None if query is None else query.exception()
+            raise RuntimeError("the query ended") if error is None else error
+        # PySpark asks the JVM for each field of a progress, which takes longer than the batch.
+        last = query._jsq.lastProgress()  # noqa: SLF001 - the object of the JVM
+        if last is not None:
+            (told,) = json.loads(last.json())["sources"]
+            self._state = replace(self._state, behind=self._door.behind(told), seen_ms=wall_ms())
+
+    def _start(self) -> None:
+        """A new query, with a new checkpoint, behind the last commit."""
+        source, options = self._source, self._options
+        batches = Batches(
+            self._spark, self._warehouse, source, self._door, self._mapping, options.observe, options.watch
+        )
+        rows = self._door.stream(self._spark, batches.place)
+        self._mapping.check(self._spark, rows.schema)
+        folder = Path(mkdtemp(prefix=f"delayline-{source.stage}-"))
+        batches.begin(uuid4().hex, folder)
+        writer = rows.writeStream.queryName(f"delayline-{source.stage}").foreachBatch(batches)
+        writer = writer.option("checkpointLocation", folder.as_uri()).trigger(processingTime=options.trigger or _PAUSE)
+        self._batches, self._folder = batches, folder
+        self._query = writer.start()
+
+    def _drop(self) -> None:
+        query, folder, batches = self._query, self._folder, self._batches
+        if query is not None:
+            query.stop()
+        if folder is not None:
+            rmtree(folder, ignore_errors=True)
+        if batches is not None:
+            self._before += batches.taken
+        self._folder, self._batches = None, None
+
+    def _run(self) -> None:
+        wait_s, noted = _FIRST_PAUSE_S, 0
+        while not self._ended.wait(_LOOK_S):
+            try:
+                if self._query is None or self._folder is None:
+                    self._start()
+                self.look()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the stages go on, and so does it later
+                self._fail(error)
+                self._ended.wait(wait_s)
+                wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
+                continue
+            if monotonic_ms() - noted >= _NOTE_MS or self._state.error is not None:
+                self._note(None)
+                noted, wait_s = monotonic_ms(), _FIRST_PAUSE_S
+
+    def _fail(self, error: Exception) -> None:
+        text = _text(error)
+        if text != self._state.error:
+            _LOG.warning("source %s stands still and begins again: %s", self._source.name, text)
+        try:
+            self._drop()
+            self._note(text)
+        except Exception:  # noqa: BLE001 - the JVM may be gone, and the stages say so
+            _LOG.debug("source %s", self._source.name, exc_info=True)
+
+    def _note(self, error: str | None) -> None:
+        batches = self._batches
+        place = self._state.place if batches is None or batches.place is None else batches.place
+        taken = self._before + (0 if batches is None else batches.taken)
+        self._state = replace(self._state, place=place, taken=taken, error=error, address=self._source.address)
+        self._states.put(self._state)
+        self._options.watch.behind(self._source.stage, self._state.behind)
+
+
+def _text(error: Exception) -> str:
+    """Its class and its first line: what Spark says has its plans behind it."""
+    line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {line}"

@@ -1,0 +1,114 @@
+"""Rows of a source as rows of `inbox`, by the SQL expressions of a profile.
+
+Expressions are evaluated without ANSI mode: what cannot be converted is NULL, and one bad row does not end the query. A
+due time that a profile states and a row does not have is refused: without one a message is due at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.config.errors import BadSetting
+from pipeline.config.sources import COLUMNS, Source
+from pipeline.sources.door import Door
+from schemas import INBOX
+
+LENIENT = {
+    "spark.sql.ansi.enabled": "false",
+    # Of two equal keys of a map the last one counts; Spark's default is an error.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+"""The settings that expressions are evaluated with."""
+_DUE = ("deliver_at", "deliver_after_ms")
+_TEXT, _TIME = (StringType,), (TimestampType,)
+_KINDS: Mapping[str, tuple[type[DataType], ...]] = {
+    "topic": _TEXT,
+    "message_key": _TEXT,
+    "properties": (MapType,),
+    "publish_time": _TIME,
+    "deliver_at": _TIME,
+    "deliver_after_ms": (ByteType, ShortType, IntegerType, LongType),
+    "payload": (BinaryType, StringType),
+}
+_ASKED = {
+    "topic": "a STRING",
+    "message_key": "a STRING",
+    "properties": "a MAP<STRING, STRING>",
+    "publish_time": "a TIMESTAMP; of whole milliseconds timestamp_millis(...) makes one",
+    "deliver_at": "a TIMESTAMP; of whole milliseconds timestamp_millis(...) makes one",
+    "deliver_after_ms": "a whole number of milliseconds",
+    "payload": "BINARY or a STRING",
+}
+
+
+class InboxRows:
+    """The expressions of one source."""
+
+    def __init__(self, source: Source, door: Door) -> None:
+        """Take what the profile states, and the door's own for the rest."""
+        self._source, self._derived = source, dict(door.derived)
+        self._expressions = dict(door.defaults) | source.expressions
+        self._position = door.position
+        self._due = any(name in source.expressions for name in _DUE)
+
+    def check(self, spark: SparkSession, columns: StructType) -> None:
+        """Look at the expressions once, before anything is read.
+
+        Raises:
+            BadSetting: one is no SQL, names a column that is not there, or gives another type.
+        """
+        session = spark.newSession()
+        _lenient(session)
+        rows = self._with_derived(session.createDataFrame([], columns))
+        for name, text in self._expressions.items():
+            try:
+                (found,) = rows.select(F.expr(text)).schema.fields
+            except PySparkException as error:
+                raise BadSetting(
+                    self._source.field(name), text, f"SQL over {', '.join(rows.columns)}; {_why(error)}"
+                ) from error
+            if not isinstance(found.dataType, (*_KINDS[name], NullType)):
+                allowed = f"{_ASKED[name]}; it gives {found.dataType.simpleString().upper()}"
+                raise BadSetting(self._source.field(name), text, allowed)
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """The rows of a batch, as `inbox` has them."""
+        _lenient(rows.sparkSession)
+        rows = self._with_derived(rows)
+        made = {name: F.expr(self._expressions.get(name, "NULL")) for name in COLUMNS}
+        kinds = {each.name: each.dataType for each in INBOX.schema.fields}
+        cast = [column.cast(kinds[name]).alias(name) for name, column in made.items()]
+        found = rows.select(*cast, F.expr(self._position).alias("refused"))
+        missing = F.lit(self._due) & F.coalesce(*(F.col(name).cast("string") for name in _DUE)).isNull()
+        why = F.concat(F.lit(f"source {self._source.name}: no due time, "), F.col("refused"))
+        return found.withColumn("refused", F.when(missing, why)).select(*INBOX.schema.names)
+
+    def _with_derived(self, rows: DataFrame) -> DataFrame:
+        return rows.withColumns({name: F.expr(text) for name, text in self._derived.items()})
+
+
+def _lenient(spark: SparkSession) -> None:
+    for key, value in LENIENT.items():
+        spark.conf.set(key, value)
+
+
+def _why(error: PySparkException) -> str:
+    """The condition and the first line of what Spark says: the rest is a plan."""
+    return str(error).strip().partition("\n")[0]

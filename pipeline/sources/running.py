@@ -1,0 +1,67 @@
+"""All sources of a profile, while a block runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from pipeline.config.errors import BadSetting
+from pipeline.config.options import Options
+from pipeline.config.session import KAFKA
+from pipeline.config.sources import Source
+from pipeline.delta.warehouse import Warehouse
+from pipeline.sources.door import Door
+from pipeline.sources.kafka import KafkaSource
+from pipeline.sources.loop import SourceLoop
+from pipeline.sources.table import DeltaSource
+
+DOORS: Mapping[str, Callable[[Source], Door]] = {"kafka": KafkaSource, "delta": DeltaSource}
+"""Doors by the scheme of the address."""
+PACKAGES = {"kafka": KAFKA}
+"""What Spark needs for a door, as Maven names it."""
+
+
+def door_of(source: Source) -> Door:
+    """The door that an address names.
+
+    Raises:
+        BadSetting: there is no such one, or it is no address.
+    """
+    made = DOORS.get(_scheme(source))
+    if made is None:
+        raise BadSetting(source.field("address"), f"{_scheme(source)}:...", ", ".join(f"{each}:" for each in DOORS))
+    return made(source)
+
+
+def packages(sources: Sequence[Source]) -> list[str]:
+    """What Spark needs for some sources."""
+    return sorted({PACKAGES[scheme] for scheme in map(_scheme, sources) if scheme in PACKAGES})
+
+
+@contextmanager
+def following(
+    spark: SparkSession, warehouse: Warehouse, sources: Sequence[Source], options: Options
+) -> Iterator[list[SourceLoop]]:
+    """Follow sources while the block runs.
+
+    Raises:
+        PipelineError: one of them cannot be followed as the profile says; then none is.
+    """
+    loops: list[SourceLoop] = []
+    try:
+        for source in sources:
+            loop = SourceLoop(spark, warehouse, source, door_of(source), options)
+            loop.begin()
+            loops.append(loop)
+        for loop in loops:
+            loop.watch()
+        yield loops
+    finally:
+        for loop in loops:
+            loop.stop()
+
+
+def _scheme(source: Source) -> str:
+    return source.address.partition(":")[0]

@@ -1,0 +1,84 @@
+"""A Delta table as a source: what is appended to it. Deletes are no news."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.errors import BadSetting, SourcePlaceGone
+from pipeline.config.sources import EARLIEST, Source
+from pipeline.delta.commits import between, newest, reaches_back, rows_of
+from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
+from pipeline.delta.warehouse import Warehouse
+from pipeline.sources.door import Place
+from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
+from schemas import Table
+from schemas.columns import Columns
+
+_ALL_BYTES = 256 << 20
+"""Of files that one batch takes; a file is never divided."""
+
+
+class DeltaSource:
+    """See `pipeline.sources.door.Door`. Columns that are named as in `inbox` are taken as they are."""
+
+    derived: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = {}
+    position = "'in a row of the table'"
+
+    def __init__(self, source: Source) -> None:
+        """Read the address."""
+        self._source, self._path = source, source.address.partition(":")[2].rstrip("/")
+        root, _, name = self._path.rpartition("/")
+        self._warehouse, self._table = Warehouse(root), Table(name, Columns.of(), "others")
+        self._files: Files | None = None
+
+    def check(self, spark: SparkSession) -> None:
+        """See `Door`."""
+        self._files = session_files(spark)
+        try:
+            newest(self._files, self._path)
+        except FileNotFoundError as error:
+            raise BadSetting(self._source.field("address"), self._path, "the folder of a Delta table") from error
+
+    def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
+        """See `Door`."""
+        files = session_files(spark)
+        if after is not None:
+            place = Position(0, *_offset(after))
+            if not reaches_back(files, self._path, place.version - 1):
+                raise SourcePlaceGone(
+                    self._source.name, f"the log of {self._path} was cut behind version {place.version}"
+                )
+        elif self._source.start == EARLIEST:
+            place = Position(0, 0, EVERYTHING_BEFORE)
+            if not reaches_back(files, self._path, -1):
+                raise SourcePlaceGone(self._source.name, f"the log of {self._path} does not have its first version")
+        else:
+            place = Position(0, newest(files, self._path) + 1, EVERYTHING_BEFORE)
+        try:
+            return self._warehouse.follow(spark, self._table, place, self._source.max_rows, _ALL_BYTES)
+        except PySparkException as error:
+            raise BadSetting(self._source.field("address"), self._path, "a Delta table that Spark reads") from error
+
+    def count(self, begin: Place, end: Place) -> int | None:
+        """See `Door`."""
+        return self._rows(_offset(begin), _offset(end))
+
+    def behind(self, told: Mapping[str, Any]) -> int | None:
+        """See `Door`."""
+        end = told.get("endOffset")
+        if self._files is None or not isinstance(end, dict):
+            return None
+        return self._rows(_offset(end), (newest(self._files, self._path) + 1, EVERYTHING_BEFORE))
+
+    def _rows(self, begin: Offset, end: Offset) -> int | None:
+        return None if self._files is None else rows_of(between(self._files, self._path, begin, end))
+
+
+def _offset(place: Mapping[str, Any]) -> Offset:
+    return int(place["reservoirVersion"]), int(place["index"])

@@ -1,0 +1,48 @@
+"""How far a source has read is known, however long it is quiet, and does not hold the log of `inbox`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.client.create import create_all
+from pipeline.config.settings import SECOND_MS
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.commits import newest
+from pipeline.delta.sink import Sink
+from pipeline.delta.tablelog import TableLog
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance import trim
+from pipeline.storage.files import Files
+from schemas import INBOX
+
+SOURCE = "source-orders"
+
+
+def test_the_note_of_a_quiet_source_is_repeated_and_the_log_before_it_goes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other producers append meanwhile; the source that goes on is not taken for another one."""
+    warehouse = Warehouse(str(tmp_path))
+    create_all(warehouse.root)
+    monkeypatch.setattr(trim, "unread_from", lambda *_: newest(Files(), warehouse.path(INBOX)))
+    runs = Sink(spark, warehouse, INBOX, SOURCE)
+    noted = runs.commit([], "owner", 3, {"read": {"t": {"0": 7}}})
+    for _ in range(3):
+        Sink(spark, warehouse, INBOX, "replay").commit([], "other", 1, {})
+        TableLog(spark, warehouse.path(INBOX)).checkpoint()
+    cut(spark, warehouse)
+    TableLog(spark, warehouse.path(INBOX)).checkpoint()
+    assert cut(spark, warehouse) > noted
+    found = Sink(spark, warehouse, INBOX, SOURCE).last
+    assert found is not None
+    assert (found.owner, found.batch, found.note) == ("owner", 3, {"read": {"t": {"0": 7}}})
+    runs.commit([], "owner", 4, {"read": {"t": {"0": 8}}})
+
+
+def cut(spark: SparkSession, warehouse: Warehouse) -> int:
+    """Cut all that may be cut; give the version with which the log begins then."""
+    trim.cut_log(spark, warehouse, INBOX, wall_ms() + SECOND_MS)
+    return min(int(each.stem) for each in Path(warehouse.path(INBOX), "_delta_log").glob("*.json"))

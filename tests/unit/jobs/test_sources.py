@@ -1,0 +1,44 @@
+"""The command that says how far sources are, and the doctor's word on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from typer.testing import CliRunner
+
+from jobs import cli
+from pipeline.client.create import create_all
+from pipeline.doctor.examine import examine
+from pipeline.storage.files import Files
+from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+
+READS = SourceState("orders", "kafka://h:1/orders", 1_200, {"orders": {"0": 1_200}}, 34, 1_000)
+
+
+def test_sources_are_listed_with_how_far_they_are(tmp_path: Path) -> None:
+    """And why one stands still, which the doctor warns of."""
+    root = str(tmp_path)
+    create_all(root)
+
+    def told(*more: str) -> str:
+        result = CliRunner().invoke(cli.app, ["sources", "--warehouse", root, *more])
+        assert result.exit_code == 0
+        return result.output
+
+    assert "No source has begun" in told()
+    states = SourceStates(Files(), root)
+    states.put(READS)
+    assert "orders  taken 1,200  behind 34  reading" in told()
+    assert json.loads(told("--json"))[0]["place"] == {"orders": {"0": 1_200}}
+    assert "source_behind" in {each.what for each in examine(root, 2_000).findings}
+    states.put(SourceState("orders", READS.address, error="the broker is away"))
+    assert "behind unknown  stands still: the broker is away" in told()
+    (found,) = (each for each in examine(root, 2_000).findings if each.check == "sources")
+    assert (found.what, found.subject) == ("source_stands_still", "orders")

@@ -1,0 +1,68 @@
+"""What the environment says of brokers, as settings of the client that Spark's connector has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="sources are streams of Spark's")
+
+from pipeline.config.errors import BadSetting
+from pipeline.config.sources import Source
+from pipeline.sources.kafkasettings import java_settings
+from pipeline.sources.running import door_of, packages
+from pipeline.subscriptions.destination import Destination
+
+TO = Destination.parse("kafka://h1:9092,h2:9092/t?client.id=me")
+
+
+def told(**environment: str) -> dict[str, str]:
+    """The settings that follow from variables."""
+    return java_settings(TO, "source.a.from", {f"DELAYLINE_KAFKA_{key}": value for key, value in environment.items()})
+
+
+def test_without_variables_it_is_the_address() -> None:
+    """Nothing is made up."""
+    assert told() == {"bootstrap.servers": "h1:9092,h2:9092", "client.id": "me"}
+
+
+def test_a_user_and_a_password_are_a_login() -> None:
+    """Java has one text for both, in which quotes stay what they are."""
+    user = {"SASL_USERNAME": "u", "SASL_PASSWORD": 'p"\\q'}
+    plain = told(SECURITY_PROTOCOL="SASL_SSL", SASL_MECHANISM="PLAIN", **user)
+    assert plain["sasl.jaas.config"].endswith('PlainLoginModule required username="u" password="p\\"\\\\q";')
+    assert (plain["security.protocol"], plain["sasl.mechanism"]) == ("SASL_SSL", "PLAIN")
+    scram = told(SASL_MECHANISM="SCRAM-SHA-256", **user)
+    assert ".ScramLoginModule " in scram["sasl.jaas.config"]
+
+
+def test_files_of_keys_are_given_as_java_wants_them(tmp_path: Path) -> None:
+    """One store for those that are trusted, and the own key with its certificate."""
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(name)
+    where = {"SSL_CA_LOCATION": "ca", "SSL_CERTIFICATE_LOCATION": "cert", "SSL_KEY_LOCATION": "key"}
+    more = {"SSL_KEY_PASSWORD": "p"}
+    paths = {key: str(tmp_path / value) for key, value in where.items()}
+    made = told(**paths, **more)
+    assert (made["ssl.truststore.location"], made["ssl.truststore.type"]) == (str(tmp_path / "ca"), "PEM")
+    assert (made["ssl.keystore.certificate.chain"], made["ssl.keystore.key"]) == ("cert", "key")
+    assert made["ssl.key.password"] == "p"
+
+
+def test_what_is_for_producers_only_is_refused_in_an_address_and_left_out_of_the_environment() -> None:
+    """Sinks share the variables; an address is the source's own."""
+    assert told(LINGER_MS="5") == told()
+    with pytest.raises(BadSetting) as refused:
+        door_of(Source("a", "kafka://h:9092/t?linger.ms=5"))
+    assert refused.value.field == "source.a.from"
+
+
+def test_an_address_names_its_door() -> None:
+    """And what Spark needs for it."""
+    assert packages([Source("a", "kafka://h:1/t"), Source("b", "delta:/t")]) == packages([Source("a", "kafka:")])
+    for wrong in ("amqp://h/t", "kafka://u:p@h:1/t", "kafka://h/t", "orders"):
+        with pytest.raises(BadSetting) as refused:
+            door_of(Source("a", wrong))
+        assert refused.value.field == "source.a.from"
+        assert "u:p" not in str(refused.value)
