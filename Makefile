@@ -175,6 +175,10 @@ install: $(INSTALLED) ## Put the command `delayline` into .venv/bin
 demo: java $(INSTALLED) ## Delayed messages live, then the flights of 2013 replayed (Java 17 or newer)
 	$(VENV)/bin/delayline demo
 
+.PHONY: demo-kafka
+demo-kafka: java $(FULL) ## Orders in a topic of Kafka, their timeouts in another one 10 s later; starts a broker of its own
+	$(PY) -m benchmarks.demo_kafka
+
 .PHONY: clean
 clean: ## Remove built files and caches; .venv stays
 	rm -rf build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log
