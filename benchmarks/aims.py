@@ -290,6 +290,22 @@ def _short(count: int) -> str:
     return f"{count / MILLION:g} M"
 
 
+def _kafka(result: Row) -> Iterator[Line]:
+    rows = {row["workload"]: row for row in result["rows"]}
+    if row := rows.get("way"):
+        what = f"p50 {row['p50_s']}, p99 {row['p99_s']} s at {row['rate']:,}/s"
+        around = f"around the restart of the broker p99 {row['around_p99_s']} s"
+        met = row["p50_s"] <= 0.3 and row["p99_s"] <= 1
+        yield Line("kafka", "topic in, topic out, late at a consumer", "p50 <= 0.3 s, p99 <= 1 s", what, met, around)
+        counts = {name: row[name] for name in ("lost", "twice", "early")}
+        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield Line("kafka", "the broker restarted once", "0", told, not any(counts.values()))
+    if row := rows.get("intake"):
+        what = f"{_short(row['records'])} in {row['source_s']} s, {row['per_s']:,}/s: {row['ratio']}x"
+        beside = f"plain copy {row['copy_s']} s"
+        yield Line("kafka", "intake against a plain copy by Spark", ">= 0.7x", what, row["ratio"] >= 0.7, beside)
+
+
 def _consuming(result: Row) -> Iterator[Line]:
     rows = {row["kind"]: row for row in result["rows"]}
     if live := rows.get("live"):
@@ -379,4 +395,5 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "knee": _knee,
     "consuming": _consuming,
     "cluster": _cluster,
+    "kafka": _kafka,
 }

@@ -36,6 +36,7 @@ SHORT = {
     "knee": ["--rates", "10000", "--seconds", "45"],
     "consuming": [],
     "cluster": [],
+    "kafka": [],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],

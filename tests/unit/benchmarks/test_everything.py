@@ -248,3 +248,26 @@ def test_every_benchmark_has_lines_a_module_and_sizes() -> None:
     assert set(everything.SHORT) == set(everything.FULL) == set(aims._LINES)
     for name in everything.SHORT:
         assert (ROOT / "benchmarks" / f"{everything.MODULES.get(name, name)}.py").exists()
+
+
+def test_kafka_is_judged_by_lateness_by_what_came_and_by_a_copy() -> None:
+    """One that was lost is enough."""
+    way = {"workload": "way", "rate": 2_000, "p50_s": 0.1, "p99_s": 0.9, "around_p99_s": 7.0}
+    counts = {"lost": 0, "twice": 0, "early": 0}
+    intake = {
+        "workload": "intake",
+        "records": 1_000_000,
+        "source_s": 4.0,
+        "copy_s": 3.0,
+        "per_s": 250_000,
+        "ratio": 0.75,
+    }
+
+    def judged(**changes: float) -> list[bool | None]:
+        rows = [way | counts | changes, intake | changes]
+        return [line.met for line in aims.table({"kafka": {"rows": rows}})]
+
+    assert judged() == [True, True, True]
+    assert judged(p99_s=1.1) == [False, True, True]
+    assert judged(lost=1) == [True, False, True]
+    assert judged(ratio=0.6) == [True, True, False]
