@@ -96,7 +96,8 @@ class Broker:
 
     def divide(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""
-        self._admin().create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE_S)
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE_S)
 
     def send(self, topic: str, *records: dict[str, Any]) -> None:
         """Append records, and wait until the broker has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,14 +35,14 @@ def root(tmp_path: Path) -> str:
 @pytest.fixture
 def topic(kafka: Broker, request: pytest.FixtureRequest) -> str:
     """A new topic with two partitions."""
-    name: str = request.node.name[:200]
+    name: str = re.sub("[^a-z_]", "-", request.node.name)[:200]
     kafka.create(name, 2)
     return name
 
 
-def source(kafka: Broker, topic: str, **told: Any) -> Source:  # noqa: ANN401 - of a profile
+def source(kafka: Broker, of: str, **told: Any) -> Source:  # noqa: ANN401 - of a profile
     """What a profile says; a due time that every record has."""
-    return Source("orders", f"kafka://{kafka.servers}/{topic}", **({"deliver_at": "timestamp"} | told))
+    return Source("orders", f"kafka://{kafka.servers}/{of}", **({"deliver_at": "timestamp"} | told))
 
 
 def payloads(root: str) -> list[str]:

@@ -49,9 +49,17 @@ topics = st.one_of(
     st.sampled_from((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"t\xe2\x82")),
     st.binary(max_size=4),
 )
+reasons = st.one_of(*[st.none()] * 9, st.just("no due time"))
 payloads = st.one_of(st.none(), st.integers(0, 6).map(bytes))
 inbox_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"topic": topics, "payload": payloads, "publish_time": times, "deliver_at": times, "deliver_after_ms": delays}
+    {
+        "topic": topics,
+        "payload": payloads,
+        "publish_time": times,
+        "deliver_at": times,
+        "deliver_after_ms": delays,
+        "refused": reasons,
+    }
 )
 
 
@@ -68,7 +76,7 @@ def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     return found
 
 
-_SENT = {"topic": pa.binary(), "payload": pa.binary(), "deliver_after_ms": pa.int64()}
+_SENT = {"refused": pa.string(), "topic": pa.binary(), "payload": pa.binary(), "deliver_after_ms": pa.int64()}
 _TIME = pa.timestamp("us", "UTC")
 
 
