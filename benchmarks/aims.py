@@ -384,6 +384,17 @@ def _cluster(result: Row) -> Iterator[Line]:
         yield Line(batch["workload"], measure, f">= {SCALES}x at 5 M", what, met, serial)
 
 
+def _pulsar(result: Row) -> Iterator[Line]:
+    rows = {row["system"]: row for row in result["rows"]}
+    ours, own = rows["delayline"], rows["Pulsar"]
+    late, theirs = ours["late"], own["late"]
+    aim, beside = "p50 <= 0.3 s, p99 <= 1 s, no worse than its own", f"its own: {_spread(theirs)}, early {own['early']}"
+    met = late["p50"] <= min(300, theirs["p50"]) and late["p99"] <= min(1_000, theirs["p99"])
+    rate = f"lateness at a consumer, {ours['parameters']['rate']:,} a second"
+    yield Line(ours["workload"], rate, aim, _spread(late), bool(late["count"]) and met, beside)
+    yield _never_early(ours)
+
+
 _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "index": _index,
     "outstanding": _outstanding,
@@ -396,4 +407,5 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "consuming": _consuming,
     "cluster": _cluster,
     "kafka": _kafka,
+    "pulsar": _pulsar,
 }

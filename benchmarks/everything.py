@@ -37,6 +37,7 @@ SHORT = {
     "consuming": [],
     "cluster": [],
     "kafka": [],
+    "pulsar": [],
 }
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
