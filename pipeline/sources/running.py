@@ -15,9 +15,15 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import Door
 from pipeline.sources.kafka import KafkaSource
 from pipeline.sources.loop import SourceLoop
+from pipeline.sources.pulsar import PulsarSource
 from pipeline.sources.table import DeltaSource
 
-DOORS: Mapping[str, Callable[[Source], Door]] = {"kafka": KafkaSource, "delta": DeltaSource}
+DOORS: Mapping[str, Callable[[Source], Door]] = {
+    "kafka": KafkaSource,
+    "pulsar": PulsarSource,
+    "pulsar+ssl": PulsarSource,
+    "delta": DeltaSource,
+}
 """Doors by the scheme of the address."""
 PACKAGES = {"kafka": KAFKA}
 """What Spark needs for a door, as Maven names it."""

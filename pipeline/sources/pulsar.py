@@ -1,0 +1,97 @@
+"""A topic of Pulsar as a source, by the client's readers, and a subscription that keeps what was not read yet.
+
+A reader gets a message when it is sent, also one with a `deliverAt`, which the client does not show. So a profile names
+the due time among the properties. Key, properties, ordering key and the time of the event come without loss.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.brokers.pulsar import connected, package
+from pipeline.config.errors import BadSetting, BadValue, SourceAway, SourcePlaceGone
+from pipeline.config.sources import Source
+from pipeline.sources.door import Place
+from pipeline.sources.pulsarstream import PulsarStream, kept
+from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+
+_NONE = "CAST(map() AS MAP<STRING, STRING>)"
+
+
+class PulsarSource:
+    """See `pipeline.sources.door.Door`."""
+
+    derived: Mapping[str, str] = {
+        "message_properties": f"""map_concat(properties,
+            if(ordering_key IS NULL, {_NONE}, map('{ORDERING_KEY}', ordering_key)),
+            if(event_time IS NULL, {_NONE}, map('{EVENT_TIME}', CAST(unix_millis(event_time) AS STRING))))""",
+    }
+    defaults: Mapping[str, str] = {
+        "topic": "substring_index(topic, '/', -1)",
+        "message_key": "key",
+        "properties": "message_properties",
+        "publish_time": "publish_time",
+        "payload": "payload",
+    }
+    position = "concat(topic, ', partition ', partition, ', at ', ledger, ':', entry, ':', batch_index)"
+
+    def __init__(self, source: Source) -> None:
+        """Read the address.
+
+        Raises:
+            BadSetting: it is none, or has settings, of which a reader takes none.
+        """
+        self._source, self._field = source, source.field("address")
+        try:
+            self._from = Destination.parse(source.address)
+        except BadValue as error:
+            raise BadSetting(self._field, error.value, error.allowed) from error
+        if self._from.settings:
+            raise BadSetting(self._field, next(iter(self._from.settings)), "no settings")
+        self._subscription = f"delayline-{source.name}"
+        self._service = f"{self._from.scheme}://{self._from.servers}"
+
+    def check(self, spark: SparkSession) -> None:  # noqa: ARG002 - a door is asked with the session
+        """See `Door`."""
+        pulsar, client = package(), connected(self._service)
+        try:
+            for each in client.get_topic_partitions(f"persistent://{self._from.topic}"):
+                kept(client, each, self._subscription, self._source.start).close()
+        except pulsar.TopicNotFound as error:
+            raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error
+        except pulsar.PulsarException as error:
+            raise SourceAway(self._field, self._from.servers, str(error)) from error
+        finally:
+            client.close()
+
+    def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
+        """See `Door`. A partition that was not there when the place was noted begins with its first message."""
+        options = {"service": self._service, "topic": self._from.topic, "subscription": self._subscription}
+        options |= {"max_rows": str(self._source.max_rows), "start": self._source.start}
+        if after is not None:
+            if other := next((each for each in after if not self._has(each)), None):
+                raise SourcePlaceGone(self._source.name, f"it has read {other} under this name")
+            options["after"] = json.dumps(dict(after))
+        spark.dataSource.register(PulsarStream)
+        return spark.readStream.format(PulsarStream.name()).options(**options).load()
+
+    def count(self, begin: Place, end: Place) -> int | None:
+        """See `Door`."""
+        return sum(_count(place) - _count(begin.get(partition, "0")) for partition, place in end.items())
+
+    def behind(self, told: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - the broker is not asked
+        """See `Door`."""
+        return None
+
+    def _has(self, partition: str) -> bool:
+        name, topic = partition.partition("://")[2], self._from.topic
+        return name == topic or name.startswith(f"{topic}-partition-")
+
+
+def _count(place: str) -> int:
+    return int(place.rpartition(":")[2])

@@ -1,0 +1,186 @@
+"""A topic of Pulsar as a stream of Spark's: rows by the client's readers, one for each partition.
+
+An offset says for each partition up to which message it was read: `LEDGER:ENTRY:INDEX:COUNT`. INDEX is the place in a
+batch of the producer, whose messages share ledger and entry; -1 where the entry is one message. COUNT is how many
+messages were read until there. The readers belong to the process that plans the batches, beside the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from itertools import cycle
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from pipeline.brokers.pulsar import connected, package
+from pipeline.config.sources import LATEST
+
+Offset = dict[str, str]
+Row = tuple[Any, ...]
+SCHEMA = (
+    "topic STRING, partition INT, ledger BIGINT, entry BIGINT, batch_index INT, key STRING, ordering_key STRING, "
+    "properties MAP<STRING, STRING>, publish_time TIMESTAMP, event_time TIMESTAMP, payload BINARY"
+)
+_BEGIN = "-1:-1:-1:0"
+"""Before the first message."""
+_WAIT_MS = 10_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class PulsarStream(DataSource):
+    """The format's options: `service`, `topic`, `subscription`, `max_rows`, `start` or `after` (an offset)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "delayline_pulsar"
+
+    def schema(self) -> str:
+        """A message."""
+        return SCHEMA
+
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802, ARG002 - Spark's signature
+        """The reader that the options ask for."""
+        return PulsarReader(self.options)
+
+
+class PulsarReader(SimpleDataSourceStreamReader):
+    """All partitions of a topic; those that come later are read from their beginning."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Nothing is connected yet."""
+        self._options, self._topic = dict(options), options["topic"]
+        self._after: Offset = json.loads(options.get("after", "{}"))
+        self._client: Any = None
+        self._readers, self._keepers = dict[str, Any](), dict[str, Any]()
+        self._at: Offset = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without connections: Spark pickles it for executors, which read a batch only if the planner has lost it."""
+        return {**self.__dict__, "_client": None, "_readers": {}, "_keepers": {}, "_at": {}}
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's signature
+        """Where a query begins."""
+        if "after" in self._options or self._options["start"] != LATEST:
+            return self._after
+        # Opened now: what comes from here on is read.
+        for partition in self._partitions():
+            self._readers[partition] = self._open(partition, package().MessageId.latest)
+            self._at[partition] = _BEGIN
+        return dict(self._at)
+
+    def read(self, start: Offset) -> tuple[Iterator[Row], Offset]:
+        """What is there, up to `max_rows`, taken from the partitions in turn."""
+        rows, end = list[Row](), dict(start)
+        for partition in self._partitions():
+            self._move(partition, end.setdefault(partition, _BEGIN))
+        waiting = cycle(list(self._readers))
+        left, most = len(self._readers), int(self._options["max_rows"])
+        while left and len(rows) < most:
+            partition = next(waiting)
+            row = self._next(partition)
+            left = left - 1 if row is None else len(self._readers)
+            if row is not None:
+                rows.append(row)
+                end[partition] = self._at[partition]
+        return iter(rows), end
+
+    def readBetweenOffsets(self, start: Offset, end: Offset) -> Iterator[Row]:  # noqa: N802 - Spark's signature
+        """The rows between two offsets once more."""
+        for partition, last in end.items():
+            begin = start.get(partition, _BEGIN)
+            # A query that began with the latest message says how many came since, and not where that was.
+            rows = deque[Row](maxlen=_count(last) - _count(begin))
+            if rows.maxlen:
+                self._move(partition, begin)
+                while _message(self._at[partition]) < _message(last):
+                    row = self._next(partition)
+                    if row is None:
+                        raise OSError(f"{partition} has no messages up to {last} any more")
+                    rows.append(row)
+            yield from rows
+
+    def commit(self, end: Offset) -> None:
+        """What is up to there need not be kept."""
+        for partition, place in end.items():
+            if partition in self._keepers and place != _BEGIN:
+                self._keepers[partition].acknowledge_cumulative(_message_id(place))
+
+    def _partitions(self) -> list[str]:
+        if self._client is None:
+            self._client = connected(self._options["service"])
+        found = list(self._client.get_topic_partitions(f"persistent://{self._topic}"))
+        for each in found:
+            if each not in self._keepers:
+                self._keepers[each] = kept(self._client, each, self._options["subscription"], self._options["start"])
+        return found
+
+    def _move(self, partition: str, place: str) -> None:
+        """Let the reader of a partition stand behind a place."""
+        if partition in self._readers and self._at[partition] == place:
+            return
+        if self._client is None:
+            self._client = connected(self._options["service"])
+        with suppress(KeyError):
+            self._readers.pop(partition).close()
+        self._readers[partition] = self._open(partition, _message_id(place))
+        self._at[partition] = place
+
+    def _open(self, partition: str, begin: Any) -> Any:  # noqa: ANN401 - of the client
+        return self._client.create_reader(partition, begin)
+
+    def _next(self, partition: str) -> Row | None:
+        reader = self._readers[partition]
+        if not reader.has_message_available():
+            return None
+        message = reader.read_next(_WAIT_MS)
+        at, count = message.message_id(), _count(self._at[partition]) + 1
+        place = at.ledger_id(), at.entry_id(), at.batch_index()
+        self._at[partition] = ":".join(map(str, (*place, count)))
+        return self._row(partition, place, message)
+
+    def _row(self, partition: str, place: tuple[int, int, int], message: Any) -> Row:  # noqa: ANN401 - of the client
+        number = partition.rpartition("-partition-")[2]
+        event_ms = message.event_timestamp()
+        return (
+            self._topic,
+            int(number) if number.isdecimal() else -1,
+            *place,
+            message.partition_key() or None,
+            message.ordering_key() or None,
+            dict(message.properties()),
+            _time(message.publish_timestamp()),
+            _time(event_ms) if event_ms else None,
+            None if message.has_null_value() else message.data(),
+        )
+
+
+def kept(client: Any, partition: str, subscription: str, start: str) -> Any:  # noqa: ANN401 - of the client
+    """A consumer that asks for nothing, of the subscription that keeps what was not read. There is one at a time."""
+    pulsar = package()
+    begin = pulsar.InitialPosition.Latest if start == LATEST else pulsar.InitialPosition.Earliest
+    return client.subscribe(partition, subscription, receiver_queue_size=0, initial_position=begin)
+
+
+def _message_id(place: str) -> Any:  # noqa: ANN401 - of the client
+    ledger, entry, index, _ = map(int, place.split(":"))
+    found = package().MessageId
+    return found.earliest if ledger < 0 else found(-1, ledger, entry, index)
+
+
+def _message(place: str) -> tuple[int, ...]:
+    return tuple(map(int, place.split(":")))[:3]
+
+
+def _count(place: str) -> int:
+    return int(place.rpartition(":")[2])
+
+
+def _time(ms: int) -> datetime:
+    return _EPOCH + timedelta(milliseconds=ms)
