@@ -22,7 +22,9 @@ def row(**told: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
     return {"message_key": None, "properties": None, "publish_time": _TIME, "deliver_at": None, **told}
 
 
-places = st.tuples(st.integers(0, 2**34), st.integers(1, 2**28 - 1))
+places = st.tuples(
+    st.integers(0, 3) | st.integers(0, 2**34), st.sampled_from((1, 2**28 - 1)) | st.integers(1, 2**28 - 1)
+)
 
 
 @given(places, places)
