@@ -20,6 +20,8 @@ from pipeline.sources.pulsarstream import PulsarStream, kept
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
 
+_MOST_ROWS = 50_000
+"""Of a batch: the process that reads holds them."""
 _NONE = "CAST(map() AS MAP<STRING, STRING>)"
 
 
@@ -72,7 +74,7 @@ class PulsarSource:
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """See `Door`. A partition that was not there when the place was noted begins with its first message."""
         options = {"service": self._service, "topic": self._from.topic, "subscription": self._subscription}
-        options |= {"max_rows": str(self._source.max_rows), "start": self._source.start}
+        options |= {"max_rows": str(min(self._source.max_rows, _MOST_ROWS)), "start": self._source.start}
         if after is not None:
             if other := next((each for each in after if not self._has(each)), None):
                 raise SourcePlaceGone(self._source.name, f"it has read {other} under this name")
