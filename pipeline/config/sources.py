@@ -21,8 +21,8 @@ class Source:
 
     Attributes:
         name: its name. How far it has read is kept under it, so another name begins anew.
-        address: what it follows: `kafka://HOST:PORT[,HOST:PORT]/TOPIC`, `pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC`, or `delta:`
-            and the folder of a table.
+        address: what it follows: `kafka://HOST:PORT[,HOST:PORT]/TOPIC`, `pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC`,
+            or `delta:` and the folder of a table.
         start: where a source begins that has read nothing yet: `earliest` or `latest`.
         max_rows: rows that one batch takes at most.
         topic: the topic, a STRING.
