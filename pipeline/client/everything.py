@@ -1,4 +1,6 @@
-"""All that the client offers, in one place."""
+"""All that the client offers, in one place; `public` names it."""
+
+# ruff: noqa: F401 - they are here to be taken from here
 
 from pipeline.client import aio, schema, spark
 from pipeline.client.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
@@ -50,63 +52,3 @@ from pipeline.client.subscriptions import Subscription, set_policies, subscribe,
 from pipeline.client.topics import create_partitioned_topic
 from pipeline.subscriptions.policies import Policies
 from state import DelaylineError
-
-__all__ = [
-    "SETTLED_BY",
-    "AlreadyClosed",
-    "Backlog",
-    "BatchingType",
-    "Client",
-    "ClientError",
-    "CompressionType",
-    "ConnectError",
-    "Consumer",
-    "ConsumerBatchReceivePolicy",
-    "ConsumerBusy",
-    "ConsumerDeadLetterPolicy",
-    "ConsumerKeySharedPolicy",
-    "ConsumerType",
-    "CumulativeAcknowledgementNotAllowedError",
-    "DelaylineError",
-    "Deliveries",
-    "Delivery",
-    "InitialPosition",
-    "InvalidConfiguration",
-    "InvalidMessage",
-    "InvalidTopicName",
-    "InvalidUrl",
-    "KeySharedMode",
-    "MemoryBufferIsFull",
-    "Message",
-    "MessageId",
-    "OperationNotSupported",
-    "OutgoingMessage",
-    "PartitionsRoutingMode",
-    "Pending",
-    "Policies",
-    "Producer",
-    "ProducerAccessMode",
-    "ProducerBusy",
-    "ProducerQueueIsFull",
-    "PulsarException",
-    "Reader",
-    "RegexSubscriptionMode",
-    "Result",
-    "Subscription",
-    "SubscriptionNotFound",
-    "Timeout",
-    "TopicNotFound",
-    "acknowledge",
-    "aio",
-    "create_all",
-    "create_partitioned_topic",
-    "negative_acknowledge",
-    "pending",
-    "schema",
-    "send",
-    "set_policies",
-    "spark",
-    "subscribe",
-    "subscriptions",
-    "unsubscribe",
-]

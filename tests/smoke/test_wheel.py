@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.alone import alone
 from tests.support.jobs import PATIENCE_S, said, started
 from tests.support.modules import ROOT
 
@@ -39,7 +40,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel, what it depends on, and four packages of somebody else."""
     folder = tmp_path_factory.mktemp("installed")
     words = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    run([*words, "--wheel-dir", str(folder / "dist"), str(ROOT)], folder)
+    with alone("build"):  # it is done in the tree
+        run([*words, "--wheel-dir", str(folder / "dist"), str(ROOT)], folder)
     # The packages that it depends on, and pip, are those of the tests: fetching Spark again would take minutes.
     venv.create(folder / "env", with_pip=False, symlinks=True)
     site = next((folder / "env" / "lib").glob("python*")) / "site-packages"

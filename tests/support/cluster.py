@@ -18,6 +18,7 @@ from benchmarks.support import standalone
 from benchmarks.support.way import appended
 from pipeline.client.inbox import Message, send
 from schemas import DELIVERIES
+from tests.support.alone import alone
 from tests.support.jars import DELTA
 from tests.support.jobs import PROFILE, Process, started
 from tests.support.modules import ROOT
@@ -36,7 +37,8 @@ def package(folder: Path) -> Path:
     """The zip for --py-files, as `make dist` builds it, with the interpreter that runs the tests."""
     path = folder / "dist" / "delayline.zip"
     settings = [f"PY={sys.executable}", f"DIST={path}", "--old-file=.venv/.core.stamp"]
-    subprocess.run(["make", "--silent", "dist", *settings], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603, S607
+    with alone("build"):  # it is done in the tree
+        subprocess.run(["make", "--silent", "dist", *settings], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603, S607
     return path
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 
 import pyspark
+
+from tests.support.alone import alone
 
 DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 _IVY = Path.home() / ".ivy2.5.2" / "jars"
@@ -18,8 +19,7 @@ _IVY = Path.home() / ".ivy2.5.2" / "jars"
 def fetch(*packages: str) -> None:
     """Have Spark fetch packages that are not there yet, as `group:name:version`."""
     names = [f"{group}_{name}-{number}.jar" for group, name, number in (each.split(":") for each in packages)]
-    with Path(gettempdir(), "delayline-jars.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with alone("jars"):
         if not all((_IVY / name).exists() for name in names):
             _submit(packages)
 
