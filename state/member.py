@@ -208,7 +208,8 @@ class LeaseMember:
 
     def _accepted(self, beat: int) -> None:
         if beat in self._ends:
-            self.until = self._ends[beat]
+            # A later one that asks for less may be in the log, too, before we have read it: then others wait for less.
+            self.until = min(end for later, end in self._ends.items() if later >= beat)
             self._ends = {later: end for later, end in self._ends.items() if later > beat}
 
     def _compare_slots(self) -> None:
@@ -324,6 +325,8 @@ class LeaseMember:
         self._beat += 1
         name, lease = self.consumer, self.timing.lease_ms
         self._renewed, self._ends[self._beat] = now, now + lease - self.timing.margin_ms
+        if self.until is not None:
+            self.until = min(self.until, self._ends[self._beat])
         return LeaseRow(LeaseKind.RENEW, name, self.session, self._beat, None, self._handed, self.priority, lease)
 
     def _row(self, kind: LeaseKind, number: int, handed: int | None = None) -> LeaseRow:

@@ -39,6 +39,8 @@ _ASK_MS = 500
 """Between two questions whether settle knows the subscription by now."""
 _LIFE_MS = 5_000
 """Between two questions whether the subscription has begun another life."""
+_CALM_MS = 60_000
+"""Commits were often for so long: leases are as they were in the beginning."""
 _SESSION_BITS = 62
 
 
@@ -97,7 +99,7 @@ class Core:
         self._resumed: set[int] = set()
         self._asked_at: int | None = None
         self._lives = -1
-        self._closed = logs.closed.changes
+        self._closed, self._rare_at = logs.closed.changes, 0
         self._left = False
 
     @property
@@ -136,8 +138,7 @@ class Core:
         self._resumed = set()
         supply.begin_backlogs(self._voice)
         events: list[Event] = [] if replay is member.replay else [Rebased(replay)]
-        if self._logs.writer.interval_ms > member.timing.renew_ms:
-            events.append(Paced(LeaseTiming.at_interval(self._logs.writer.interval_ms)))
+        events += self._paced(member.timing, now)
         rows, says = self._fill(supply)
         events += says + self._progress()
         self._obey(supply, member.handle(self._logs.clock.now(), *events, Looked()))
@@ -245,6 +246,15 @@ class Core:
                 self.desk.queue.put(rows.of_slots(mine))
             if self.desk.queue.size or self.busy is not None or mine:
                 self.lock.notify_all()
+
+    def _paced(self, timing: LeaseTiming, now: int) -> list[Event]:
+        """Longer leases while commits are rare; those of the beginning when they have not been so for long."""
+        interval, usual = self._logs.writer.interval_ms, self.listening.timing
+        if interval > usual.renew_ms:
+            self._rare_at = now
+        if interval > timing.renew_ms:
+            return [Paced(LeaseTiming.at_interval(interval))]
+        return [Paced(usual)] if timing != usual and now - self._rare_at > _CALM_MS else []
 
     def _progress(self) -> list[Event]:
         """How far the application is, and which slots it is done with that are to be handed over."""

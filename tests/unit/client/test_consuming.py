@@ -158,6 +158,10 @@ def test_consumers_of_a_slow_store_keep_their_slots(tmp_path: Path, monkeypatch:
         got += names(message for _, message in found)
     assert got == TEN
     assert world.settle.causes() == []
+    monkeypatch.setattr(APPEND, append)
+    world.run(90)
+    members = [core._member for each in consumers for core in each.cores]
+    assert [each.timing.lease_ms for each in members if each is not None] == [10_000, 10_000]
 
 
 def test_closing_says_when_the_last_words_could_not_be_appended(

@@ -143,6 +143,21 @@ def test_a_client_that_may_commit_less_often_renews_less_often_and_keeps_its_slo
     assert desk.member.until == 58_000 + slow.lease_ms - slow.margin_ms
 
 
+def test_a_lease_that_gets_shorter_counts_from_when_it_was_said() -> None:
+    """Others may have read the renewal that asks for less before its consumer has; they wait for less then."""
+    desk = owner_of_all()
+    slow = LeaseTiming.at_interval(6_400)
+    desk.handle(100, Paced(slow))
+    desk.look(3_200)
+    desk.land()
+    desk.look(6_500)
+    assert desk.member.until == 3_200 + slow.lease_ms - slow.margin_ms
+    desk.handle(6_600, Paced(LeaseTiming()))
+    desk.handle(9_000, Looked())
+    assert desk.waiting
+    assert desk.member.until == 9_000 + LEASE - MARGIN
+
+
 # ---- clocks
 
 
