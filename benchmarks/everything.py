@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.aims import Line, Results, table
+from benchmarks.aims import Results, table
 from benchmarks.plots import draw
 from benchmarks.support import ROOT
+from benchmarks.support.lines import Line
 from benchmarks.support.machine import describe
 from benchmarks.support.report import machine_line
 
