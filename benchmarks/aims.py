@@ -301,7 +301,7 @@ def _cluster(result: Row) -> Iterator[Line]:
         yield _never_early(live)
     if batch := rows.get("batch"):
         count, (one, more) = batch["parameters"]["messages"], batch["sizes"].values()
-        what = f"{one['seconds']} / {more['seconds']} s: {batch['ratio']}x"
+        what = f"{one['seconds']} / {more['seconds']} s: {batch['ratio']}x, by processor time {batch['by_cpu']}x"
         serial = "serial: " + ", ".join(f"{part} {fraction:.0%}" for part, fraction in batch["serial"].items())
         met = batch["ratio"] >= SCALES if count >= 5 * MILLION else None
         measure = f"{_short(count)} of one topic, 1 / {batch['parameters']['executors']} executors"

@@ -227,11 +227,19 @@ def compared(batch: Batch) -> dict[str, Any]:
 
 
 def scaled(sizes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """How much faster more executors are than one, and what of each part is serial."""
+    """How much faster more executors are than one, and what of each part is serial.
+
+    `by_cpu` is the ratio of processor time, of the driver and the busiest node: what the ratio of times would be where
+    neither waits for the other or for a processor.
+    """
     (_, one), (count, more) = sizes.items()
     serial = {part: amdahl(one["parts"][part]["seconds"], more["parts"][part]["seconds"], int(count)) for part in PARTS}
     serial[ALL] = amdahl(one["seconds"], more["seconds"], int(count))
-    return {"ratio": round(one["seconds"] / more["seconds"], 2), "serial": serial}
+    busy = [
+        sum(part["driver_cpu_s"] + part["busiest_cpu_s"] for part in told["parts"].values()) for told in (one, more)
+    ]
+    ratios = {"ratio": one["seconds"] / more["seconds"], "by_cpu": busy[0] / busy[1]}
+    return {name: round(value, 2) for name, value in ratios.items()} | {"serial": serial}
 
 
 def show(row: Mapping[str, Any]) -> Iterator[str]:
@@ -248,7 +256,7 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {count} executors, the driver: " + ", ".join(
             f"{kind} {size:,}" for kind, size in told["driver"].items()
         )
-    yield _line("serial", row["serial"].values()) + f"   {row['ratio']}x"
+    yield _line("serial", row["serial"].values()) + f"   {row['ratio']}x, by processor time {row['by_cpu']}x"
 
 
 def _line(name: str, values: Iterable[float]) -> str:

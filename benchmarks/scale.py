@@ -1,6 +1,6 @@
 """What a load asks of delayline, by formula: state, stores, files, batches, commits, memory, and what breaks first.
 
-`python -m benchmarks.scale --pending 10_000_000_000 --rate 1_000_000 --executors 64` prints it. The constants were
+`python -m benchmarks.scale --pending 10_000_000_000 --rate 1_000_000 --executors 96` prints it. The constants were
 measured; docs/scale.md says by which commands, and a test compares the formulas with the tables of that page.
 """
 
@@ -88,23 +88,30 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Cost:
-    """A stage's batch by Spark: what is serial, s, and the processor time of a million messages on executors, s."""
+    """A part of a batch by Spark, s.
+
+    Attributes:
+        fixed_s: the driver's time between the jobs, when it is warm.
+        cold_s: its processor time for the first large batch after a start.
+        cpu_s: the executors' processor time for a million messages, soon after a start.
+    """
 
     fixed_s: float
+    cold_s: float
     cpu_s: float
 
-    def seconds(self, messages: float, executors: int) -> float:
+    def seconds(self, messages: float, executors: int, *, cold: bool = False) -> float:
         """A batch on executors of one core."""
-        return self.fixed_s + messages / 1e6 * self.cpu_s / executors
+        return (self.cold_s if cold else self.fixed_s) + messages / 1e6 * self.cpu_s / executors
 
 
 COSTS: Mapping[str, Cost] = {
-    "ingest": Cost(1.6, 6.4),
-    "encode": Cost(0.3, 1.2),
-    "schedule": Cost(1.5, 0.5),
-    "release": Cost(2.5, 8.0),
+    "ingest": Cost(0.7, 4.1, 22.0),
+    "encode": Cost(0.3, 0.7, 3.4),
+    "schedule": Cost(1.2, 1.3, 2.0),
+    "release": Cost(2.8, 8.9, 17.3),
 }
-"""By part, as `benchmarks.cluster` measures them."""
+"""By part, as `benchmarks.cluster` has them."""
 CPU_S = sum(cost.cpu_s for cost in COSTS.values())
 """Of executors, for a million messages on their whole way."""
 SORT_ROWS = 900_000
@@ -196,7 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pending", type=int, default=10_000_000_000, help="messages that wait")
     parser.add_argument("--rate", type=int, default=1_000_000, help="messages a second")
-    parser.add_argument("--executors", type=int, default=32, help="executors of one core")
+    parser.add_argument("--executors", type=int, default=96, help="executors of one core")
     words = parser.parse_args(arguments)
     print("\n".join(told(Plan(words.pending, words.rate, words.executors))))
     return 0
