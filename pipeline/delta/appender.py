@@ -12,12 +12,10 @@ writers that we do not know; a table that was changed so is refused, at the star
 
 import json
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from uuid import uuid4
 
@@ -32,7 +30,7 @@ from pipeline.delta import commits
 from pipeline.delta.datafiles import DataFile, rows, size_of
 from pipeline.delta.features import unknown
 from pipeline.delta.footers import missing, statistics
-from pipeline.delta.sums import CARRIED, put_sums, sums
+from pipeline.delta.sums import ADDING, CARRIED, put_sums, sums
 from pipeline.delta.tablelog import Head, TableLog
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
@@ -55,8 +53,6 @@ group, and the footer, which names them all."""
 SMALL_GROUPS = {"parquet.block.size": str(_GROUP_BYTES), "parquet.page.size.row.check.min": "10"}
 """For Spark, which counts bytes only, before they are compressed, and looks at them after so many rows: with its own
 100 rows of 5 MB it would hold half a gigabyte."""
-_ADDING: defaultdict[str, Lock] = defaultdict(Lock)
-"""For each path: a version and its sums are added by one at a time. Who does not find the last sums writes none."""
 _WRITTEN = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false", **SMALL_GROUPS}
 
 
@@ -228,7 +224,7 @@ class Appender:
         self, newest: int, lines: Sequence[str], files: int, size: int, metadata: Mapping[str, Any] | None = None
     ) -> bool:
         """Add a version after the newest one, with so many more files and bytes; False when somebody else has."""
-        with _ADDING[self._path]:
+        with ADDING[self._path]:
             # A store may say that a version is there because it has just put it there, at the first of two attempts.
             if not self._log.add(newest + 1, lines) and not self._is_ours(newest + 1):
                 return False

@@ -4,6 +4,10 @@ Without it Delta runs a job for each table that is opened, only to learn protoco
 """
 
 import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from threading import Lock
 from typing import Any
 
 from pipeline.delta import commits
@@ -11,13 +15,16 @@ from pipeline.storage.files import Files
 
 CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")
 """What an append does not change of Delta's sums; lists and histograms of files are left out."""
+ADDING: defaultdict[str, Lock] = defaultdict(Lock)
+"""For each path: a version and its sums are added by one at a time. Who does not find the last sums writes none."""
 
 
 def sums(files: Files, path: str, version: int) -> dict[str, Any] | None:
     """The sums of a version; those of an empty table when delta-rs made it. None: nobody knows them."""
-    # A power cut may leave the file empty.
-    if told := files.text_if_there(_file(path, version)):
-        found: dict[str, Any] = json.loads(told)
+    told = files.text_if_there(_file(path, version))
+    # A power cut may leave the file empty, or a part of it.
+    with suppress(ValueError):
+        found: dict[str, Any] = json.loads(told or "")
         return found
     return None if version else _of_empty(files, path)
 
@@ -25,6 +32,25 @@ def sums(files: Files, path: str, version: int) -> dict[str, Any] | None:
 def put_sums(files: Files, path: str, version: int, told: dict[str, Any]) -> None:
     """Write the sums of a version."""
     files.write(_file(path, version), json.dumps(told), lasting=False)
+
+
+def drop_sums(files: Files, path: str, version: int) -> None:
+    """Delete the sums of a version."""
+    files.delete(_file(path, version))
+
+
+def appended_sums(last: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The sums after a version that appended files, from those before it; None when it did anything else."""
+    actions = list(actions)
+    added = [each["add"] for each in actions if "add" in each]
+    kinds = {name for each in actions for name in each}
+    plain = all(each["dataChange"] and not each.get("deletionVector") for each in added)
+    if not plain or not kinds <= {"commitInfo", "add", "txn"}:
+        return None
+    # Delta asks the log for the transactions of producers where the sums do not list them.
+    kept = {name: last[name] for name in CARRIED if name in last and (name != "setTransactions" or "txn" not in kinds)}
+    size = sum(int(each["size"]) for each in added)
+    return kept | {"numFiles": last["numFiles"] + len(added), "tableSizeBytes": last["tableSizeBytes"] + size}
 
 
 def put_first_sums(files: Files, path: str) -> None:

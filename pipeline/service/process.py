@@ -14,11 +14,13 @@ from pipeline.config.options import Options
 from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.warehouse import Warehouse
+from pipeline.ingest.inboxsums import summing
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.run import Stage, stop_all
 from pipeline.sinks.running import publishing
 from pipeline.sources.running import following
 from pipeline.storage.files import Files
+from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S, _LOOK_REMOTE_S = 0.2, 2.0
@@ -65,13 +67,15 @@ class StopFile:
         return "" if self._path is None else Files().text_if_there(self._path) or ""
 
 
-def upkeep(
-    spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
-) -> AbstractContextManager[None]:
-    """What runs beside the stages while they are served: maintenance, in the process that has ingest."""
-    if options.upkeep is None or INGEST not in stages:
-        return nullcontext()
-    return maintaining(spark, warehouse, options.upkeep)
+@contextmanager
+def upkeep(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options) -> Iterator[None]:
+    """What runs beside the stages while they are served: the sums of the inbox, and maintenance, beside ingest."""
+    with ExitStack() as stack:
+        if INGEST in stages:
+            stack.enter_context(summing(Files(), warehouse.path(INBOX)))
+            if options.upkeep is not None:
+                stack.enter_context(maintaining(spark, warehouse, options.upkeep))
+        yield
 
 
 def sinks(warehouse: Warehouse, stages: Sequence[str]) -> AbstractContextManager[None]:
