@@ -267,9 +267,11 @@ def _batches_for_watermarks(spark: SparkSession, *, needed: bool) -> Iterator[No
 def _watched(warehouse: Warehouse, stage: str, checkpoint: Checkpoint) -> list[str]:
     """The folders that change when a stage has something to do: the log of its source, and that of its own batches.
 
-    A batch may have left something for the next one. None where they are not on this machine.
+    A batch may have left something for the next one, but for those of dispatch, which take all that is there. None
+    where they are not on this machine.
     """
-    folders = (f"{warehouse.path(SOURCES[stage])}/_delta_log", f"{checkpoint.path}/offsets")
+    folders = [f"{warehouse.path(SOURCES[stage])}/_delta_log"]
+    folders += [] if stage == DISPATCH else [f"{checkpoint.path}/offsets"]
     here = [Files().local(folder) for folder in folders]
     return [str(folder) for folder in here if folder is not None]
 

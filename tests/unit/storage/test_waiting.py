@@ -47,7 +47,36 @@ def test_a_folder_that_is_not_there_yet_is_looked_for(tmp_path: Path, folders: l
     assert watched.state()[1] == 0
     assert not watched.wait(0)
     late.mkdir()
-    assert watched.state()[1] > 0
+    made = watched.state()[1]
+    assert made > 0
     (late / "0").write_text("x")
-    assert watched.state()[1] > 0
     assert watched.wait(60)
+    assert watched.state()[1] > made
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init1"), reason="only Linux tells of changes")
+@pytest.mark.parametrize("name", [".0.json.tmp", "_commit.json.tmp", "0.crc", "0.crc.new", "_last_checkpoint"])
+def test_what_no_reader_looks_for_is_no_news(folders: list[Path], name: str) -> None:
+    """Each commit comes with such files, and each look that they cause takes a query milliseconds."""
+    watched = Folders([str(folders[0])])
+    watched.state()
+    before = watched.state()
+    (folders[0] / name).write_text("x")
+    assert not watched.wait(60)
+    assert watched.state() == before
+    (folders[0] / name).rename(folders[1] / name)
+    assert watched.state() == before
+    (folders[0] / "1.json").write_text("x")
+    assert watched.wait(60)
+    assert watched.state() != before
+
+
+def test_a_change_that_the_system_does_not_tell_of_is_seen(folders: list[Path]) -> None:
+    """On a file system of a network others' changes show in the time of the folder alone."""
+    watched = Folders([str(folders[0])])
+    watched.state()
+    before = watched.state()
+    os.utime(folders[0], ns=(1, 1))
+    assert not watched.wait(0)
+    assert watched.state() != before
+    assert watched.state() == watched.state()
