@@ -11,7 +11,7 @@ from typing import Any
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from pipeline.config.jvm import java_class
+from pipeline.config.jvm import java_class, keep_classes
 from pipeline.config.paths import is_s3
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check
@@ -85,6 +85,8 @@ COST = {
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.debug.maxToStringFields": "200",
+    # The plan of each batch becomes text for listeners. The long form of it takes a twentieth of a batch.
+    "spark.sql.ui.explainMode": "simple",
 }
 
 IN_STORES = {
@@ -185,6 +187,7 @@ def local_session(
         wanted = [*packages, *([HADOOP_AWS] if any(map(is_s3, paths)) else [])]
         plain = configure_spark_with_delta_pip(plain, extra_packages=wanted)
     spark = plain.getOrCreate()
+    keep_classes(spark)
     without_sums(spark)
     return spark
 

@@ -42,6 +42,11 @@ _AGAIN = "size(owners) % 2 = 0"
 """Whether the positions of an index come again: then the last text of `owners` is redelivery count, colon, cause."""
 _COUNT = f"if({_AGAIN}, cast(substring_index(element_at(owners, -1), ':', 1) as bigint), 0)"
 _CAUSE = f"if({_AGAIN}, substr(element_at(owners, -1), instr(element_at(owners, -1), ':') + 1), '{DUE}')"
+_NAMES = "from_json(owner, 'array<string>', map('mode', 'FAILFAST'))"
+"""A name that cannot be read would be nobody's, and what it was given would be gone without a word."""
+_SIZE = "coalesce(sum(octet_length(runs) * coalesce((json_array_length(owner) - 1) div 2, 1)), 0)"
+"""Bytes of runs for all who get them. As text: each call that builds a column asks the JVM several times."""
+_FAILED = "count_if(error IS NOT NULL)"
 _RUN_BYTES = 32
 """Bytes of a run in an answer."""
 
@@ -108,9 +113,7 @@ class Schedule:
 
 def _count(released: DataFrame) -> tuple[int, int]:
     """The job that runs the stateful function, over all partitions: bytes of runs for all who get them, and errors."""
-    listeners = F.coalesce(F.expr("(json_array_length(owner) - 1) div 2"), F.lit(1))
-    size = F.coalesce(F.sum(F.octet_length("runs") * listeners), F.lit(0))
-    row = released.agg(size, F.count_if(F.col("error").isNotNull())).collect()[0]
+    row = released.selectExpr(_SIZE, _FAILED).collect()[0]
     return row[0], row[1]
 
 
@@ -126,16 +129,14 @@ def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:
 
 def _packed(released: DataFrame) -> DataFrame:
     """Answers that hold runs, for each subscription."""
-    return _each(released.where(F.octet_length("runs") > 0)).select(*SAME, "runs")
+    return _each(released.where("octet_length(runs) > 0")).select(*SAME, "runs")
 
 
 def _each(released: DataFrame) -> DataFrame:
     """Answers, once for each subscription that shares the index, which `topic`, `subscription` and `life` name."""
-    # A name that cannot be read would be nobody's, and what it was given would be gone without a word.
-    names = F.from_json("owner", "array<string>", {"mode": "FAILFAST"})
-    named = released.select("*", names.alias("owners"))
-    told = named.select("*", F.expr(_COUNT).alias("redelivery_count"), F.expr(_CAUSE).alias("cause"))
-    return told.select("*", F.expr(_LISTENERS)).drop("owner", "owners")
+    named = released.selectExpr("*", f"{_NAMES} AS owners")
+    told = named.selectExpr("*", f"{_COUNT} AS redelivery_count", f"{_CAUSE} AS cause")
+    return told.selectExpr("*", _LISTENERS).drop("owner", "owners")
 
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:
