@@ -19,6 +19,7 @@ from jobs.commands.java import need_java
 from jobs.commands.sizes import sized
 from jobs.commands.spark import kept_session
 from pipeline.config.errors import MemoryEnded, PipelineError
+from pipeline.config.jvm import keep_classes
 from pipeline.config.paths import one_spelling
 from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS, builder, import_root, local_session
@@ -27,6 +28,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
 from pipeline.service.run import Stage, start, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
+from pipeline.service.warmup import warmed
 from pipeline.service.watch.process import watched
 from pipeline.sources.running import packages
 from pipeline.storage.locks import unlocked
@@ -81,11 +83,12 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         try:
             if submitted():
                 profile = _with_given(spark, profile)
-            profile = sized(spark, warehouse, profile, _say)
-            watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
-            options = replace(profile.options, watch=watch)
-            for stage in stages:
-                running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+            with warmed(spark):
+                profile = sized(spark, warehouse, profile, _say)
+                watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
+                options = replace(profile.options, watch=watch)
+                for stage in stages:
+                    running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
             watching.enter_context(sources(spark, warehouse, running, profile.sources, options))
         except PipelineError as error:
             stop_all(running)
@@ -118,6 +121,7 @@ def _session(app: str, profile: Profile, root: str) -> SparkSession:
     if not submitted():
         return kept_session(need_java(), app, profile.machine, root, packages=packages(profile.sources))
     spark = builder(app, root).getOrCreate()
+    keep_classes(spark)
     # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
     spark.sparkContext.environment["PYTHONPATH"] = import_root()
     return spark

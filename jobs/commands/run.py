@@ -21,6 +21,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
 from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
+from pipeline.service.warmup import first_batches, warmed
 from pipeline.service.watch.process import reporting, watched
 from pipeline.sources.running import packages
 from pipeline.storage.locks import StageLock, unlocked
@@ -102,9 +103,11 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         watched(spark, root, told.watching, counted=True) as watch,
     ):
         shield_jvm(spark)
-        told = sized(spark, Warehouse(root), told, echo)
-        options = replace(told.options, watch=watch)
-        running = start_all(spark, Warehouse(root), options)
+        with warmed(spark):
+            told = sized(spark, Warehouse(root), told, echo)
+            options = replace(told.options, watch=watch)
+            running = start_all(spark, Warehouse(root), options)
+        first_batches(running, asked)
         if (warning := unlocked(root)) is not None:
             echo(warning)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")

@@ -5,4 +5,4 @@ project that need no more than that. So a node of a cluster needs those packages
 client.
 """
 
-__all__ = ["audience", "encode", "express", "instants", "release", "unpack"]
+__all__ = ["audience", "encode", "express", "instants", "release", "unpack", "warm"]

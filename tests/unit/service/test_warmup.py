@@ -1,0 +1,76 @@
+"""A warm start: Python workers, and the first batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("delta", reason="stages are started by Spark")
+
+from pipeline.service.run import Stage
+from pipeline.service.warmup import first_batches, warmed
+
+
+@dataclass
+class Query:
+    """A query that ends its first batch, or itself, when it was asked often enough."""
+
+    looks: int
+    dies: bool = False
+    asked: int = field(default=0)
+
+    @property
+    def lastProgress(self) -> object | None:  # noqa: N802 - Spark's name
+        """What it says of its last batch."""
+        self.asked += 1
+        return object() if self.asked > self.looks and not self.dies else None
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        """Whether it runs."""
+        return not (self.dies and self.asked > self.looks)
+
+    def exception(self) -> Exception | None:
+        """What it died of."""
+        return None
+
+
+def stage(query: Query, *, ticking: bool = True) -> Stage:
+    """A stage with a clock, or dispatch, which has a publisher and no clock."""
+    publisher = None if ticking else SimpleNamespace(error=None)
+    work = SimpleNamespace(files=None, memory="1g")
+    return Stage("some", cast("Any", query), cast("Any", None), cast("Any", publisher), cast("Any", work))
+
+
+def test_a_start_waits_for_the_first_batch_of_each_stage_with_a_clock() -> None:
+    """Their first batches load most of what later ones need; dispatch has none before something is due."""
+    slow, slower, never = Query(2), Query(4), Query(1_000)
+    first_batches([stage(slow), stage(slower), stage(never, ticking=False)], Event())
+    assert slower.asked == 5
+    assert never.asked == 0
+
+
+def test_a_start_does_not_wait_for_a_stage_that_failed() -> None:
+    """Who serves the stages says why."""
+    dead = Query(1, dies=True)
+    first_batches([stage(dead)], Event())
+    assert dead.asked == 2
+
+
+def test_a_stop_that_is_asked_for_ends_the_waiting() -> None:
+    """A first batch may be one of an outage of a day."""
+    never, asked = Query(1_000), Event()
+    asked.set()
+    first_batches([stage(never)], asked)
+    assert never.asked == 1
+
+
+def test_workers_that_do_not_start_are_no_reason_not_to_start() -> None:
+    """The stages would meet the same, and say so."""
+    broken = SimpleNamespace()
+    with warmed(cast("Any", broken)):
+        pass
