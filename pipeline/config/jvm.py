@@ -30,7 +30,7 @@ def keep_classes(spark: SparkSession) -> None:
     """Let PySpark find the classes that it names again and again where they are, instead of asking the JVM each time.
 
     The JVM looks through all its jars for a class of a short name, in one package after the other: 6 per cent of the
-    time of the schedule's thread (decision 0046).
+    time of the schedule's thread (decision 0047).
     """
     view: Any = spark.sparkContext._jvm  # noqa: SLF001 - as above
     for name in _BY_NAME:
