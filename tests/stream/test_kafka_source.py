@@ -17,6 +17,7 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
 from pipeline.sinks.mapping import headers_of, key_of
+from pipeline.sources.running import door_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sourcestates import SourceStates
 from tests.support.sources import following, inbox, take_all
@@ -188,6 +189,18 @@ def test_a_source_goes_on_by_itself_when_its_broker_is_back(
     state = states.get("orders")
     assert state is not None
     assert state.taken == 20
+
+
+def test_no_plan_shows_a_secret(
+    spark: SparkSession, kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark prints plans into its log and its pages, with the options of what they read."""
+    monkeypatch.setenv("DELAYLINE_KAFKA_SASL_USERNAME", "somebody")
+    monkeypatch.setenv("DELAYLINE_KAFKA_SASL_PASSWORD", "unspeakable")
+    rows: Any = door_of(source(kafka, topic)).stream(spark, None)
+    plan = rows._jdf.queryExecution().toString()
+    assert topic in plan
+    assert "unspeakable" not in plan
 
 
 def error_of(states: SourceStates) -> str | None:
