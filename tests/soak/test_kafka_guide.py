@@ -68,5 +68,5 @@ def test_the_demo_shows_orders_that_time_out(tmp_path: Path) -> None:
         timeout=_PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("timed out order-") == 8
+    assert done.stdout.count("timed out order-") == 9
     assert "8 of 8 timeouts came, none early, none twice" in done.stdout
