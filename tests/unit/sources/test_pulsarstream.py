@@ -1,0 +1,195 @@
+"""Reading a topic of Pulsar by offsets, with a client that lives in memory: no message is lost, or comes twice."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the source needs requirements/all.lock")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.sources import pulsarstream
+from pipeline.sources.pulsarstream import Offset, PulsarReader
+
+Place = tuple[int, int, int]
+BEFORE_ALL: Place = (-1, -1, -1)
+
+
+@dataclass(frozen=True)
+class Id:
+    """A position, as the client has it."""
+
+    partition: int
+    ledger: int
+    entry: int
+    index: int
+
+    @property
+    def place(self) -> Place:
+        """Comparable."""
+        return self.ledger, self.entry, self.index
+
+    def ledger_id(self) -> int:
+        """The ledger."""
+        return self.ledger
+
+    def entry_id(self) -> int:
+        """The entry."""
+        return self.entry
+
+    def batch_index(self) -> int:
+        """The place in a batch; -1: none."""
+        return self.index
+
+
+@dataclass
+class Topic:
+    """The log of each partition, the cursor of a subscription, and the client of it."""
+
+    logs: dict[str, list[Place]]
+    acknowledged: dict[str, Place] = field(default_factory=dict)
+
+    def get_topic_partitions(self, _name: str) -> list[str]:
+        """As the broker has them now."""
+        return list(self.logs)
+
+    def create_reader(self, partition: str, begin: Any) -> Reader:  # noqa: ANN401 - an id, or a word
+        """A reader behind a position."""
+        log = self.logs[partition]
+        after = (
+            {"earliest": BEFORE_ALL, "latest": max(log, default=BEFORE_ALL)}.get(begin)
+            if isinstance(begin, str)
+            else None
+        )
+        return Reader(log, begin.place if after is None else after)
+
+    def subscribe(self, partition: str, _name: str, **_told: object) -> SimpleNamespace:
+        """A consumer that acknowledges only."""
+        return SimpleNamespace(acknowledge_cumulative=lambda at: self.acknowledged.update({partition: at.place}))
+
+
+@dataclass
+class Reader:
+    """Stands behind a position."""
+
+    log: list[Place]
+    at: Place
+
+    def has_message_available(self) -> bool:
+        """Whether there is one."""
+        return any(each > self.at for each in self.log)
+
+    def read_next(self, _wait_ms: int) -> Any:  # noqa: ANN401 - of the client
+        """The next one; its payload is its place."""
+        self.at = min(each for each in self.log if each > self.at)
+        told = {
+            "message_id": Id(0, *self.at),
+            "data": repr(self.at).encode(),
+            "properties": {},
+            "publish_timestamp": 1,
+            "event_timestamp": 0,
+            "partition_key": "",
+            "ordering_key": "",
+            "has_null_value": False,
+        }
+        return SimpleNamespace(**{name: (lambda each=each: each) for name, each in told.items()})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def reader(monkeypatch: pytest.MonkeyPatch, topic: Topic, **told: str) -> PulsarReader:
+    """The source under test."""
+    ids = SimpleNamespace(earliest="earliest", latest="latest")
+    made = type("MessageId", (), {"earliest": ids.earliest, "latest": ids.latest, "__new__": lambda _, *at: Id(*at)})
+    positions = SimpleNamespace(Latest="latest", Earliest="earliest")
+    client = SimpleNamespace(MessageId=made, InitialPosition=positions)
+    monkeypatch.setattr(pulsarstream, "package", lambda: client)
+    monkeypatch.setattr(pulsarstream, "connected", lambda _: topic)
+    return PulsarReader(
+        {"service": "s", "topic": "a/b/t", "subscription": "n", "start": "earliest", "max_rows": "9", **told}
+    )
+
+
+def taken(rows: Sequence[Any]) -> list[str]:
+    """The payloads."""
+    return [row[-1].decode() for row in rows]
+
+
+def wanted(*places: Place) -> list[str]:
+    """The payloads of places."""
+    return [repr(each) for each in places]
+
+
+logs = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(-1, 2)), unique=True, max_size=12).map(
+    sorted
+)
+
+
+@given(logs, logs, st.integers(1, 5), st.data())
+def test_wherever_batches_end_and_starts_begin_each_message_comes_once(
+    first: list[Place], second: list[Place], most: int, data: st.DataObject
+) -> None:
+    """Of both partitions in order, whether the process goes on or a new one begins behind the last offset."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        topic = Topic({"p-0": first, "p-1": second})
+        source, offset, rows = reader(monkeypatch, topic, max_rows=str(most)), Offset(), list[Any]()
+        while True:
+            if data.draw(st.booleans()):
+                source = reader(monkeypatch, topic, max_rows=str(most))
+            found, end = source.read(offset)
+            batch = list(found)
+            again = reader(monkeypatch, topic).readBetweenOffsets(offset, end)
+            assert sorted(taken(list(again))) == sorted(taken(batch))
+            if end == offset:
+                break
+            offset, rows = end, rows + batch
+        assert sorted(taken(rows)) == sorted(wanted(*first, *second))
+        assert sum(int(each.rpartition(":")[2]) for each in offset.values()) == len(first) + len(second)
+
+
+def test_a_query_that_begins_with_the_latest_message_can_be_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first offset does not say where that was."""
+    topic = Topic({"p": [(1, 0, -1), (1, 1, 0)]})
+    source = reader(monkeypatch, topic, start="latest")
+    begin = source.initialOffset()
+    topic.logs["p"] += [(1, 1, 1), (2, 0, -1)]
+    rows, end = source.read(begin)
+    assert taken(list(rows)) == wanted((1, 1, 1), (2, 0, -1))
+    assert taken(list(reader(monkeypatch, topic).readBetweenOffsets(begin, end))) == wanted((1, 1, 1), (2, 0, -1))
+
+
+def test_what_is_done_with_is_acknowledged_and_a_new_partition_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its beginning; nothing is acknowledged before Spark says so."""
+    topic = Topic({"p": [(1, 0, 0), (1, 0, 1)]})
+    source = reader(monkeypatch, topic)
+    _, end = source.read({})
+    topic.logs["q"] = [(5, 0, -1)]
+    rows, later = source.read(end)
+    assert (taken(list(rows)), topic.acknowledged) == (wanted((5, 0, -1)), {})
+    source.commit(later)
+    assert topic.acknowledged == {"p": (1, 0, 1), "q": (5, 0, -1)}
+
+
+def test_a_message_that_is_gone_is_no_silent_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When a batch is read once more, and the topic has lost what was in it."""
+    topic = Topic({"p": [(1, 0, -1), (1, 1, -1)]})
+    _, end = reader(monkeypatch, topic).read({})
+    topic.logs["p"].clear()
+    with pytest.raises(OSError, match="has no messages up to 1:1:-1:2"):
+        list(reader(monkeypatch, topic).readBetweenOffsets({}, end))
+
+
+def test_executors_get_it_without_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark pickles it while it reads."""
+    source = reader(monkeypatch, Topic({"p": [(1, 0, -1)]}))
+    source.read({})
+    again = pickle.loads(pickle.dumps(source))  # noqa: S301 - our own
+    assert (again._client, again._readers, again._keepers, again._at) == (None, {}, {}, {})
