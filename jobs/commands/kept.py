@@ -25,6 +25,8 @@ _MAGIC = (0xF00BABA8).to_bytes(4, "little")
 """What an archive of classes begins with; Java writes it last (`cdsConstants.hpp` of the JDK)."""
 _LONGEST_S = 300
 """Java needs less to write an archive."""
+_EVERYWHERE = ("module-info.class", "org/apache/spark/unused/UnusedStubClass.class")
+"""Classes that many JARs bring, and nobody uses: Spark's build puts one into each of its own."""
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 """Java would tell on standard output which classes it left out."""
 
@@ -124,4 +126,4 @@ def lacking(resolved: Iterable[str], own: Iterable[str]) -> list[str]:
 
 def _classes(path: str) -> set[str]:
     with ZipFile(path) as jar:
-        return {name for name in jar.namelist() if name.endswith(".class") and not name.endswith("module-info.class")}
+        return {name for name in jar.namelist() if name.endswith(".class") and not name.endswith(_EVERYWHERE)}

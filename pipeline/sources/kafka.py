@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, BadValue, NoSourceConnector, SourceAway, SourcePlaceGone
@@ -84,7 +85,12 @@ class KafkaSource:
         self._partitions(spark)
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
-        """See `Door`. A partition that was not there when the place was noted begins with its first row."""
+        """See `Door`. A partition that was not there when the place was noted begins with its first row.
+
+        Raises:
+            SourcePlaceGone: another topic was read under this name.
+            NoSourceConnector: Spark has no connector.
+        """
         partitions, start = self._partitions(spark), self._source.start
         if after is not None:
             known = after.get(self._from.topic)
@@ -97,7 +103,10 @@ class KafkaSource:
         options |= {"subscribe": self._from.topic, "startingOffsets": start, "includeHeaders": "true"}
         options |= {"kafka.isolation.level": "read_committed", "maxRecordsPerPartition": str(_TASK_ROWS)}
         options |= {"maxOffsetsPerTrigger": str(self._source.max_rows), "failOnDataLoss": "true"}
-        return spark.readStream.format("kafka").options(**options).load()
+        try:
+            return spark.readStream.format("kafka").options(**options).load()
+        except AnalysisException as error:
+            raise NoSourceConnector(self._field, KAFKA) from error
 
     def count(self, begin: Place, end: Place) -> int | None:
         """See `Door`. Records that say how a transaction ended are counted, too."""

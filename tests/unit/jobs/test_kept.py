@@ -16,10 +16,14 @@ pytest.importorskip("delta", reason="the command needs requirements/all.lock")
 from jobs.commands.kept import Kept, lacking
 
 
+STUB = "org/apache/spark/unused/UnusedStubClass.class"
+"""Spark's own JARs have it, those of its connectors too."""
+
+
 def jar(path: Path, *classes: str) -> str:
     """A JAR that holds some classes."""
     with ZipFile(path, "w") as made:
-        for name in (*classes, "module-info.class", "META-INF/MANIFEST.MF"):
+        for name in (*classes, "module-info.class", STUB, "META-INF/MANIFEST.MF"):
             made.writestr(name, "")
     return str(path)
 
