@@ -15,7 +15,6 @@ pytest.importorskip("delta", reason="the command needs requirements/all.lock")
 
 from jobs.commands.kept import Kept, lacking
 
-
 STUB = "org/apache/spark/unused/UnusedStubClass.class"
 """Spark's own JARs have it, those of its connectors too."""
 
