@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -72,7 +73,8 @@ def unacknowledged(pulsar: Broker, topic: str) -> list[str]:
     assert stats is not None
     count = pulsar.admin("GET", f"persistent/{topic}/stats")["subscriptions"]["s"]["msgBacklog"]
     peeked = [f"persistent/{topic}/subscription/s/position/{number}" for number in range(1, count + 1)]
-    return sorted(str(pulsar.admin("GET", each)) for each in peeked)
+    # A message of a batch is shown with what stands before it there.
+    return sorted(re.findall(r"\w+$", str(pulsar.admin("GET", each)))[0] for each in peeked)
 
 
 def last(steps: Iterator[Taken]) -> Taken:
