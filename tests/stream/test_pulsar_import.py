@@ -69,8 +69,6 @@ def inbox(root: str) -> list[str]:
 
 def unacknowledged(pulsar: Broker, topic: str) -> list[str]:
     """What Pulsar has yet to deliver to the subscription, or to hear of, due or not."""
-    stats = pulsar.admin("GET", f"persistent/{topic}/internalStats")["cursors"]["s"]
-    assert stats is not None
     count = pulsar.admin("GET", f"persistent/{topic}/stats")["subscriptions"]["s"]["msgBacklog"]
     peeked = [f"persistent/{topic}/subscription/s/position/{number}" for number in range(1, count + 1)]
     # A message of a batch is shown with what stands before it there.
