@@ -118,7 +118,7 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
     running = list(stages)
     while reason is None and not asked.wait(stop_file.pause_s) and not stop_file.asked:
         try:
-            running = [with_new_columns(stage) for stage in running]
+            running = [going_on(stage) for stage in running]
             reason = next((stage.failure for stage in running if stage.failure is not None), None)
         except Py4JJavaError:
             raise
@@ -143,17 +143,16 @@ def _jvm_gone(running: Sequence[Stage]) -> MemoryEnded:
     return MemoryEnded(at[0].name, "Spark's JVM ended", files, memory)
 
 
-def with_new_columns(stage: Stage) -> Stage:
-    """The stage, started again when somebody changed the columns of the table that it follows.
+def going_on(stage: Stage) -> Stage:
+    """The stage; a new one in its place when its query ended of something that passes.
 
     Raises:
-        PipelineError: it was, and was refused: the columns that it reads are not there any more.
+        PipelineError: it was started again, and was refused.
     """
-    if stage.again is None or not stage.outdated:
+    if stage.again is None or (why := stage.passing) is None:
         return stage
-    _LOG.warning("stage %s is started again: its source has other columns now", stage.name)
-    stage.stop()
-    return stage.again()
+    _LOG.warning("stage %s is started again: %s", stage.name, why)
+    return stage.begun_again()
 
 
 def _finish_batch(stage: Stage, end: float) -> None:

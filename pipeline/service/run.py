@@ -39,6 +39,10 @@ from schemas import INBOX, REDELIVERY, SEGMENTS
 _ALL_FILES = 1_000_000
 _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
 """What Delta's errors begin with when a stream has to be started again."""
+_NO_WORKER = "Python worker failed to connect back"
+"""What Spark says when a Python worker did not start within ten seconds: the machine is very busy, for instance."""
+_MOST_STARTS = 3
+"""In a row without a batch: a Python that never starts ends the stage."""
 _REMOTE_PAUSE = "500 milliseconds"
 """Between two looks of a query at its source in a store, where no clock waits for changes."""
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
@@ -56,6 +60,7 @@ class Stage:
     publisher: Publisher | None = None
     work: AtWork | None = None
     again: Callable[[], "Stage"] | None = None
+    starts: int = 1
 
     @property
     def failure(self) -> str | None:
@@ -70,13 +75,32 @@ class Stage:
         return f"stage {self.name}: {error or 'the query ended'}"
 
     @property
-    def outdated(self) -> bool:
-        """Whether the query ended because its source has other columns than when it began. A new one begins with them.
+    def passing(self) -> str | None:
+        """Why the query ended, when a new one can go on; None: it runs, or a new one would end as well.
 
-        Delta's streams keep the columns that they began with. What the query committed is in its checkpoint, so
-        starting it again is like starting the process again.
+        Delta's streams keep the columns that they began with. A worker that did not start in time starts later. What
+        the query committed is in its checkpoint, so starting it again is like starting the process again.
         """
-        return not self.query.isActive and _OTHER_COLUMNS in str(self.query.exception())
+        if self.query.isActive:
+            return None
+        error = str(self.query.exception())
+        if _OTHER_COLUMNS in error:
+            return "its source has other columns now"
+        return "a Python worker did not start in time" if _NO_WORKER in error and self._may_start else None
+
+    @property
+    def _may_start(self) -> bool:
+        return self.query.lastProgress is not None or self.starts < _MOST_STARTS
+
+    def begun_again(self) -> "Stage":
+        """A new query in place of one that ended.
+
+        Raises:
+            PipelineError: the stage is refused now: a column that it reads is not there any more, for instance.
+        """
+        starts = 1 if self.query.lastProgress is not None else self.starts + 1
+        self.stop()
+        return self if self.again is None else replace(self.again(), starts=starts)
 
     def stop(self) -> None:
         """Stop the query, then what runs beside it, and give the stage free."""

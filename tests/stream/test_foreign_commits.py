@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.client.inbox import Message, send
 from pipeline.config.errors import InboxColumn
 from pipeline.delta.deltars import open_table
-from pipeline.service.process import with_new_columns
+from pipeline.service.process import going_on
 from schemas import INBOX, REJECTED_INGEST
 from tests.support.stream import (
     Step,
@@ -158,7 +158,7 @@ def test_a_producer_adds_a_column_and_everybody_goes_on(
         rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
         with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED"):
             advance(T0 + 1_000)(world)
-        world.running = [with_new_columns(stage) for stage in world.running]
+        world.running = [going_on(stage) for stage in world.running]
         world.drain()
 
     def sent(world: World) -> None:
@@ -186,7 +186,7 @@ def test_a_column_of_another_type_is_named(spark: SparkSession, folder: str) -> 
         with pytest.raises(StreamingQueryException):
             advance(T0 + 1_000)(world)
         with pytest.raises(InboxColumn) as refused:
-            [with_new_columns(stage) for stage in world.running]
+            [going_on(stage) for stage in world.running]
         found = refused.value
         assert (found.column, found.found, found.allowed) == ("deliver_after_ms", "string", "long")
 
