@@ -34,7 +34,7 @@ from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.session import compiled, local_session
 from pipeline.config.settings import MINUTE_MS, Upkeep
 from pipeline.delta.warehouse import Warehouse

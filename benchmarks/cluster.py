@@ -33,7 +33,7 @@ from benchmarks.support.sizes import entries
 from benchmarks.support.standalone import HERE, Cluster, cluster, submit
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.session import local_session
 from pipeline.config.settings import MINUTE_MS, Settings, VirtualClock

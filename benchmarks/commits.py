@@ -31,12 +31,12 @@ from benchmarks.support.s3 import named
 from benchmarks.support.usual import usual_machine
 from pipeline.config import s3
 from pipeline.config.session import local_session
-from pipeline.delta.appender import Appender
-from pipeline.delta.datafiles import DataFile
 from pipeline.delta.deltars import append, create, open_table
-from pipeline.delta.livefiles import LiveFiles
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.properties import PROPERTIES
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.datafiles import DataFile
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.parquet import whole
 from schemas import INBOX, REDELIVERY

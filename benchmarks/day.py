@@ -31,7 +31,7 @@ from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.session import local_session
 from pipeline.config.settings import SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms

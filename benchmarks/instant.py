@@ -21,7 +21,7 @@ from benchmarks.support.report import machine_line
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.session import COMPILED, local_session
 from pipeline.config.settings import MINUTE_MS
 from pipeline.delta.warehouse import Warehouse

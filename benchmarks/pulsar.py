@@ -30,7 +30,7 @@ from benchmarks.support.report import tell
 from benchmarks.support.sizes import entries
 from benchmarks.support.usual import LOCAL
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.subscriptions.policies import Policies
 
 FILE = WORKLOADS / "pulsar.toml"

@@ -28,7 +28,7 @@ from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.usual import usual
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.session import Machine, compiled, local_session
 from pipeline.config.settings import VirtualClock

@@ -33,7 +33,7 @@ from benchmarks.support.s3 import named
 from benchmarks.support.sizes import merged
 from benchmarks.support.usual import LOCAL
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import arrow_schema, open_table, query
 from pipeline.service.watch.lateness import Publication, percentile

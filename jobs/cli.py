@@ -23,7 +23,7 @@ from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import changed
 from jobs.commands.values import UNITS_MS, pairs, printable
-from pipeline.client import subscriptions
+from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
 from pipeline.config.sizing import DEFAULT_RATE
 from pipeline.subscriptions.policies import Policies
@@ -198,7 +198,7 @@ def receive(
 ) -> None:
     """Print deliveries as they appear, in order, with how late each one was."""
     from jobs.commands import receive as command
-    from pipeline.client.deliveries import Deliveries
+    from pipeline.client.reading.deliveries import Deliveries
 
     form = command.as_json if as_json else command.line
     deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)

@@ -13,13 +13,13 @@ from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscriptio
 from jobs.commands.policies import changed, lines
 from jobs.commands.values import UNITS_MS, printable
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.subscriptions import Subscription as Line
-from pipeline.client.subscriptions import set_policies
-from pipeline.client.subscriptions import subscriptions as registered
-from pipeline.client.subscriptions import unsubscribe as end
+from pipeline.client.subscribing.subscriptions import Subscription as Line
+from pipeline.client.subscribing.subscriptions import set_policies
+from pipeline.client.subscribing.subscriptions import subscriptions as registered
+from pipeline.client.subscribing.subscriptions import unsubscribe as end
 
 if TYPE_CHECKING:
-    from pipeline.client.seeking import Where
+    from pipeline.client.subscribing.seeking import Where
 
 app = typer.Typer()
 policy = typer.Typer(help="Acknowledgement of a subscription, and what becomes of messages that fail.")
@@ -51,7 +51,7 @@ def topic(
     ] = None,
 ) -> None:
     """Print the partitions of a topic, after it was divided if that is asked for. Divide it before you send to it."""
-    from pipeline.client.topics import create_partitioned_topic, topic_partitions
+    from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 
     if partitions is not None:
         create_partitioned_topic(warehouse, topic, partitions)
@@ -159,7 +159,7 @@ def subscriptions(
     """List subscriptions: what is pending, outstanding and waiting, the oldest that is open, how many consumers."""
     from jobs.commands import subscriptions as command
     from pipeline.client.pending import pending
-    from pipeline.client.standing import standings
+    from pipeline.client.subscribing.standing import standings
 
     found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
     report = command.report(found, backlog, clock.time_ns() // 1_000_000)
@@ -191,7 +191,7 @@ def consumers(
 ) -> None:
     """List consumers, and which slots of their subscription each of them has."""
     from jobs.commands import subscriptions as command
-    from pipeline.client.standing import settled_at, standings
+    from pipeline.client.subscribing.standing import settled_at, standings
 
     settled, found = settled_at(warehouse), standings(warehouse, topic, subscription)
     for line in [command.consumers_json(found, settled)] if as_json else command.consumers(found, settled):
@@ -240,7 +240,7 @@ def list_dead_letters(
     from itertools import islice
 
     from jobs.commands import deadletters as command
-    from pipeline.client.deadletters import dead_letters as letters
+    from pipeline.client.subscribing.deadletters import dead_letters as letters
 
     dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
     for each in islice(letters(warehouse, dead, every=every), limit):
@@ -258,7 +258,7 @@ def put_back_dead_letters(
 ) -> None:
     """Send dead letters to their topic again, without a delay: each once. All subscriptions of the topic get them."""
     from jobs.commands import deadletters as command
-    from pipeline.client.deadletters import put_back
+    from pipeline.client.subscribing.deadletters import put_back
 
     dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
     for count in put_back(warehouse, dead, limit):
@@ -271,8 +271,8 @@ def put_back_dead_letters(
 def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> None:
     """Say what a seek does, and do it, unless it is `dry`."""
     from jobs.commands import seek as command
-    from pipeline.client.seeking import prospect
-    from pipeline.client.seeking import seek as begin
+    from pipeline.client.subscribing.seeking import prospect
+    from pipeline.client.subscribing.seeking import seek as begin
 
     found = prospect(root, *name, where)
     if not dry:

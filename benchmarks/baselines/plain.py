@@ -10,8 +10,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
-from pipeline.delta.arrival import ARRIVAL, in_order_of_arrival
 from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.accept import Limits
 from pipeline.ingest.accept_spark import classify, rejected_rows

@@ -28,7 +28,7 @@ from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import Timeout
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, query
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, INBOX

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.support import WORKLOADS
 from benchmarks.support.rows import inbox_table
 from benchmarks.support.sizes import entries, merged
-from pipeline.client.subscriptions import Subscription
+from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.delta.deltars import append
 from schemas import INBOX
 

@@ -24,9 +24,9 @@ import pyarrow as pa
 from benchmarks.support.consumed import NAMES, TOPIC, Run, open_of, percentiles
 from benchmarks.support.leases import Unowned
 from benchmarks.support.processes import usage
-from pipeline.client.acknowledging import acknowledge
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
+from pipeline.client.consuming.acknowledging import acknowledge
 from pipeline.client.exceptions import Timeout
 from pipeline.client.inbox import Message, send
 from pipeline.delta.deltars import arrow_of, open_table, query

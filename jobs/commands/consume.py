@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from jobs.commands.values import payload, printable
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import ConsumerOptions, engine_of, open_consumer
+from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.consumers import ConsumerOptions, engine_of, open_consumer
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.message import Message
-from pipeline.client.subscriptions import Subscription, subscriptions
+from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
 from pipeline.config.errors import PipelineError
 
 _LOOK_MS = 1_000

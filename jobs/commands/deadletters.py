@@ -3,8 +3,8 @@
 import json
 
 from jobs.commands.values import payload, printable
-from pipeline.client.deadletters import DeadLetter
-from pipeline.client.subscriptions import subscriptions
+from pipeline.client.subscribing.deadletters import DeadLetter
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
 
 _SHOWN = 60

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from jobs.commands.values import payload, printable
-from pipeline.client.deliveries import Deliveries, Delivery
+from pipeline.client.reading.deliveries import Deliveries, Delivery
 
 _POLL_S = 0.2
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from jobs.commands.values import iso, printable
-from pipeline.client.seeking import Prospect
+from pipeline.client.subscribing.seeking import Prospect
 
 
 def report(name: str, found: Prospect, *, dry: bool) -> Iterator[str]:

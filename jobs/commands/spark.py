@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.commands.java import need_java
-from jobs.commands.kept import Kept
+from jobs.commands.startcache import Kept
 from pipeline.config.errors import PipelineError
 from pipeline.config.session import Machine, local_session
 from pipeline.storage.storecheck import check_store

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from jobs.commands.values import iso, printable, spell
 from pipeline.client.pending import Pending
-from pipeline.client.standing import Leased, Standing
+from pipeline.client.subscribing.standing import Leased, Standing
 
 _HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS")
 _CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")

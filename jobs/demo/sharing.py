@@ -15,7 +15,7 @@ from jobs.commands.run import StageFailed
 from jobs.demo import worker
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.session import import_root
 from pipeline.config.settings import LiveClock

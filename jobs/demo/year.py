@@ -14,7 +14,7 @@ from jobs.demo import check
 from jobs.demo.flights import FOLLOW_UPS, REMINDERS, Flights, messages, schedule
 from jobs.demo.questions import QUESTIONS, answer
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table
 from pipeline.service.replay import ReplayClock
 from schemas import DELIVERIES, MESSAGES

@@ -5,22 +5,16 @@ each call answers in well under a second on a small warehouse, so that a command
 """
 
 __all__ = [
-    "acknowledging",
     "choices",
     "client",
-    "consumer",
-    "consumers",
+    "consuming",
     "create",
-    "deadletters",
-    "deliveries",
     "exceptions",
     "inbox",
     "message",
     "messageid",
     "pending",
     "public",
-    "seeking",
-    "standing",
-    "subscriptions",
-    "topics",
+    "reading",
+    "subscribing",
 ]

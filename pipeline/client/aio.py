@@ -10,15 +10,18 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from pipeline.client import client, consumer, producer, reader
+from pipeline.client import client
 from pipeline.client.choices import ConsumerType
+from pipeline.client.consuming import consumer
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
-from pipeline.client.producer import How
-from pipeline.client.producer_options import HowProduced
-from pipeline.client.registering import HowConsumed
+from pipeline.client.producing import producer
+from pipeline.client.producing.options import HowProduced
+from pipeline.client.producing.producer import How
+from pipeline.client.reading import reader
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.client.subscribing.registering import HowConsumed
 
 if TYPE_CHECKING:
     from types import TracebackType

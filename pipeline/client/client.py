@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Unpack
 
 from pipeline.client.checks import answering, check_limit, checked_topic, checked_topics, root_of
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
-from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import Ends, engine_of, listen_to, open_consumer
+from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.consumers import Ends, engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
-from pipeline.client.producer import Producer
-from pipeline.client.producer_options import HowProduced, sender_of
-from pipeline.client.producer_routes import Route
-from pipeline.client.producer_rows import Sender
-from pipeline.client.producer_writer import Writer
-from pipeline.client.reader import Reader, ReaderListener
-from pipeline.client.reader_log import TopicLog
+from pipeline.client.producing.options import HowProduced, sender_of
+from pipeline.client.producing.producer import Producer
+from pipeline.client.producing.routes import Route
+from pipeline.client.producing.rows import Sender
+from pipeline.client.producing.writer import Writer
+from pipeline.client.reading.reader import Reader, ReaderListener
+from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.recurring import Recurring
-from pipeline.client.registering import HowConsumed, consumer_options, register, stated_of
 from pipeline.client.schema import BytesSchema, Schema
-from pipeline.client.subscriptions import unsubscribe
-from pipeline.client.topics import found_topics, topic_partitions
+from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, stated_of
+from pipeline.client.subscribing.subscriptions import unsubscribe
+from pipeline.client.subscribing.topics import found_topics, topic_partitions
 from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
 from state import DelaylineError

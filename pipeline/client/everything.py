@@ -3,7 +3,6 @@
 # ruff: noqa: F401 - they are here to be taken from here
 
 from pipeline.client import aio, schema, spark
-from pipeline.client.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.choices import (
     BatchingType,
     CompressionType,
@@ -18,9 +17,9 @@ from pipeline.client.choices import (
     RegexSubscriptionMode,
 )
 from pipeline.client.client import Client
-from pipeline.client.consumer import Consumer
+from pipeline.client.consuming.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
+from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.create import create_all
-from pipeline.client.deliveries import Deliveries, Delivery
 from pipeline.client.exceptions import (
     AlreadyClosed,
     ClientError,
@@ -46,9 +45,10 @@ from pipeline.client.inbox import send
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import Backlog, Pending, pending
-from pipeline.client.producer import Producer
-from pipeline.client.reader import Reader
-from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
-from pipeline.client.topics import create_partitioned_topic
+from pipeline.client.producing.producer import Producer
+from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.client.reading.reader import Reader
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.subscriptions.policies import Policies
 from state import DelaylineError

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.subscriptions import Subscription, lives, subscriptions
+from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
 from pipeline.config.stages import INGEST
-from pipeline.delta.commits import between, commits, metadata
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.delta.filestats import count
-from pipeline.delta.logfiles import first_version, log_files
-from pipeline.delta.notes import Commit
+from pipeline.delta.logs.entries import between, commits, metadata
+from pipeline.delta.logs.filestats import count
+from pipeline.delta.logs.logfiles import first_version, log_files
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive

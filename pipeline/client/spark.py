@@ -9,8 +9,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pipeline.client import acknowledging
-from pipeline.client.acknowledging import SETTLED_BY
+from pipeline.client.consuming import acknowledging
+from pipeline.client.consuming.acknowledging import SETTLED_BY
 
 
 class DeliveriesFrame(Protocol):

@@ -10,9 +10,9 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
-from pipeline.delta.commits import entry
-from pipeline.delta.logfiles import log_files
-from pipeline.delta.sums import put_first_sums
+from pipeline.delta.logs.entries import entry
+from pipeline.delta.logs.logfiles import log_files
+from pipeline.delta.logs.sums import put_first_sums
 from pipeline.storage.files import Files
 from schemas import Table
 

@@ -10,8 +10,8 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from pipeline.delta.commits import is_whole
 from pipeline.delta.deltars import query
+from pipeline.delta.logs.entries import is_whole
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files

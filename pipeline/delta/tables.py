@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 from pipeline.config.paths import is_s3
 from pipeline.config.sizing import DEFAULT_RATE, Place, memory_here
 from pipeline.delta import deltars
-from pipeline.delta.appender import Appender
-from pipeline.delta.commits import is_whole
-from pipeline.delta.logfiles import log_files
+from pipeline.delta.logs.entries import is_whole
+from pipeline.delta.logs.logfiles import log_files
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.properties import PROPERTIES, rate_of, segment_ms_of, segment_properties
-from pipeline.delta.tablelog import TableLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import INBOX, REJECTED_INGEST, SEGMENTS, TABLES, Table

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import VersionGone
-from pipeline.delta.commits import between, rows_of, spelled
-from pipeline.delta.logfiles import is_plain
+from pipeline.delta.logs.entries import between, rows_of, spelled
+from pipeline.delta.logs.logfiles import is_plain
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files

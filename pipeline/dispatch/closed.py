@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Settings
-from pipeline.delta.commits import newest
-from pipeline.delta.filestats import span
-from pipeline.delta.livefiles import LiveFiles
-from pipeline.delta.messagelog import Bounds
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.filestats import span
+from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema

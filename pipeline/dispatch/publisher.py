@@ -23,7 +23,7 @@ from pipeline.config.options import Observer
 from pipeline.config.timeline import Timeline
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.config.watching import Watch
-from pipeline.delta.sink import Sink
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 
 _LOOK_S = 0.05

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.delta.messagelog import Bounds
-from pipeline.delta.numbering import SortKey
+from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.writing.numbering import SortKey
 from pipeline.storage.arrays import IntArray, longs, ranks
 from pipeline.storage.parquet import SIZE, NotInDriver
 from state import tick_bits

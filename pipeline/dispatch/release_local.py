@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.settings import Settings
-from pipeline.delta.appender import Appender
-from pipeline.delta.messagelog import Bounds, MessageLog
-from pipeline.delta.messages import message_groups
-from pipeline.delta.numbering import order_of
 from pipeline.delta.offsets import Position
+from pipeline.delta.reading.messagelog import Bounds, MessageLog
+from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.numbering import order_of
 from pipeline.dispatch.closed import Closed, still_open
 from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.release import ENTRY_BITS, ORDER, Matched, Window, again_bounds, first_bounds, taken_apart

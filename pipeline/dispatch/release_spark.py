@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import compiled
 from pipeline.config.settings import Settings
-from pipeline.delta.appender import Appender
-from pipeline.delta.messagelog import Bounds, MessageLog, any_of
-from pipeline.delta.numbering import NUMBER, columns_of, in_order
+from pipeline.delta.reading.messagelog import Bounds, MessageLog, any_of
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch.closed import AGAIN, Closed
 from pipeline.dispatch.closed import KEYS as CLOSED_KEYS
 from pipeline.dispatch.prepared import Part

@@ -16,10 +16,10 @@ from pipeline.config.errors import TableBehind
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
-from pipeline.delta.messagelog import MessageLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
-from pipeline.delta.sink import Sink
+from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_spark import SparkRelease, positions

@@ -16,9 +16,9 @@ from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
-from pipeline.delta.messagelog import MessageLog
-from pipeline.delta.sink import Sink
+from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher

@@ -8,16 +8,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from pipeline.client.subscriptions import active
+from pipeline.client.subscribing.subscriptions import active
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.delta.deltars import arrow_of, path_of, query
-from pipeline.delta.logfiles import takes_out
+from pipeline.delta.logs.logfiles import takes_out
 from pipeline.doctor import positions
+from pipeline.doctor.check_prepared import waiting
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
 from pipeline.doctor.look import Listener, Look, Opened
 from pipeline.doctor.positions import KEYS, above
-from pipeline.doctor.shelf import waiting
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, SUBSCRIPTIONS
 

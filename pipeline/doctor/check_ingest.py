@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from pipeline.config.stages import INGEST
-from pipeline.delta.change import REASON, Change
 from pipeline.delta.deltars import query
-from pipeline.delta.logfiles import appended, info_of
-from pipeline.delta.notes import Commit
+from pipeline.delta.logs.change import REASON, Change
+from pipeline.delta.logs.logfiles import appended, info_of
+from pipeline.delta.logs.notes import Commit
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.logs import Log, Place, rows_of
 from pipeline.doctor.look import Look

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.client.subscriptions import lives_in
+from pipeline.client.subscribing.subscriptions import lives_in
 from pipeline.config.stages import SCHEDULE
 from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions

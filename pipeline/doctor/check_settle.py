@@ -8,7 +8,7 @@ import pyarrow.fs
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
-from pipeline.delta.logfiles import info_of
+from pipeline.delta.logs.logfiles import info_of
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.logs import note_of
 from pipeline.doctor.look import Look, Opened

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.check_dispatch import delivered
 from pipeline.doctor.check_ingest import accounted
+from pipeline.doctor.check_prepared import prepared
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import settled
-from pipeline.doctor.checkpoints import checkpoints
+from pipeline.doctor.check_surroundings import clock, rejected, sources, space
+from pipeline.doctor.check_tables import tables
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look, Unreadable
-from pipeline.doctor.shelf import prepared
-from pipeline.doctor.surroundings import clock, rejected, sources, space
-from pipeline.doctor.tables import tables
 
 Check = Callable[[Look], Iterator[Finding]]
 CHECKS: Mapping[str, Check] = {

@@ -7,10 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import BrokenVersion
-from pipeline.delta.commits import entry
-from pipeline.delta.filestats import count
-from pipeline.delta.logfiles import appended, info_of, log_files
-from pipeline.delta.notes import Commit
+from pipeline.delta.logs.entries import entry
+from pipeline.delta.logs.filestats import count
+from pipeline.delta.logs.logfiles import appended, info_of, log_files
+from pipeline.delta.logs.notes import Commit
 from pipeline.storage.files import Files
 
 Actions = list[dict[str, Any]]

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from deltalake import DeltaTable
 
-from pipeline.client.subscriptions import lives_in
+from pipeline.client.subscribing.subscriptions import lives_in
 from pipeline.config.errors import NoWarehouse
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import open_table, path_of

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.settings import Settings
-from pipeline.delta.commits import spelled
-from pipeline.delta.numbering import NUMBER, order_of
+from pipeline.delta.logs.entries import spelled
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.numbering import NUMBER, order_of
 from pipeline.ingest.accept import Counts, Ledgers, Limits, Target, Ways
 from pipeline.ingest.rules import MESSAGE, ORDER, POSITION, ROW, TIMES, arrays, reason_array
 from pipeline.storage.arrays import arrow_schema, longs

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Settings
-from pipeline.delta.numbering import columns_of, in_order
+from pipeline.delta.writing.numbering import columns_of, in_order
 from pipeline.ingest.accept import Counts, Ledgers, Limits, Target, Ways
 from pipeline.ingest.rules import MESSAGE, ORDER, POSITION, TIMES, expressions, reason_column
 from pipeline.storage.gather import TEXTS

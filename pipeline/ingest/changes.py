@@ -15,10 +15,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.arrival import ARRIVAL, with_place
-from pipeline.delta.change import Change
-from pipeline.delta.commits import entry
+from pipeline.delta.logs.change import Change
+from pipeline.delta.logs.entries import entry
 from pipeline.delta.offsets import Position
+from pipeline.delta.reading.arrival import ARRIVAL, with_place
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.config.errors import InboxColumn
-from pipeline.delta.tablelog import Head
+from pipeline.delta.logs.logstore import Head
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Any
 
-from pipeline.delta import commits
-from pipeline.delta.sums import ADDING, appended_sums, drop_sums, put_sums, sums
+from pipeline.delta.logs import entries
+from pipeline.delta.logs.sums import ADDING, appended_sums, drop_sums, put_sums, sums
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 
@@ -33,12 +33,12 @@ class InboxSums:
 
     def keep_up(self) -> None:
         """Read the versions since the last look, and write the sums of the newest one unless it has some."""
-        newest = commits.newest(self._files, self._path, self._version)
+        newest = entries.newest(self._files, self._path, self._version)
         if newest == self._version:
             return
         known, found = self._known(newest)
         for version in range(known + 1, newest + 1):
-            told = commits.entry(self._files, self._path, version) or ()
+            told = entries.entry(self._files, self._path, version) or ()
             found = None if found is None else appended_sums(found, told) if told else None
         self._version, self._last = newest, found or {}
         if found is not None and known < newest:
@@ -63,7 +63,7 @@ class InboxSums:
             found = sums(self._files, self._path, version)
             if found is not None:
                 return version, found
-            if not commits.exists(self._files, self._path, version - 1):
+            if not entries.exists(self._files, self._path, version - 1):
                 return newest, None
         return self._version, self._last or None
 

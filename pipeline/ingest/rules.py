@@ -16,8 +16,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.delta.arrival import ARRIVAL
-from pipeline.delta.numbering import NUMBER, SortKey
+from pipeline.delta.reading.arrival import ARRIVAL
+from pipeline.delta.writing.numbering import NUMBER, SortKey
 from pipeline.ingest.accept import Ledgers, Limits, Target
 from pipeline.storage.arrays import longs, ranks
 from pipeline.storage.gather import PAYLOAD_BYTES

@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta.messagelog import Bounds, MessageLog, any_of
-from pipeline.delta.messages import messages
+from pipeline.delta.reading.messagelog import Bounds, MessageLog, any_of
+from pipeline.delta.reading.messages import messages
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives

@@ -21,16 +21,16 @@ from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST
 from pipeline.config.timeline import Timeline
 from pipeline.config.watching import Watch
-from pipeline.delta.arrival import ARRIVAL, file_commits, in_order_of_arrival
-from pipeline.delta.change import Change
 from pipeline.delta.checkpoints import Log
-from pipeline.delta.commits import between, newest, rows_of, spelled
-from pipeline.delta.messagelog import Bounds, MessageLog, about
+from pipeline.delta.logs.change import Change
+from pipeline.delta.logs.entries import between, newest, rows_of, spelled
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import Position
-from pipeline.delta.sink import Rows, Sink
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.delta.reading.messagelog import Bounds, MessageLog, about
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Rows, Sink
 from pipeline.ingest.accept import Batch, Counts, Limits, Target, Ways, ledgers
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch

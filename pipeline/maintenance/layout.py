@@ -17,12 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.config.paths import is_s3
 from pipeline.config.settings import DAY_MS
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.appender import SMALL_GROUPS
-from pipeline.delta.commits import commits, newest, rows_of
-from pipeline.delta.filestats import count as counted
-from pipeline.delta.filestats import last_ms, span_ms
-from pipeline.delta.livefiles import LiveFiles
+from pipeline.delta.logs.entries import commits, newest, rows_of
+from pipeline.delta.logs.filestats import count as counted
+from pipeline.delta.logs.filestats import last_ms, span_ms
+from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import SMALL_GROUPS
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import session_files

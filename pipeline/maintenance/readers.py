@@ -7,11 +7,11 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.commits import commits, metadata, newest
-from pipeline.delta.notes import Commit
+from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES
-from pipeline.delta.sink import last_commit
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import noted
 from pipeline.ingest.stage import Plan

@@ -1,9 +1,9 @@
 """Retention: rows that every subscription has got, and that are old enough, leave the tables.
 
 Streams read the files that commits added, not the table as it is: a deletion is no news to them and takes nothing away
-from a stage that stands still, as long as log and files stay (`pipeline.maintenance.trim`). What reads tables as they
-are (a rebuild of the schedule, a load, a backfill, dispatch's join) must not miss a row: so messages go only below a
-mark under which all is settled, and their releases after them.
+from a stage that stands still, as long as log and files stay (`pipeline.maintenance.cutlogs`). What reads tables as
+they are (a rebuild of the schedule, a load, a backfill, dispatch's join) must not miss a row: so messages go only below
+a mark under which all is settled, and their releases after them.
 """
 
 import json
@@ -21,11 +21,11 @@ from pipeline.config.paths import is_s3
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.commits import rows_of
-from pipeline.delta.filestats import last_ms, span
-from pipeline.delta.sink import last_commit
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.entries import rows_of
+from pipeline.delta.logs.filestats import last_ms, span
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.kept import Kept, KeptLedgers, Stays
 from pipeline.maintenance.readers import unread

@@ -19,14 +19,14 @@ from pyspark.sql import SparkSession
 from pipeline.config.errors import UnknownTableFeature
 from pipeline.config.session import compiled
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.delta.appender import Appender
-from pipeline.delta.datafiles import DataFile, rows
-from pipeline.delta.logfiles import is_plain
-from pipeline.delta.messagelog import Bounds
-from pipeline.delta.messages import due_times, message_rows
-from pipeline.delta.numbering import SortKey, columns_of, order_of
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.logfiles import is_plain
+from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.reading.messagelog import Bounds
+from pipeline.delta.reading.messages import due_times, message_rows
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.datafiles import DataFile, rows
+from pipeline.delta.writing.numbering import SortKey, columns_of, order_of
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver, row_groups

@@ -19,12 +19,12 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import MINUTE_MS, Upkeep
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.cutlogs import VACUUM, cut_log, vacuum
 from pipeline.maintenance.kept import SettleBehind, Stays, stays
 from pipeline.maintenance.layout import OPTIMIZE, Merged, cluster, compact, is_new
 from pipeline.maintenance.retention import InTheWay, delete, empty_inbox, forget_events, going, raise_mark, visible
-from pipeline.maintenance.trim import VACUUM, cut_log, vacuum
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark

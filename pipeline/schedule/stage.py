@@ -21,8 +21,8 @@ from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
-from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.keys import addressed
 from pipeline.storage.parquet import DRIVER, SETTING, SIZE
 from pipeline.worker.release import KEY, RELEASE, release

@@ -7,7 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.delta.checkpoints import Log
-from pipeline.delta.commits import between
+from pipeline.delta.logs.entries import between
 from pipeline.delta.offsets import SOURCES
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
-from pipeline.delta.sink import Sink, last_commit
 from pipeline.delta.tables import bring_up_to_date, segment_ms
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
 from pipeline.service import takeover

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Observer, Options, nobody
 from pipeline.config.settings import LAST_INSTANT_MS, Settings, VirtualClock
-from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.service.lockstep import reach
 from pipeline.service.run import start_all, stop_all
 from schemas import INBOX

@@ -13,10 +13,10 @@ from pipeline.config.options import Options
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.config.timeline import timeline
-from pipeline.delta import arrival
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import SOURCES, Origin
+from pipeline.delta.reading import arrival
 from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.publisher import Publisher

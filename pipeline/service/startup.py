@@ -12,7 +12,7 @@ from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.offsets import Offset
-from pipeline.delta.sink import Sink
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import PREPARED
 from pipeline.dispatch.publisher import Publisher
 

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.timeline import timeline
-from pipeline.delta import arrival
-from pipeline.delta.notes import Commit
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
-from pipeline.delta.sink import last_commit
+from pipeline.delta.reading import arrival
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch import stage as dispatch
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.restore import restore_all

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
-from pipeline.delta.livefiles import LiveFiles
-from pipeline.delta.sink import Sink
+from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.listener import Listener
 from pipeline.settle.opened import Opened, Row
 from pipeline.settle.plan import Plan

@@ -11,8 +11,8 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 from pipeline.delta.deltars import append
-from pipeline.delta.messagelog import Bounds, MessageLog
-from pipeline.delta.messages import message_groups
+from pipeline.delta.reading.messagelog import Bounds, MessageLog
+from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import arrow_schema, longs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BadValue
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener

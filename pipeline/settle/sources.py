@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import VersionGone
-from pipeline.delta.commits import entry
-from pipeline.delta.livefiles import LiveFiles
-from pipeline.delta.logfiles import appended
+from pipeline.delta.logs.entries import entry
+from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files

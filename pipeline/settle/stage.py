@@ -20,7 +20,7 @@ from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import thread_cpu_ms, wall_ms
 from pipeline.config.watching import SettleBatch, Settled, Watch
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.cursors import Cursors

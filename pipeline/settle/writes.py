@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
-from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from threading import Event, Thread
 
-from pipeline.client.deliveries import Deliveries
-from pipeline.client.subscriptions import Subscription
+from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.sinks.connect import connect as connect_to

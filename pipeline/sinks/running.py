@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pipeline.client.subscriptions import subscriptions
-from pipeline.delta.commits import newest
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.logs.entries import newest
 from pipeline.sinks.connect import connect as connect_to
 from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.sinks.topic import Connect

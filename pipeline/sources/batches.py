@@ -17,10 +17,10 @@ from pipeline.config.options import Observer
 from pipeline.config.session import compiled
 from pipeline.config.sources import Source
 from pipeline.config.watching import Watch
-from pipeline.delta.datafiles import rows as rows_of
-from pipeline.delta.datafiles import size_of
-from pipeline.delta.sink import Sink
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.datafiles import rows as rows_of
+from pipeline.delta.writing.datafiles import size_of
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.sources.door import Door, Place
 from pipeline.sources.mapping import InboxRows
 from pipeline.storage.parquet import DRIVER, SIZE

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, SourcePlaceGone
 from pipeline.config.sources import EARLIEST, Source
-from pipeline.delta.commits import between, newest, reaches_back, rows_of
+from pipeline.delta.logs.entries import between, newest, reaches_back, rows_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import Place

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.delta import messages
-from pipeline.delta.messagelog import Bounds, MessageFile, MessageLog
+from pipeline.delta.reading import messages
+from pipeline.delta.reading.messagelog import Bounds, MessageFile, MessageLog
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import INGEST
-from pipeline.delta.commits import newest
-from pipeline.delta.notes import Commit
-from pipeline.delta.sink import last_commit
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import Markers

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema

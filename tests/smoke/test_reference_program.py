@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.topics import create_partitioned_topic
+from pipeline.client.subscribing.topics import create_partitioned_topic
 from tests.support.jobs import PATIENCE_S, main, started
 from tests.support.modules import ROOT
 

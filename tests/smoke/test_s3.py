@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from jobs import cli
 from jobs.commands import run
 from jobs.commands.spark import session
-from pipeline.client import subscriptions
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
+from pipeline.client.subscribing import subscriptions
 from pipeline.config.session import Machine
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout
 from pipeline.maintenance.rewrite import Rewriting

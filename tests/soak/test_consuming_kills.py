@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY, REJECTED_SETTLE

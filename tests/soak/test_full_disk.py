@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import PATIENCE_S, delivered, said, until
 from tests.support.modules import ROOT
 from tests.support.services import COMMAND, RUN, ended_well, service

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from benchmarks.live import profile_text
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
 from schemas import DELIVERIES, PUBLICATIONS, SUBSCRIPTIONS, TABLES
 from tests.support.jobs import PATIENCE_S, delivered, main, module, said, started, until, words_of_ours

@@ -18,10 +18,10 @@ import pytest
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
-from pipeline.delta.commits import actions
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.logs.entries import actions
 from pipeline.storage.files import Files
 from pipeline.worker.express import CAUSE
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table

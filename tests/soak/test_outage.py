@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.support.processes import KINDS, memory
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import MINUTE_MS
 from pipeline.delta.deltars import append
 from schemas import INBOX

@@ -15,10 +15,10 @@ import pytest
 
 pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
-from pipeline.client import subscriptions
 from pipeline.client.create import create_all
-from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
+from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.subscribing import subscriptions
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import DELIVERIES

@@ -15,7 +15,7 @@ import pytest
 from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from tests.support.jobs import PATIENCE_S, delivered, said, signal_all, until
 from tests.support.modules import ROOT
 from tests.support.services import RUN, ended_well, gone, in_time, service

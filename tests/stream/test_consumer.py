@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.message import Message
 from schemas import INBOX

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.client.deliveries import Deliveries
 from pipeline.client.pending import pending
+from pipeline.client.reading.deliveries import Deliveries
 from pipeline.config.stages import ALL_STAGES
 from pipeline.maintenance.rounds import Done
 from pipeline.service.rebuild import rebuild

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client import subscriptions
-from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import pending
+from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.subscribing import subscriptions
 from pipeline.config.stages import SCHEDULE
 from pipeline.service.rebuild import rebuild
 from tests.support.maintained import sharply

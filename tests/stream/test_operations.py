@@ -14,9 +14,9 @@ from jobs import cli, maintain
 from jobs import main as mains
 from jobs.commands import run as running
 from jobs.commands import spark as sessions
-from pipeline.client.deliveries import Deliveries
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.settings import VirtualClock
 from pipeline.delta.warehouse import Warehouse

@@ -7,7 +7,7 @@ from shutil import copytree
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import replay

@@ -12,7 +12,7 @@ from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipeline.delta import appender
+from pipeline.delta.writing import appender
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.stream import (
     Step,

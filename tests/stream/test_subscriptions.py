@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.client.pending import pending
-from pipeline.client.subscriptions import TYPES
+from pipeline.client.subscribing.subscriptions import TYPES
 from pipeline.config.session import PARTITIONS
 from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS

@@ -17,15 +17,15 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.create import create_all
 from pipeline.client.message import Message
-from pipeline.delta.commits import actions, newest
 from pipeline.delta.deltars import arrow_schema, create, path_of, rows_of
-from pipeline.delta.logfiles import appended
-from pipeline.delta.notes import Commit
+from pipeline.delta.logs.entries import actions, newest
+from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.properties import PROPERTIES
 from pipeline.settle.events import Told, released_by, told_by
 from pipeline.settle.listener import Listener

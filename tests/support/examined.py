@@ -13,7 +13,7 @@ from deltalake import CommitProperties, write_deltalake
 
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
 from pipeline.doctor.finding import Finding, Severity

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
 from pipeline.config.session import Machine, local_session
 from pipeline.config.settings import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Settings, VirtualClock

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.commits import actions
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logfiles import log_files
+from pipeline.delta.logs.entries import actions
+from pipeline.delta.logs.logfiles import log_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rounds import Done, maintain
 from pipeline.storage.files import Files

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, Settings
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse

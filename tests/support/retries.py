@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from pipeline.config.stages import SETTLE
-from pipeline.delta.sink import Sink
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.storage.arrays import arrow_schema
 from schemas import CLOSED, DELIVERIES, MESSAGES, REDELIVERY, SEGMENTS, Table
 from state import encode_chunk

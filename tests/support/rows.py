@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.types import StructType, TimestampType
 
-from pipeline.delta.arrival import ARRIVAL
+from pipeline.delta.reading.arrival import ARRIVAL
 from schemas import INBOX, MESSAGES, REDELIVERY
 
 T0 = 1_700_000_000_000

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.delta.commits import newest
 from pipeline.delta.deltars import path_of
+from pipeline.delta.logs.entries import newest
 from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Row
 from pipeline.storage.files import Files

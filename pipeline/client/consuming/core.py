@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pipeline.client.consuming.closedlog import Key
 from pipeline.client.consuming.desk import Desk, DeskOptions
 from pipeline.client.consuming.events import Voice
 from pipeline.client.consuming.rows import Rows
-from pipeline.client.consuming.supply import Logs, Supply
+from pipeline.client.following.closedlog import Key
+from pipeline.client.following.supply import Logs, Supply
 from pipeline.config.errors import VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import LeaseMember, LeaseReplay, LeaseTiming, SubscriptionType

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Iterable
 
 from pipeline.client.consuming.clock import Clock, MachineClock
-from pipeline.client.consuming.closedlog import ClosedLog
 from pipeline.client.consuming.core import Core, Listening
-from pipeline.client.consuming.cursorlog import CursorLog
-from pipeline.client.consuming.deliverylog import DeliveryLog
 from pipeline.client.consuming.desk import DeskOptions
-from pipeline.client.consuming.leaselog import LeaseLog
-from pipeline.client.consuming.supply import Logs
 from pipeline.client.consuming.writer import EventWriter
+from pipeline.client.following.closedlog import ClosedLog
+from pipeline.client.following.cursorlog import CursorLog
+from pipeline.client.following.deliverylog import DeliveryLog
+from pipeline.client.following.leaselog import LeaseLog
+from pipeline.client.following.supply import Logs
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.storage.files import Files
 

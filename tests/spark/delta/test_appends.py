@@ -20,11 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.client.create import create_all
 from pipeline.config.errors import ContractBroken, ForeignOwner, UnknownTableFeature
-from pipeline.delta.appender import Appender
-from pipeline.delta.messagelog import Bounds, MessageLog
-from pipeline.delta.sink import Sink
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import sync_files
 from pipeline.storage.hadoop import session_files
@@ -237,7 +237,7 @@ def test_files_that_could_not_be_written_are_not_left_behind(
     before, appender = sorted(Path(path).rglob("*")), Appender(spark, path, PUBLICATIONS)
     appender.discard(appender.put(rows(spark, 1).toArrow()))
     with monkeypatch.context() as patched:
-        patched.setattr("pipeline.delta.appender._write", full)
+        patched.setattr("pipeline.delta.writing.appender._write", full)
         with pytest.raises(OSError, match="No space"):
             appender.put(rows(spark, 1).toArrow())
     assert sorted(Path(path).rglob("*")) == before
@@ -352,12 +352,12 @@ def test_a_version_that_a_spark_producer_renamed_over_ours_is_added_again(
     theirs = json.dumps({"commitInfo": {"timestamp": 1, "operation": "WRITE", "txnId": "theirs"}})
 
     def rename(_: float) -> None:
-        monkeypatch.setattr("pipeline.delta.tablelog.time.sleep", lambda _: None)
+        monkeypatch.setattr("pipeline.delta.logs.logstore.time.sleep", lambda _: None)
         fresh = Path(path, "_delta_log", ".fresh")
         fresh.write_text(f"{theirs}\n")
         fresh.rename(Path(path, "_delta_log", f"{1:020d}.json"))
 
-    monkeypatch.setattr("pipeline.delta.tablelog.time.sleep", rename)
+    monkeypatch.setattr("pipeline.delta.logs.logstore.time.sleep", rename)
     row = pa.table({each.name: pa.nulls(1, each.type) for each in arrow_schema(INBOX.schema)})
     assert appender.commit(appender.put(row), "ours") == 2
     assert spark.read.format("delta").load(path).count() == 1

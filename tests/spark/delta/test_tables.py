@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.delta.properties import PROPERTIES
 from pipeline.delta.tables import create_all, segment_ms

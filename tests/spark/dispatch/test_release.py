@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.settings import Settings
-from pipeline.delta.appender import Appender
-from pipeline.delta.messagelog import Bounds, MessageLog
-from pipeline.delta.messages import message_groups
 from pipeline.delta.offsets import Position
+from pipeline.delta.reading.messagelog import Bounds, MessageLog
+from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease

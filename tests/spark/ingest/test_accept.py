@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
-from pipeline.delta.arrival import ARRIVAL
+from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.ingest import accept_local
 from pipeline.ingest.accept import Batch, Counts, Limits, Target, Ways, ledgers
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
-from pipeline.delta.arrival import ARRIVAL
-from pipeline.delta.numbering import NUMBER, columns_of, in_order, order_of
+from pipeline.delta.reading.arrival import ARRIVAL
+from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order, order_of
 from pipeline.dispatch import release
 from pipeline.ingest import accept_local, accept_spark, rules
 from pipeline.ingest.accept import Ledgers, Limits, Target

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.delta.messagelog import MessageLog
+from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import BACKFILL, LOAD, NEAR, Membership, Span, local_segment_rows, pieces, segment_rows
 from pipeline.subscriptions.audience import Subscription, audiences

@@ -19,15 +19,15 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.appender import Appender
-from pipeline.delta.datafiles import DataFile
-from pipeline.delta.messagelog import Bounds, MessageLog
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.datafiles import DataFile
+from pipeline.maintenance.cutlogs import vacuum
 from pipeline.maintenance.layout import cluster, compact, is_new
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import maintain, own_session
-from pipeline.maintenance.trim import vacuum
 from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
 from tests.support.rows import T0, messages

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.commits import newest
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout, readers, retention, rounds
 from pipeline.maintenance.readers import Unread, settled_upto, unread_from

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.client.create import create_all
-from pipeline.delta.appender import Appender
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
 from pipeline.maintenance import retention, rewrite
 from pipeline.maintenance.readers import Unread
 from pipeline.maintenance.retention import Expired, InTheWay, delete

@@ -11,10 +11,10 @@ from pipeline.client.create import create_all
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.sink import Sink
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.maintenance.trim import cut_log
+from pipeline.delta.writing.oncewriter import Sink
+from pipeline.maintenance.cutlogs import cut_log
 from schemas import DELIVERIES, PUBLICATIONS
 from tests.support.sinks import MemoryBroker, delivered, places, run, sink
 

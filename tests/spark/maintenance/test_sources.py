@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.commits import newest
-from pipeline.delta.sink import Sink
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.maintenance import trim
+from pipeline.delta.writing.oncewriter import Sink
+from pipeline.maintenance import cutlogs
 from pipeline.storage.files import Files
 from schemas import INBOX
 
@@ -27,7 +27,7 @@ def test_the_note_of_a_quiet_source_is_repeated_and_the_log_before_it_goes(
     """Other producers append meanwhile; the source that goes on is not taken for another one."""
     warehouse = Warehouse(str(tmp_path))
     create_all(warehouse.root)
-    monkeypatch.setattr(trim, "unread_from", lambda *_: newest(Files(), warehouse.path(INBOX)))
+    monkeypatch.setattr(cutlogs, "unread_from", lambda *_: newest(Files(), warehouse.path(INBOX)))
     runs = Sink(spark, warehouse, INBOX, SOURCE)
     noted = runs.commit([], "owner", 3, {"read": {"t": {"0": 7}}})
     for _ in range(3):
@@ -44,5 +44,5 @@ def test_the_note_of_a_quiet_source_is_repeated_and_the_log_before_it_goes(
 
 def cut(spark: SparkSession, warehouse: Warehouse) -> int:
     """Cut all that may be cut; give the version with which the log begins then."""
-    trim.cut_log(spark, warehouse, INBOX, wall_ms() + SECOND_MS)
+    cutlogs.cut_log(spark, warehouse, INBOX, wall_ms() + SECOND_MS)
     return min(int(each.stem) for each in Path(warehouse.path(INBOX), "_delta_log").glob("*.json"))

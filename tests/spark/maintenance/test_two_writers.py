@@ -12,10 +12,10 @@ from pipeline.client.create import create_all
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import INGEST, SETTLE
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.sink import Sink, last_commit
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
-from pipeline.maintenance.trim import cut_log
+from pipeline.delta.writing.oncewriter import Sink, last_commit
+from pipeline.maintenance.cutlogs import cut_log
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.presence import PresentIncarnations
 from schemas import SEGMENTS
@@ -34,7 +34,7 @@ def test_settle_alone_does_not_keep_the_log_of_segments(
     present = PresentIncarnations(spark, warehouse)
     assert present.marker(3) == 0
     log = TableLog(spark, warehouse.path(SEGMENTS))
-    monkeypatch.setattr("pipeline.maintenance.trim.unread_from", lambda *_: 99)
+    monkeypatch.setattr("pipeline.maintenance.cutlogs.unread_from", lambda *_: 99)
     first, batch = [], 0
     for _ in range(3):
         for _ in range(4):

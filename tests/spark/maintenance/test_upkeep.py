@@ -19,18 +19,18 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import StageRunning
 from pipeline.config.settings import HOUR_MS, SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta import commits
-from pipeline.delta.appender import Appender
-from pipeline.delta.datafiles import DataFile
-from pipeline.delta.livefiles import LiveFiles
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs import entries
+from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.datafiles import DataFile
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.maintenance import rounds, upkeep
+from pipeline.maintenance.cutlogs import vacuum
 from pipeline.maintenance.layout import SmallFiles, compact
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import cut_logs, maintain, own_session
-from pipeline.maintenance.trim import vacuum
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -188,7 +188,7 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(
     late.write_text('{"commitInfo": {}}\n{"add": {"path": "late.parquet", "dataChange": true}}\n')
     os.utime(late, (0, 0))
     hours = list[int]()
-    monkeypatch.setattr("pipeline.maintenance.trim.DeltaTable.vacuum", lambda _, told: hours.append(told))
+    monkeypatch.setattr("pipeline.maintenance.cutlogs.DeltaTable.vacuum", lambda _, told: hours.append(told))
     vacuum(spark, warehouse, MESSAGES, 0)
     assert hours == [1], "files are kept from the first entry on that counts"
     live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
@@ -218,7 +218,7 @@ def test_what_others_read_or_write_stays(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An append to the inbox may take an hour; the registry is read at old versions; readers follow deliveries."""
-    monkeypatch.setattr("pipeline.maintenance.trim.unread_from", lambda *_: 99)
+    monkeypatch.setattr("pipeline.maintenance.cutlogs.unread_from", lambda *_: 99)
     for table in (INBOX, SUBSCRIPTIONS, DELIVERIES, SEGMENTS):
         for _ in range(3):
             RustTable(warehouse.path(table)).alter.set_table_properties({"delta.checkpointInterval": "50"})
@@ -244,14 +244,14 @@ def test_the_files_of_a_table_are_known_when_its_log_is_cut_meanwhile(
     live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     assert live.look() == (0, {})
     _grown(spark, warehouse)
-    newest = commits.newest
+    newest = entries.newest
 
     def cut(files: Files, path: str, known: int) -> int:
         found = newest(files, path, known)
         _cut(spark, warehouse)
         return found
 
-    monkeypatch.setattr(commits, "newest", cut)
+    monkeypatch.setattr(entries, "newest", cut)
     version, held = live.look()
     assert (version, len(held)) == (5, 5)
 

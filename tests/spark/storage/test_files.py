@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import HADOOP_AWS
-from pipeline.delta.commits import spelled
-from pipeline.delta.tablelog import TableLog
+from pipeline.delta.logs.entries import spelled
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.storecheck import NoConnector, check_store

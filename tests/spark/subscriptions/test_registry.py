@@ -6,7 +6,7 @@ from shutil import copytree
 
 from pyspark.sql import SparkSession
 
-from pipeline.client.subscriptions import Subscription, set_policies, subscribe, unsubscribe
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, unsubscribe
 from pipeline.delta.warehouse import Warehouse
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.registry import Registry

@@ -12,7 +12,7 @@ pytest.importorskip("deltalake", reason="the tables are made by delta-rs")
 
 from benchmarks.day import COUNTED, FILES, INSTANT, T0, extent, load, show, verdict
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import TABLES
 
 

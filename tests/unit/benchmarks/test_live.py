@@ -31,8 +31,8 @@ from benchmarks.support.sizes import merged
 from benchmarks.support.snapshot import Snapshot, Upkeep
 from pipeline.client.create import create_all
 from pipeline.config.profiles import read_profile
-from pipeline.delta.datafiles import DataFile
 from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.delta.writing.datafiles import DataFile
 from pipeline.dispatch import prepared
 from pipeline.dispatch.prepared import Part, Prepared
 from schemas import INBOX

@@ -15,7 +15,7 @@ from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerType
 from pipeline.client.exceptions import AlreadyClosed, InvalidMessage, ProducerQueueIsFull
 from pipeline.client.messageid import MessageId
-from pipeline.client.subscriptions import subscriptions
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.delta.deltars import open_table
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put

@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import await_subscription
+from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.consumers import await_subscription
 from pipeline.client.exceptions import ConsumerBusy
 from pipeline.client.message import Message
 from state import SubscriptionType

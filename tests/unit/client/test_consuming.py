@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consumer import Consumer
-from pipeline.client.consumers import ConsumerOptions, Ends, engine_of, new_consumer, open_consumer
+from pipeline.client.consuming.consumer import Consumer
+from pipeline.client.consuming.consumers import ConsumerOptions, Ends, engine_of, new_consumer, open_consumer
 from pipeline.client.exceptions import ConsumerBusy, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 from pipeline.config.errors import StillConflicting

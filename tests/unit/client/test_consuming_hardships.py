@@ -14,8 +14,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consumers import ConsumerOptions, Ends, new_consumer
-from pipeline.client.consuming import cursorlog, deliverylog
+from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.following import cursorlog, deliverylog
 from pipeline.config.errors import VersionGone
 from pipeline.delta import deltars
 from schemas import DELIVERIES

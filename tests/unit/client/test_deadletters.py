@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import deadletters
 from pipeline.client.create import create_all
-from pipeline.client.deadletters import dead_letters, put_back
+from pipeline.client.subscribing import deadletters
+from pipeline.client.subscribing.deadletters import dead_letters, put_back
 from pipeline.delta.deltars import open_table
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put

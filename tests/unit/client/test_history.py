@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.create import create_all
-from pipeline.client.deliveries import Deliveries
 from pipeline.client.pending import pending
+from pipeline.client.reading.deliveries import Deliveries
 from pipeline.config.errors import BrokenVersion, VersionGone
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending
-from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS

@@ -14,7 +14,6 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import write_deltalake
 
-from pipeline.client import producer_inbox
 from pipeline.client.client import Client
 from pipeline.client.exceptions import (
     AlreadyClosed,
@@ -26,6 +25,7 @@ from pipeline.client.exceptions import (
     Timeout,
 )
 from pipeline.client.messageid import MessageId
+from pipeline.client.producing import inbox as producer_inbox
 from pipeline.config.errors import ColumnGone
 from pipeline.delta.deltars import open_table, path_of, query
 from schemas import INBOX
@@ -68,8 +68,8 @@ class Failing:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between attempts take no time."""
-    monkeypatch.setattr("pipeline.client.producer_writer._PAUSE_S", 0.0)
-    monkeypatch.setattr("pipeline.client.producer_writer._LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr("pipeline.client.producing.writer._PAUSE_S", 0.0)
+    monkeypatch.setattr("pipeline.client.producing.writer._LONGEST_PAUSE_S", 0.0)
 
 
 def test_what_is_sent_stands_in_the_inbox_with_all_that_was_said_of_it(root: str, client: Client) -> None:

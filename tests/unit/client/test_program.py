@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client import client as client_module
 from pipeline.client import public
-from pipeline.client.subscriptions import subscriptions
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.delta.deltars import open_table, query
 from schemas import INBOX, MESSAGES
 from tests.support import consumed

@@ -21,8 +21,8 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
-from pipeline.client.reader import Reader
-from pipeline.client.reader_log import TopicLog
+from pipeline.client.reading.reader import Reader
+from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import StringSchema
 from pipeline.config.errors import NoWarehouse
 from schemas import MESSAGES

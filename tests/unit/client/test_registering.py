@@ -10,7 +10,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.subscriptions import (
+from pipeline.client.subscribing.subscriptions import (
     Subscription,
     change,
     line_of,

@@ -10,15 +10,15 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client import consumer as consumers
-from pipeline.client.consumer import Consumer
+from pipeline.client.consuming import consumer as consumers
+from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
-from pipeline.client.seeking import Where, begin_anew, prospect
-from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.client.subscribing.seeking import Where, begin_anew, prospect
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.delta.deltars import path_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import MARK, SettledMark

@@ -28,7 +28,7 @@ from pipeline.client.exceptions import (
     Timeout,
 )
 from pipeline.client.schema import StringSchema
-from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.config.errors import AlreadySubscribed, NoWarehouse
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies

@@ -16,8 +16,8 @@ from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, Part
 from pipeline.client.client import Client
 from pipeline.client.exceptions import InvalidTopicName, OperationNotSupported, TopicNotFound
 from pipeline.client.messageid import MessageId
-from pipeline.client.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.topics import create_partitioned_topic, matching, partition_counts
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.subscribing.topics import create_partitioned_topic, matching, partition_counts
 from pipeline.config.errors import BadValue
 from schemas import MESSAGES
 from tests.support import consumed

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from pipeline.delta.commits import actions, between, newest, reaches_back
+from pipeline.delta.logs.entries import actions, between, newest, reaches_back
 from pipeline.storage.files import Files
 
 

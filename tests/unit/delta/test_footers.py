@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
 from pipeline.config.errors import ContractBroken
-from pipeline.delta.filestats import span_ms
-from pipeline.delta.footers import missing, statistics
+from pipeline.delta.logs.filestats import span_ms
+from pipeline.delta.writing.footers import missing, statistics
 
 SCHEMA = StructType(
     [

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, subscribe
-from pipeline.delta.sums import put_first_sums, sums
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.delta.logs.sums import put_first_sums, sums
 from pipeline.storage.files import Files
 from schemas import SUBSCRIPTIONS, TABLES
 

@@ -12,9 +12,9 @@ import pytest
 from pipeline.config.errors import PreparedFileGone
 from pipeline.config.timeline import Timeline
 from pipeline.config.watching import Watch
-from pipeline.delta.datafiles import DataFile
-from pipeline.delta.notes import Commit
-from pipeline.delta.sink import Sink
+from pipeline.delta.logs.notes import Commit
+from pipeline.delta.writing.datafiles import DataFile
+from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 

@@ -15,7 +15,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from pipeline.client.inbox import Message, send
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.doctor.checkpoints import checkpoints
+from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.look import Look
 from schemas import DELIVERIES, INBOX, REDELIVERY
 from tests.support.client import message_row

@@ -14,7 +14,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 
 from pipeline.client.inbox import Message, send
-from pipeline.client.subscriptions import Subscription, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import (

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 import typer
 
 from jobs import cli
-from pipeline.delta.change import REASON
+from pipeline.delta.logs.change import REASON
 from tests.support.modules import ROOT
 from tests.support.operations import PAGE, commands
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.delta.change import Change
+from pipeline.delta.logs.change import Change
 from pipeline.ingest.changes import refused
 
 SPARK_KEYS = '["(message_key#12 = message_key#345)"]'

@@ -28,8 +28,8 @@ from jobs.commands.pending import as_json, report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
 from pipeline.client.create import create_all
-from pipeline.client.deliveries import Delivery
 from pipeline.client.pending import Backlog, Pending
+from pipeline.client.reading.deliveries import Delivery
 from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import DELIVERIES, INBOX
 from tests.support.modules import ROOT

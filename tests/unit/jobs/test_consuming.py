@@ -19,8 +19,8 @@ from jobs import cli
 from jobs.commands import consume, policies
 from jobs.commands.values import BadText
 from pipeline.client.create import create_all
-from pipeline.client.standing import standings
-from pipeline.client.subscriptions import subscriptions
+from pipeline.client.subscribing.standing import standings
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES
 from state import LeaseKind, LeaseReplay, LeaseRow, Nack

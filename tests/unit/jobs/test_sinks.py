@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from jobs import cli
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import subscriptions
+from pipeline.client.subscribing.subscriptions import subscriptions
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
 
 NAMED = ("--topic", "t", "--subscription", "s")

@@ -13,7 +13,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.create import create_all
-from pipeline.client.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.sinks.running import publishing
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.policies import Policies

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.commits import spelled
-from pipeline.delta.messagelog import Bounds, MessageLog
-from pipeline.delta.messages import messages
+from pipeline.delta.logs.entries import spelled
 from pipeline.delta.offsets import Position
+from pipeline.delta.reading.messagelog import Bounds, MessageLog
+from pipeline.delta.reading.messages import messages
 from pipeline.ingest.accept_local import INBOX_ROWS
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files

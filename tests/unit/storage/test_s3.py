@@ -21,14 +21,16 @@ from typer.testing import CliRunner
 
 from jobs import cli
 from jobs.commands.spark import NoSession
-from pipeline.client import producer_inbox, reader_log, topics
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
-from pipeline.client.deliveries import Deliveries
 from pipeline.client.exceptions import ConnectError
 from pipeline.client.inbox import Message, send
 from pipeline.client.messageid import MessageId
-from pipeline.client.topics import create_partitioned_topic
+from pipeline.client.producing import inbox as producer_inbox
+from pipeline.client.reading import topiclog as reader_log
+from pipeline.client.reading.deliveries import Deliveries
+from pipeline.client.subscribing import topics
+from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config import s3
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling

@@ -1,0 +1,388 @@
+"""A consumer, with the names of the reference's Python client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from threading import Condition
+from types import TracebackType
+from typing import Self, TypeVar
+
+import pyarrow as pa
+
+from pipeline.client.choices import ConsumerBatchReceivePolicy
+from pipeline.client.consuming.consumerlistener import MessageListener, Worker
+from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, sought
+from pipeline.client.consuming.core import Core
+from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.rows import COLUMNS
+from pipeline.client.exceptions import (
+    AlreadyClosed,
+    CumulativeAcknowledgementNotAllowedError,
+    InvalidMessage,
+    OperationNotSupported,
+    Timeout,
+)
+from pipeline.client.message import Message
+from pipeline.client.messageid import MessageId
+from pipeline.client.reading.topiclog import START, TopicLog
+from pipeline.client.subscribing.seeking import begin_anew
+from pipeline.storage.arrays import arrow_schema
+from schemas import DELIVERIES
+
+_LOOK_S = 1.0
+"""Who waits looks so often, whether he is told of something or not."""
+_SEEK_MS = 30_000
+"""So long the service may take to begin what was sought."""
+_ARROW_ROWS = 1 << 16
+_SCHEMA = pa.schema([arrow_schema(DELIVERIES.columns).field(name) for name in COLUMNS])
+T = TypeVar("T")
+
+
+class Consumer:
+    """Gets the messages of a subscription, and acknowledges them. Every method may be called from any thread.
+
+    What is not acknowledged comes again: after `negative_acknowledge`, after the acknowledgement timeout, or for
+    another consumer when this one is gone.
+
+    Attributes:
+        engine: what turns it.
+        cores: what it is for each of its topics.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        cores: Sequence[Core],
+        negative_ack_delay_ms: int | None = None,
+        batch_policy: ConsumerBatchReceivePolicy | None = None,
+        on_close: Callable[[Consumer], None] | None = None,
+        on_unsubscribe: Callable[[], None] | None = None,
+    ) -> None:
+        """A consumer of topics, one core each, which share one lock; `open_consumer` makes it.
+
+        Args:
+            engine: which turns the cores.
+            cores: one for each topic.
+            negative_ack_delay_ms: of a negative acknowledgement that names no delay; None: the subscription's backoff.
+            batch_policy: when `batch_receive` returns.
+            on_close: called once it is closed.
+            on_unsubscribe: takes the subscription out of the registry.
+        """
+        self.engine, self.cores, self._first = engine, list(cores), 0
+        self._changed = cores[0].lock
+        self._negative_ack_delay_ms = negative_ack_delay_ms
+        self._policy = batch_policy or ConsumerBatchReceivePolicy()
+        self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
+        self._worker: Worker | None = None
+        self._closed = False
+
+    # ---- who it is
+
+    def topic(self) -> str:
+        """The topic; of several ones their names, with commas between."""
+        return ",".join(core.listening.topic for core in self.cores)
+
+    def subscription_name(self) -> str:
+        """The subscription."""
+        return self.cores[0].listening.subscription
+
+    def consumer_name(self) -> str:
+        """The name by which others see it."""
+        return self.cores[0].listening.consumer
+
+    def is_connected(self) -> bool:
+        """Whether it has a part of its subscription now."""
+        return not self._closed and any(core.owns for core in self.cores)
+
+    # ---- getting messages
+
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        """The next message; waits for one.
+
+        Args:
+            timeout_millis: for so long at most; None: for ever.
+
+        Raises:
+            Timeout: none came.
+            AlreadyClosed: the consumer is closed.
+            OperationNotSupported: a listener gets the messages.
+        """
+        if self._worker is not None:
+            raise OperationNotSupported("receive", "a message_listener gets the messages")
+        found = self.next_message(timeout_millis)
+        if found is None:
+            raise Timeout("receive", timeout_millis or 0)
+        return found
+
+    def next_message(self, timeout_millis: int | None) -> Message | None:
+        """The next message; None: none came in time.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        return self._waited(self._take, timeout_millis)
+
+    def batch_receive(self, max_num_messages: int | None = None, timeout_millis: int | None = None) -> list[Message]:
+        """Several messages, as soon as one of the limits is reached; none when none came in time.
+
+        Args:
+            max_num_messages: so many at most; None: by the policy of the consumer.
+            timeout_millis: waits for so long; None: by the policy of the consumer.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        policy, found, size = self._policy, list[Message](), 0
+        most = policy.max_num_message if max_num_messages is None else max_num_messages
+        wait_ms = policy.timeout_ms if timeout_millis is None else timeout_millis
+        ends = None if wait_ms < 0 else time.monotonic() + wait_ms / 1_000
+        while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
+            left = None if ends is None else max(0, round((ends - time.monotonic()) * 1_000))
+            message = self.next_message(left)
+            if message is None:
+                break
+            found.append(message)
+            size += len(message.data())
+        return found
+
+    def batch_receive_arrow(self, max_num_messages: int = _ARROW_ROWS, timeout_millis: int | None = None) -> pa.Table:
+        """Several messages as rows, without an object for each; no rows when none came in time.
+
+        The columns are those of `deliveries` that a message has. Give the table, or some rows of it, to `acknowledge`.
+
+        Args:
+            max_num_messages: so many at most.
+            timeout_millis: waits for so long for the first one; None: for ever.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        found = self._waited(lambda: self._take_rows(max_num_messages), timeout_millis)
+        return _SCHEMA.empty_table() if found is None else found
+
+    # ---- what became of them
+
+    def acknowledge(self, message: Named | pa.Table) -> None:
+        """A message, or all of a table, is done with. To say so twice changes nothing.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            InvalidMessage: it is nothing that this consumer gets.
+        """
+        with self._opened():
+            if isinstance(message, pa.Table):
+                for core, rows in by_core(self.cores, message):
+                    core.desk.acknowledge_table(rows)
+            elif counts(message):
+                core_of(self.cores, message).desk.acknowledge(place_of(message))
+
+    def acknowledge_cumulative(self, message: Named) -> None:
+        """All that this consumer was handed up to a message is done with, in the order in which it was handed.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            CumulativeAcknowledgementNotAllowedError: others get messages of this subscription at the same time.
+            InvalidMessage: this consumer was not handed it.
+        """
+        with self._opened():
+            core = core_of(self.cores, message)
+            if not core.listening.kind.alone:
+                raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), core.listening.kind)
+            if not core.desk.acknowledge_upto(place_of(message)):
+                raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
+
+    def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | None = None) -> None:
+        """A message, or each of a table, failed and is to come again.
+
+        Args:
+            message: the message, its id, or rows of `batch_receive_arrow`.
+            delay_ms: after so long; None: by the consumer's `negative_ack_redelivery_delay_ms`, or else the
+                subscription's backoff.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            InvalidMessage: it is nothing that this consumer gets.
+        """
+        after_ms = self._negative_ack_delay_ms if delay_ms is None else delay_ms
+        with self._opened():
+            if isinstance(message, pa.Table):
+                for core, rows in by_core(self.cores, message):
+                    core.desk.fail_table(rows, after_ms)
+            elif counts(message):
+                core_of(self.cores, message).desk.fail(place_of(message), after_ms)
+
+    def reconsume_later(self, message: Named, delay_ms: int) -> None:
+        """A message is to come again after a delay (ms). It counts as a redelivery.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        self.negative_acknowledge(message, delay_ms)
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """All that was handed out and not acknowledged comes again at once.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        with self._opened():
+            for core in self.cores:
+                core.desk.fail_all()
+
+    # ---- places in the log
+
+    def get_last_message_id(self) -> MessageId:
+        """The newest message that the log of the topic has, due or not; of a topic without any `MessageId.earliest`.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            OperationNotSupported: it has several topics.
+        """
+        self._opened()
+        if len(self.cores) > 1:
+            raise OperationNotSupported("get_last_message_id", "each topic has a log of its own")
+        place = TopicLog(self.engine.root, self.topic()).last()
+        return MessageId.earliest if place == START else MessageId.of(self.topic(), *place)
+
+    def seek(self, messageid: MessageId | int) -> None:
+        """Let the subscription begin anew at a place of the log, for all its consumers; waits until it has.
+
+        The message there and all behind it come, each at its time. What was open is dropped, and nothing that is said
+        of it counts any more. What retention has deleted does not come.
+
+        Args:
+            messageid: an id (`MessageId.earliest`, `MessageId.latest`, or that of a message; of several topics only the
+                topic of the message is sought), or a time of publication in ms since the epoch.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+            InvalidMessage: it is no id of its topics, or one that `send` gave.
+            SubscriptionNotFound: somebody has ended the subscription.
+            Timeout: the service does not run. The subscription is sought as soon as it does.
+        """
+        with self._opened():
+            cores = sought(self.cores, messageid)
+        asked = {core: begin_anew(self.engine.root, *core.named, messageid) for core in cores}
+        if not self._waited(lambda: all(core.life >= life for core, life in asked.items()) or None, _SEEK_MS):
+            raise Timeout("seek: the service does not run: it", _SEEK_MS)
+
+    # ---- listener
+
+    def listen(self, listener: MessageListener) -> None:
+        """Give each message to a function from now on, in a thread of its own."""
+        self._worker = Worker(self.next_message, partial(listener, self))
+        self._worker.start()
+
+    def pause_message_listener(self) -> None:
+        """Give the listener no more messages until `resume_message_listener`."""
+        if self._worker is not None:
+            self._worker.pause()
+
+    def resume_message_listener(self) -> None:
+        """Go on giving messages to the listener."""
+        if self._worker is not None:
+            self._worker.resume()
+
+    # ---- the end
+
+    def unsubscribe(self) -> None:
+        """Close, and take the subscription out of the registry: its messages are not kept for it any more.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        with self._opened():
+            forget = self._on_unsubscribe
+        self.close()
+        if forget is not None:
+            forget()
+
+    def close(self) -> None:
+        """Say what was acknowledged, and leave; others get the rest at once. A second call does nothing.
+
+        Raises:
+            DelaylineError: what was acknowledged cannot be appended.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        if self._worker is not None:
+            self._worker.stop()
+        try:
+            self.engine.remove(self.cores)
+        finally:
+            if self._on_close is not None:
+                self._on_close(self)
+
+    def __enter__(self) -> Self:
+        """The consumer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def take_on(self, cores: Sequence[Core]) -> None:
+        """Get messages through more cores, with the same lock; a consumer that is closed lets them go."""
+        with self._changed:
+            if not self._closed:
+                self.cores = [*self.cores, *cores]
+                return
+        self.engine.remove(cores)
+
+    # ---- inside
+
+    def _opened(self) -> Condition:
+        if self._closed:
+            raise AlreadyClosed("consumer")
+        return self._changed
+
+    def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
+        """What `take` gives, as soon as it gives something; None: it did not in time."""
+        ends = None if timeout_millis is None or timeout_millis < 0 else time.monotonic() + timeout_millis / 1_000
+        told = False
+        with self._changed:
+            while True:
+                if self._closed:
+                    raise AlreadyClosed("consumer")
+                found = take()
+                if found is not None:
+                    return found
+                if not told:
+                    self.engine.hurry()
+                left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())
+                if left <= 0:
+                    return None
+                told = self._changed.wait(left)
+
+    def _take(self) -> Message | None:
+        for core in self._in_turn():
+            found = core.desk.take_one(core)
+            if found is not None:
+                if core.desk.queue.size == core.listening.queue_size // 2:
+                    self.engine.hurry()
+                return found
+        return None
+
+    def _take_rows(self, most: int) -> pa.Table | None:
+        tables, left = list[pa.Table](), most
+        for core in self._in_turn():
+            while left > 0 and (rows := core.desk.take_rows(left)) is not None:
+                tables.append(rows.table.select(COLUMNS))
+                left -= len(rows)
+            if core.desk.queue.size < core.listening.queue_size:
+                self.engine.hurry()
+        return pa.concat_tables(tables) if tables else None
+
+    def _in_turn(self) -> Iterable[Core]:
+        """The cores; another one is first each time."""
+        if len(self.cores) == 1:
+            return self.cores
+        self._first = (self._first + 1) % len(self.cores)
+        return self.cores[self._first :] + self.cores[: self._first]

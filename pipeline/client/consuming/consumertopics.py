@@ -1,0 +1,63 @@
+"""Which of a consumer's topics a message is of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.client.consuming.core import Core
+from pipeline.client.consuming.received import Received
+from pipeline.client.exceptions import InvalidMessage
+from pipeline.client.message import Message
+from pipeline.client.messageid import MessageId
+from pipeline.client.subscribing.seeking import Where
+
+Named = Message | MessageId
+"""A message, or the name of one."""
+
+
+def core_of(cores: Sequence[Core], message: Named) -> Core:
+    """The core that a message is of.
+
+    Raises:
+        InvalidMessage: it is of none, or nobody can tell.
+    """
+    if isinstance(message, Received) and message.consumer in cores:
+        return message.consumer
+    topic = message.topic_name()
+    found = [core for core in cores if not topic or core.listening.topic == topic]
+    if len(found) != 1:
+        raise InvalidMessage("message", str(message), f"one of {','.join(core.listening.topic for core in cores)}")
+    return found[0]
+
+
+def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, pa.Table]]:
+    """The rows of a table that are of each core, and of the present life of its subscription, when they name one."""
+    for core in cores:
+        own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.listening.topic))
+        if "life" in own.column_names:
+            own = own.filter(pc.equal(own.column("life"), core.life))
+        yield core, own
+
+
+def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:
+    """The cores in whose topics a place is.
+
+    Raises:
+        InvalidMessage: it is in none, or nobody can tell.
+    """
+    if isinstance(where, int) or where in (MessageId.earliest, MessageId.latest):
+        return cores
+    return [core_of(cores, where)]
+
+
+def counts(message: Named) -> bool:
+    """Whether a message is of the present life of its subscription; what was received before a seek is not."""
+    return not isinstance(message, Received) or message.life == message.consumer.life
+
+
+def place_of(message: Named) -> tuple[int, int]:
+    """Ledger and entry."""
+    return message.position if isinstance(message, Received | MessageId) else message.message_id().position

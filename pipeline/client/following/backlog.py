@@ -1,0 +1,162 @@
+"""What was there before slots were taken: the rows of the table that are open by settle's word, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from pyroaring import BitMap
+
+from pipeline.client.consuming.holding import Holding
+from pipeline.client.consuming.rows import Mask, Rows, SlotsOf, chosen, rows_of
+from pipeline.client.following.closedlog import Key
+from pipeline.client.following.cursorlog import Open
+from pipeline.client.following.deliverylog import DataFile, DeliveryLog
+from pipeline.storage.arrays import IntArray
+from state.lease_events import Handed
+
+_ANNOUNCED = 1_000
+"""Rows that are announced at once, where somebody died with rows of these slots."""
+Place = dict[int, int]
+"""A place by slot."""
+
+
+@dataclass
+class Backlog:
+    """The rows of slots that were just taken, up to a version of `deliveries`.
+
+    Attributes:
+        slots: the slots.
+        version: of `deliveries`.
+        events: the version of `consumer_events` that settle must have read before it is asked what is open.
+        released: the same of `redelivery`.
+        owed: of slots whose owner was lost: up to which place what is open counts as failed.
+        announces: whether the lease is to be told how far this is.
+        mark: what this process has said so far, which settle must have read, too (`EventWriter.asked`).
+        exclude: what the application had when the slots were taken.
+        told: how far the log has it that messages of a slot may have been handed out.
+        rows: what is left of it; None: it waits for settle, or all was given.
+        held: rows that wait to be announced.
+    """
+
+    slots: set[int]
+    version: int
+    events: int
+    released: int
+    owed: Place
+    announces: bool
+    mark: int
+    exclude: Holding
+    told: Place = field(default_factory=dict)
+    rows: Iterator[Rows] | None = None
+    held: Rows | None = None
+
+    def announced(self, slot: int, upto: int) -> None:
+        """The log has it that messages of a slot up to a place may have been handed out."""
+        self.told[slot] = max(upto, self.told.get(slot, 0))
+
+    def places(self, rows: Rows) -> Place:
+        """The last place of each slot."""
+        mine = np.unique(rows.slots).tolist()
+        return {slot: int(rows.places[rows.slots == slot].max()) for slot in mine}
+
+    def next(self) -> tuple[Rows | None, list[Handed]]:
+        """The next rows, or None when there are none or they must be announced first; what to tell the lease."""
+        if self.held is not None:
+            due = self.places(self.held)
+            if any(self.told.get(slot, 0) < place for slot, place in due.items() if slot in self.slots):
+                return None, []
+            rows, self.held = self.held, None
+            return rows.of_slots(self.slots), []
+        found = next(self.rows, None) if self.rows is not None else None
+        if found is None:
+            self.rows = None
+            return None, []
+        rows = found.of_slots(self.slots)
+        says = [Handed(place, slot) for slot, place in self.places(rows).items()] if self.announces else []
+        if self.owed and len(rows):
+            self.held = rows
+            return None, says
+        return rows, says
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all rows were given."""
+        return self.rows is None and self.held is None
+
+
+class OpenRows:
+    """Reads of the table what is open of a subscription."""
+
+    def __init__(self, log: DeliveryLog, key: Key, slots_of: SlotsOf) -> None:
+        """Read nothing yet."""
+        self._log, self._key, self._slots_of = log, key, slots_of
+
+    def of(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
+        """The rows of a backlog that are open, those that are owed included."""
+        ledgers = np.array(sorted(still_open), np.int64)
+        files = self._log.table(backlog.version) if len(ledgers) else []
+        for file in (each for each in files if self._may_hold(each, ledgers)):
+            for table in self._log.data.of(file.path, backlog.version):
+                rows = rows_of(chosen(table, *self._key), self._slots_of)
+                rows = rows.where(open_in(rows, still_open)).of_slots(backlog.slots)
+                if len(rows):
+                    yield _in_order(rows)
+
+    def _may_hold(self, file: DataFile, ledgers: IntArray) -> bool:
+        names = zip(("topic", "subscription", "life"), self._key, strict=True)
+        if not all(file.may_hold(name, value) for name, value in names):
+            return False
+        low, high = file.low.get("ledger_id"), file.high.get("ledger_id")
+        if low is None or high is None:
+            return True
+        return bool(np.searchsorted(ledgers, low) < np.searchsorted(ledgers, high, "right"))
+
+
+def open_in(rows: Rows, still_open: Open) -> Mask:
+    """Which rows are open, with their redelivery count."""
+    mask = np.zeros(len(rows), np.bool_)
+    for ledger in np.unique(rows.ledgers).tolist():
+        for count, entries in still_open.get(ledger, {}).items():
+            mine = np.flatnonzero((rows.ledgers == ledger) & (rows.counts == count))
+            if len(mine):
+                mask[mine] = _within(rows.entries[mine], entries)
+    return mask
+
+
+def behind(rows: Rows, owed: Mapping[int, int]) -> Mask:
+    """Which rows lie behind what is owed of their slots."""
+    upto = np.array([owed.get(slot, -1) for slot in rows.slots.tolist()], np.int64)
+    found: Mask = rows.places > upto
+    return found
+
+
+def careful(parts: Iterator[Rows]) -> Iterator[Rows]:
+    """Rows in parts that may be announced at once: what has failed before comes alone, it may have killed somebody."""
+    for rows in parts:
+        start = 0
+        while start < len(rows):
+            stop = min(start + _ANNOUNCED, len(rows))
+            failed = np.flatnonzero(rows.counts[start:stop])
+            if len(failed):
+                stop = start + max(1, int(failed[0]))
+            yield rows.part(start, stop)
+            start = stop
+
+
+def _within(entries: IntArray, bitmap: BitMap) -> Mask:
+    low, high = int(entries.min()), int(entries.max()) + 1
+    if bitmap.range_cardinality(low, high) == high - low:
+        return np.ones(len(entries), np.bool_)
+    near = bitmap & BitMap(range(low, high))
+    return np.isin(entries, np.array(near.to_array(), np.int64))
+
+
+def _in_order(rows: Rows) -> Rows:
+    """Rows by place: files that maintenance wrote may hold several batches."""
+    if (np.diff(rows.places) >= 0).all():
+        return rows
+    order = np.argsort(rows.places, kind="stable")
+    arrays = (rows.ledgers, rows.entries, rows.counts, rows.slots, rows.places)
+    return Rows(rows.table.take(order), *(each[order] for each in arrays))

@@ -1,0 +1,98 @@
+"""Redeliveries that are on their way though their messages were acknowledged: no consumer is to be handed them."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyroaring import BitMap
+
+from pipeline.client.consuming.rows import Mask, Rows, chosen
+from pipeline.client.following.cursorlog import Open
+from pipeline.client.following.tail import Tail
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import path_of
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.logfiles import appended
+from pipeline.storage.arrays import longs
+from pipeline.storage.files import Files
+from schemas import CLOSED
+
+Key = tuple[str, str, int]
+"""Topic, subscription, life."""
+_COLUMNS = ["topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count"]
+
+
+class ClosedLog:
+    """Follows `closed`, for those subscriptions that have a consumer in this process.
+
+    Attributes:
+        changes: grows with what is known to be closed.
+    """
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Stand behind the newest version."""
+        self._files, self._folder = files, path_of(root, CLOSED)
+        self._tail = Tail(files, self._folder, newest(files, self._folder) + 1)
+        self._entries: dict[Key, Open] = {}
+        self.changes = 0
+        self._lock = threading.Lock()
+
+    def watch(self, key: Key) -> None:
+        """Keep what comes of a subscription."""
+        self._entries.setdefault(key, defaultdict(dict))
+
+    def add(self, key: Key, withdrawn: Open) -> None:
+        """Settle says that these are closed."""
+        for ledger, cells in withdrawn.items():
+            for count, entries in cells.items():
+                self._put(key, ledger, count, entries)
+
+    def read(self) -> bool:
+        """Read what is new; whether anything is."""
+        before = self._tail.next
+        try:
+            for _, actions in self._tail.news():
+                for add in appended(actions) if self._entries else ():
+                    self._read_file(add["path"])
+        except VersionGone:
+            self._tail.next = newest(self._files, self._folder) + 1
+        return self._tail.next != before
+
+    def without(self, key: Key, rows: Rows) -> Rows:
+        """Rows, less those that are closed."""
+        known = self._entries.get(key)
+        again = np.flatnonzero(rows.counts)
+        if not known or not len(again):
+            return rows
+        keep: Mask = np.ones(len(rows), np.bool_)
+        columns = (each[again].tolist() for each in (rows.ledgers, rows.entries, rows.counts))
+        places = zip(*columns, strict=True)
+        with self._lock:
+            for number, (ledger, entry, count) in zip(again.tolist(), places, strict=True):
+                keep[number] = entry not in known.get(ledger, {}).get(count, ())
+        return rows.where(keep)
+
+    def _read_file(self, path: str) -> None:
+        try:
+            with self._files.open(f"{self._folder}/{path}") as file:
+                table = pq.read_table(file, columns=_COLUMNS)
+        except FileNotFoundError as error:
+            raise VersionGone(CLOSED.name, self._tail.next - 1, path) from error
+        for key in list(self._entries):
+            self._take(key, chosen(table, *key))
+
+    def _take(self, key: Key, table: pa.Table) -> None:
+        columns = (longs(table, name).tolist() for name in _COLUMNS[3:])
+        for ledger, first, last, count in zip(*columns, strict=True):
+            self._put(key, ledger, count, BitMap(range(first, last + 1)))
+
+    def _put(self, key: Key, ledger: int, count: int, entries: BitMap) -> None:
+        with self._lock:
+            known = self._entries.setdefault(key, defaultdict(dict))
+            before = known[ledger].get(count, BitMap())
+            known[ledger][count] = before | entries
+            self.changes += len(known[ledger][count]) > len(before)

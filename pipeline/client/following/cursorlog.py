@@ -1,0 +1,153 @@
+"""What settle says: how far it has read, what is open of a subscription, and who leases its slots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from deltalake import DeltaTable
+from pyroaring import BitMap
+
+from pipeline.client.following.tail import Actions, Tail
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.notes import Commit
+from pipeline.storage.files import Files
+from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
+from pipeline.subscriptions.incarnations import Name
+from schemas import CURSOR_HEAD, CURSOR_LEASES, CURSORS
+from state import Condition, LeaseReplay, unpack_leases
+
+_OWN = "(SELECT * FROM cursors WHERE topic IN ({topics}) AND subscription IN ({subscriptions}))"
+_LIVES = f"""
+    SELECT topic, subscription, MAX(life) AS life FROM cursors WHERE block = {CURSOR_LEASES} AND bytes IS NOT NULL
+    GROUP BY topic, subscription
+"""  # noqa: S608 - our own words
+Open = dict[int, dict[int, BitMap]]
+"""Entries by ledger and redelivery count."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What settle last said of a subscription.
+
+    Attributes:
+        rows: of its last life.
+        events: the version of `consumer_events` up to which they have all that was said.
+    """
+
+    rows: CursorRows
+    events: int
+
+    @property
+    def leases(self) -> LeaseReplay:
+        """Who leases its slots, as of `events`."""
+        return unpack_leases(self.rows.blocks[CURSOR_LEASES])
+
+    def entries(self, condition: Condition) -> Open:
+        """What is in a condition."""
+        found: Open = defaultdict(dict)
+        for held in self.rows.outstanding().held(condition):
+            for ledger, entries in held.positions.by_ledger():
+                found[ledger][held.cell.round] = found[ledger].get(held.cell.round, BitMap()) | entries
+        return found
+
+
+class CursorLog:
+    """Follows `cursors`.
+
+    Attributes:
+        events: the version of `consumer_events` up to which settle has read; -1: nothing.
+        released: the version of `redelivery` up to which settle has read; -1: nothing.
+        lives: the marker of ingest up to which settle knows who lives; -1: none.
+    """
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Read how far settle is."""
+        self._root, self._files, self._folder = root, files, path_of(root, CURSORS)
+        self._tail = Tail(files, self._folder, 0)
+        self.events, self.released, self.lives = -1, -1, -1
+        self._lives_at, self._lives = -1, dict[Name, int]()
+        self._wanted = set[Name]()
+        self._pictures: dict[Name, Picture] | None = None
+        self._begin_anew()
+
+    def read(self) -> bool:
+        """Read what is new; whether anything is."""
+        before = self._tail.next
+        try:
+            for _, actions in self._tail.news():
+                self._take(actions)
+        except VersionGone:
+            self._begin_anew()
+        return self._tail.next > before
+
+    def covers(self, events: int, released: int) -> bool:
+        """Whether settle has read so far in both tables."""
+        return self.events >= events and self.released >= released
+
+    def want(self, name: Name) -> None:
+        """Somebody will ask about a subscription."""
+        self._wanted.add(name)
+
+    def picture(self, topic: str, subscription: str) -> Picture | None:
+        """What settle last said of the newest life of a subscription; None when it does not know it yet.
+
+        One look serves all of a turn, which ends with `end_turn`.
+        """
+        if self._pictures is None or (topic, subscription) not in self._wanted:
+            self.want((topic, subscription))
+            self._pictures = self._looked()
+        return self._pictures.get((topic, subscription))
+
+    def end_turn(self) -> None:
+        """Whoever asks from here on wants to know what is so then."""
+        self._pictures = None
+
+    def _looked(self) -> dict[Name, Picture]:
+        table = open_table(self._root, CURSORS)
+        topics, subscriptions = (", ".join(map(_quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
+        rows = by_name(
+            query(NEWEST.format(told=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
+        )
+        events = self._events_of(table)
+        known = {name: each for name, each in rows.items() if {CURSOR_HEAD, CURSOR_LEASES} <= each.blocks.keys()}
+        return {name: Picture(each, events) for name, each in known.items()}
+
+    def life(self, topic: str, subscription: str) -> int | None:
+        """The newest life of a subscription that settle knows; None: it knows none. One look serves all of a turn."""
+        if self._lives_at != self._tail.next:
+            rows = query(_LIVES, cursors=open_table(self._root, CURSORS))
+            self._lives_at, self._lives = self._tail.next, {(r["topic"], r["subscription"]): r["life"] for r in rows}
+        return self._lives.get((topic, subscription))
+
+    def _events_of(self, table: DeltaTable) -> int:
+        found = (_noted(actions) for actions in commits(self._files, self._folder, table.version()))
+        return next((each[0] for each in found if each is not None), -1)
+
+    def _take(self, actions: Actions) -> None:
+        noted = _noted(actions)
+        if noted is not None:
+            known = self.events, self.released, self.lives
+            self.events, self.released, self.lives = (max(each) for each in zip(known, noted, strict=True))
+
+    def _begin_anew(self) -> None:
+        last = newest(self._files, self._folder)
+        self._tail.next = last + 1
+        for actions in commits(self._files, self._folder, last):
+            if _noted(actions) is not None:
+                self._take(actions)
+                return
+
+
+def _noted(actions: Actions) -> tuple[int, int, int] | None:
+    """What a commit of settle covers: versions of events and of releases, and a marker; None: it is somebody else's."""
+    commit = Commit.loads(metadata(actions))
+    if commit is None or "events" not in commit.note:
+        return None
+    return int(commit.note["events"]), int(commit.note.get("released", -1)), int(commit.note.get("lives", -1))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

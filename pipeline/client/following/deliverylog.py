@@ -1,0 +1,146 @@
+"""The log of `deliveries`: which version has which files. All consumers of a process share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipeline.client.following.datarows import DataRows
+from pipeline.client.following.tail import Actions, Tail
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import path_of
+from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.filestats import known
+from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.notes import Commit
+from pipeline.storage.files import Files
+from schemas import DELIVERIES
+
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+_MOST_VERSIONS = 10_000
+"""Kept for who is behind; who is further behind reads the table, since an application may stand still for days."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of `deliveries`, with what the log knows of its rows.
+
+    Attributes:
+        path: in the folder of the table.
+        low: the least values of columns.
+        high: the greatest values of columns.
+    """
+
+    path: str
+    low: dict[str, Any]
+    high: dict[str, Any]
+
+    def may_hold(self, column: str, value: object) -> bool:
+        """Whether a row may have a value, as far as the log knows."""
+        low, high = self.low.get(column), self.high.get(column)
+        return low is None or high is None or bool(low <= value <= high)
+
+
+class DeliveryLog:
+    """Versions as they come; those that nobody needs any more are forgotten.
+
+    Attributes:
+        data: reads the files.
+        source: the version of `redelivery` up to which the newest version shows what was released; -1: nothing.
+    """
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Stand behind the newest version."""
+        self._files, self._folder = files, path_of(root, DELIVERIES)
+        self.data = DataRows(self._folder, files)
+        self._tail = Tail(files, self._folder, 0)
+        self._entries: dict[int, list[DataFile]] = {}
+        self.source = -1
+        self._begin_anew()
+
+    @property
+    def last(self) -> int:
+        """The newest version that was read."""
+        return self._tail.next - 1
+
+    def read(self) -> bool:
+        """Read what is new; whether anything is. Where versions are gone, it stands behind the newest one."""
+        before = self.last
+        try:
+            for version, actions in self._tail.news():
+                source = _source(actions)
+                self.source = self.source if source is None else source
+                added = sorted(appended(actions), key=_first_row)
+                self._entries[version] = [_file(add) for add in added]
+        except VersionGone:
+            self._begin_anew()
+        return self.last > before
+
+    def files(self, version: int) -> list[DataFile]:
+        """The files that a version added, in the order of delivery.
+
+        Raises:
+            VersionGone: it is not held any more. What it added is in the table.
+        """
+        found = self._entries.get(version)
+        if found is None:
+            raise VersionGone(DELIVERIES.name, version, "_delta_log")
+        return found
+
+    def forget(self, before: int) -> None:
+        """Versions before one are not needed any more, and too many are not kept for anybody."""
+        before = max(before, self._tail.next - _MOST_VERSIONS)
+        for version in [each for each in self._entries if each < before]:
+            del self._entries[version]
+
+    def table(self, version: int) -> list[DataFile]:
+        """The files of the table at a version, in the order of delivery.
+
+        Raises:
+            VersionGone: nobody can say what the table was then.
+        """
+        try:
+            actions = DeltaTable(self._folder, version=version).get_add_actions(flatten=False)
+        except DeltaError as error:
+            raise VersionGone(DELIVERIES.name, version, "its checkpoint") from error
+        # Not `pa.table`: it loads pandas.
+        told = pa.RecordBatchReader.from_stream(actions).read_all().to_pylist()
+        files = [DataFile(unquote(each["path"]), each.get("min") or {}, each.get("max") or {}) for each in told]
+        return sorted(files, key=_first_due)
+
+    def _begin_anew(self) -> None:
+        last = newest(self._files, self._folder)
+        noted = (_source(actions) for actions in commits(self._files, self._folder, last))
+        self.source = next((each for each in noted if each is not None), -1)
+        self._entries, self._tail.next = {}, last + 1
+
+
+def _source(actions: Actions) -> int | None:
+    """Up to which version of `redelivery` a commit of dispatch shows what was released; None: it does not say."""
+    commit = Commit.loads(metadata(actions))
+    end = None if commit is None else commit.span[1]
+    if end is None:
+        return None
+    # A stream ends before a version when it took no file of it.
+    version, index = end
+    return version if index >= 0 else version - 1
+
+
+def _file(add: dict[str, Any]) -> DataFile:
+    told = known(add.get("stats"))
+    return DataFile(add["path"], told.get("minValues") or {}, told.get("maxValues") or {})
+
+
+def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
+    least = known(add.get("stats")).get("minValues", {})
+    return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
+
+
+def _first_due(file: DataFile) -> tuple[datetime, int, int]:
+    return file.low.get("due_time") or _EARLIEST, file.low.get("batch_id") or 0, file.low.get("sequence") or 0

@@ -1,0 +1,110 @@
+"""The log of `consumer_events`, as far as it says who leases which slots: one replay for each subscription."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.client.consuming.events import ACK, NACK
+from pipeline.client.consuming.rows import chosen
+from pipeline.client.following.closedlog import Key
+from pipeline.client.following.cursorlog import Picture
+from pipeline.client.following.tail import Actions, Tail
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import path_of
+from pipeline.delta.logs.entries import entry, newest
+from pipeline.delta.logs.filestats import known
+from pipeline.delta.logs.logfiles import appended
+from pipeline.storage.files import Files
+from schemas import CONSUMER_EVENTS
+from state import LeaseReplay, LeaseRow
+
+_COLUMNS = ["kind", "topic", "subscription", "life", "consumer", "session", "counter", "slot", "handed", "priority",
+            "lease_ms"]  # fmt: skip
+
+
+@dataclass
+class _Folded:
+    """A replay that has all rows up to a version."""
+
+    replay: LeaseReplay
+    upto: int
+
+
+class LeaseLog:
+    """Follows `consumer_events`; all consumers of a process share it."""
+
+    def __init__(self, root: str, files: Files) -> None:
+        """Stand behind the newest version."""
+        self._files, self._folder = files, path_of(root, CONSUMER_EVENTS)
+        self._tail = Tail(files, self._folder, newest(files, self._folder) + 1)
+        self._folded: dict[Key, _Folded] = {}
+
+    @property
+    def last(self) -> int:
+        """The newest version that was read."""
+        return self._tail.next - 1
+
+    def replay(self, key: Key) -> LeaseReplay | None:
+        """Who leases the slots of a subscription; None when that has to begin with what settle says."""
+        found = self._folded.get(key)
+        return None if found is None else found.replay
+
+    def begin(self, key: Key, picture: Picture) -> LeaseReplay:
+        """The same from what settle says, and what was said since.
+
+        Raises:
+            VersionGone: what was said since is gone; settle has said something newer.
+        """
+        folded = _Folded(picture.leases, picture.events)
+        for version in range(folded.upto + 1, self._tail.next):
+            actions = entry(self._files, self._folder, version)
+            if actions is None:
+                raise VersionGone(CONSUMER_EVENTS.name, version, "_delta_log")
+            self._fold({key: folded}, version, actions)
+        self._folded[key] = folded
+        return folded.replay
+
+    def read(self) -> bool:
+        """Read what is new; whether anything is. Where versions are gone, all replays have to begin anew."""
+        before = self._tail.next
+        try:
+            for version, actions in self._tail.news():
+                self._fold(self._folded, version, actions)
+        except VersionGone:
+            self._tail.next, self._folded = newest(self._files, self._folder) + 1, {}
+        return self._tail.next != before
+
+    def _fold(self, replays: dict[Key, _Folded], version: int, actions: Actions) -> None:
+        wanted = {key: each for key, each in replays.items() if each.upto < version}
+        for add in appended(actions) if wanted else ():
+            if _may_have_leases(add):
+                self._fold_file(wanted, add["path"], version)
+        for each in wanted.values():
+            each.upto = version
+
+    def _fold_file(self, wanted: dict[Key, _Folded], path: str, version: int) -> None:
+        try:
+            with self._files.open(f"{self._folder}/{path}") as file:
+                table = pq.read_table(file, columns=_COLUMNS)
+        except FileNotFoundError as error:
+            raise VersionGone(CONSUMER_EVENTS.name, version, path) from error
+        acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))
+        table = table.filter(pc.and_(acks, nacks))
+        for key, folded in wanted.items():
+            folded.replay.apply(map(_row, chosen(table, *key).to_pylist()))
+
+
+def _may_have_leases(add: dict[str, Any]) -> bool:
+    """Whether a file may have rows of leases: in the order of their names, `ack` comes before all of those."""
+    return bool(known(add.get("stats")).get("maxValues", {}).get("kind") != "ack")
+
+
+def _row(row: dict[str, Any]) -> LeaseRow:
+    """A row as the fold takes it; what nobody should write is void there."""
+    named = {name: row[name] for name in ("session", "counter", "slot", "handed")}
+    more = {name: row[name] or 0 for name in ("priority", "lease_ms")}
+    return LeaseRow(row["kind"], row["consumer"] or "", **named, **more)

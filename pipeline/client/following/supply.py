@@ -1,0 +1,159 @@
+"""The rows of the slots that a consumer has: what was open when it took them, then what comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.client.consuming.clock import Clock
+from pipeline.client.consuming.events import OWNER_LOST, Voice, runs_of
+from pipeline.client.consuming.holding import Holding
+from pipeline.client.consuming.rows import Rows, slot_rule
+from pipeline.client.consuming.writer import EventWriter
+from pipeline.client.following.backlog import Backlog, OpenRows, behind, careful
+from pipeline.client.following.closedlog import ClosedLog, Key
+from pipeline.client.following.cursorlog import CursorLog, Open, Picture
+from pipeline.client.following.deliverylog import DeliveryLog
+from pipeline.client.following.inflow import Inflow
+from pipeline.client.following.leaselog import LeaseLog
+from pipeline.config.errors import VersionGone
+from state import Condition, LeaseReplay, SubscriptionType
+from state.lease_events import Event, Take
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What all consumers of a process share."""
+
+    clock: Clock
+    deliveries: DeliveryLog
+    cursors: CursorLog
+    closed: ClosedLog
+    leases: LeaseLog
+    writer: EventWriter
+
+    def replay(self, key: Key, picture: Picture | None = None) -> LeaseReplay | None:
+        """Who leases the slots of a subscription; None when it cannot be told yet.
+
+        Raises:
+            VersionGone: not from this picture.
+        """
+        found = self.leases.replay(key)
+        if found is not None:
+            return found
+        picture = picture or self.cursors.picture(*key[:2])
+        return None if picture is None or picture.rows.life != key[2] else self.leases.begin(key, picture)
+
+
+class Supply:
+    """The rows of one consumer, in one life of its subscription; belongs to the thread that turns the engine."""
+
+    def __init__(self, logs: Logs, key: Key, kind: SubscriptionType, slots: int) -> None:
+        """No slots."""
+        rule = slot_rule(kind, slots)
+        self._logs, self._key = logs, key
+        self._inflow = Inflow(logs.deliveries, logs.closed, key, rule)
+        self._table = OpenRows(logs.deliveries, key, rule)
+        logs.closed.watch(key)
+
+    @property
+    def oldest(self) -> int:
+        """The version of `deliveries` up to which all was read."""
+        return self._inflow.oldest
+
+    @property
+    def lost(self) -> set[int]:
+        """Slots that are to be read from the table anew: what was read of them before counts no more."""
+        return self._inflow.lost
+
+    def redeliveries(self) -> Iterator[Rows]:
+        """See `Inflow.redeliveries`."""
+        return self._inflow.redeliveries()
+
+    def take(self, taken: list[Take], holding: Holding) -> None:
+        """Slots that are ours now."""
+        self._begin_all({take.slot: (take.owed, True) for take in taken}, holding)
+
+    def again(self, replay: LeaseReplay, holding: Holding, resumed: set[int]) -> None:
+        """Slots of which rows were thrown away or are gone from the log, but that are ours still."""
+        told = {slot: replay.slots[slot] for slot in self._inflow.lost | resumed}
+        self._begin_all({n: (slot.owed if slot.behind else None, slot.behind) for n, slot in told.items()}, holding)
+
+    def drop(self, slots: set[int]) -> None:
+        """Slots that are not ours any more."""
+        self._inflow.drop(slots)
+
+    def announced(self, slot: int, upto: int) -> None:
+        """The log has it that messages of a slot up to a place may have been handed out."""
+        for backlog in self._inflow.backlogs:
+            if slot in backlog.slots:
+                backlog.announced(slot, upto)
+
+    def next(self) -> tuple[Rows | None, list[Event]]:
+        """See `Inflow.next`."""
+        return self._inflow.next()
+
+    def begin_backlogs(self, voice: Voice) -> None:
+        """Read what is open of slots, as soon as settle has read what was said of them."""
+        waiting = (each for each in self._inflow.backlogs if each.rows is None and each.held is None)
+        ready = [each for each in waiting if self._covered(each)]
+        picture = self._logs.cursors.picture(*self._key[:2]) if ready else None
+        if picture is None or picture.rows.life != self._key[2]:
+            return
+        still_open = picture.entries(Condition.OUTSTANDING)
+        self._logs.closed.add(self._key, picture.entries(Condition.WITHDRAWN))
+        for backlog in ready:
+            try:
+                self._pay(backlog, still_open, voice)
+            except VersionGone:
+                self._inflow.lose(backlog.slots)
+                continue
+            rows = self._rows(backlog, still_open)
+            backlog.rows = careful(rows) if backlog.owed else rows
+
+    def _begin_all(self, taken: Mapping[int, tuple[int | None, bool]], holding: Holding) -> None:
+        """Read what is open of slots; by slot what is owed, and whether the lease is to be told how far this is."""
+        for owes, announces in ((False, True), (True, True), (False, False)):
+            owed = {
+                slot: upto for slot, (upto, tells) in taken.items() if (upto is not None, tells) == (owes, announces)
+            }
+            if owed:
+                paid = {slot: upto for slot, upto in owed.items() if upto is not None}
+                self._begin(set(owed), paid, holding, announces=announces)
+
+    def _begin(self, slots: set[int], owed: dict[int, int], holding: Holding, *, announces: bool) -> None:
+        logs = self._logs
+        known = (logs.deliveries.last, logs.leases.last, logs.deliveries.source)
+        self._inflow.take(Backlog(slots, *known, owed, announces, logs.writer.asked, holding.copy()))
+
+    def _covered(self, backlog: Backlog) -> bool:
+        """Whether settle has read all that counts for a backlog."""
+        writer = self._logs.writer
+        if writer.done < backlog.mark:
+            return False
+        if backlog.mark:
+            backlog.events, backlog.mark = max(backlog.events, writer.version), 0
+        return self._logs.cursors.covers(backlog.events, backlog.released)
+
+    def _rows(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
+        for rows in self._table.of(backlog, still_open):
+            left = rows.where(behind(rows, backlog.owed)) if backlog.owed else rows
+            left = left.where(~backlog.exclude.held(left))
+            if len(left):
+                yield left
+
+    def _pay(self, backlog: Backlog, still_open: Open, voice: Voice) -> None:
+        """Count a failure for what the last owner may have handed out."""
+        if not backlog.owed:
+            return
+        lost = [rows.where(~behind(rows, backlog.owed)) for rows in self._table.of(backlog, still_open)]
+        for count in {int(each) for rows in lost for each in np.unique(rows.counts)}:
+            mine = [rows.where(rows.counts == count) for rows in lost]
+            positions = runs_of(*(np.concatenate([getattr(r, n) for r in mine]) for n in ("ledgers", "entries")))
+            self._say(voice.nacks(positions, count, None, OWNER_LOST, self._logs.clock.wall()))
+
+    def _say(self, rows: pa.Table) -> None:
+        self._logs.writer.add(rows)

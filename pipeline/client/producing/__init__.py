@@ -1,0 +1,1 @@
+"""Sending: producers, what waits for the store, and the one writer that takes it there."""

@@ -1,0 +1,267 @@
+"""Producing: messages of one topic, sent by the client's one writer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
+from pipeline.client.message import EVENT_TIME, ORDERING_KEY, RESERVED
+from pipeline.client.messageid import MessageId
+from pipeline.client.options import SEND, refuse
+from pipeline.client.producing.queue import Queue
+from pipeline.client.producing.routes import Route
+from pipeline.client.producing.rows import Content, Done
+from pipeline.client.schema import Schema
+from pipeline.config.errors import BadValue, check_text
+from state.buckets import MAX_TIME
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+Callback = Callable[[Result, MessageId | None], object]
+"""Told how a message of `send_async` fared, in the client's writing thread: it should be quick."""
+_MS = timedelta(milliseconds=1)
+
+
+class How(TypedDict, total=False):
+    """What may be said of a message beside its content; all of it may be left out.
+
+    Attributes:
+        properties: texts by name. Two names are taken: `delayline.event_time` and `delayline.ordering_key`.
+        partition_key: its key. The hash of it names the partition.
+        ordering_key: by which a key-shared subscription orders, instead of the key.
+        sequence_id: its number, larger than the one before; else they are counted. A producer with a name sends no
+            number twice.
+        event_timestamp: when it happened, ms since the epoch.
+        deliver_at: not before this time, ms since the epoch.
+        deliver_after: not before so long after now. Not together with `deliver_at`.
+        replication_clusters: None; refused, since a warehouse is not replicated by messages.
+        disable_replication: False; the same.
+    """
+
+    properties: Mapping[str, str] | None
+    partition_key: str | None
+    ordering_key: str | None
+    sequence_id: int | None
+    event_timestamp: int | None
+    deliver_at: int | None
+    deliver_after: timedelta | None
+    replication_clusters: list[str] | None
+    disable_replication: bool
+
+
+class Producer:
+    """Sends messages to a topic. `Client.create_producer` makes it; every method may be called from any thread."""
+
+    def __init__(
+        self, topic: str, route: Route, schema: Schema, queue: Queue, forget: Callable[[Producer], None]
+    ) -> None:
+        """Belong to a client.
+
+        Args:
+            topic: its topic.
+            route: has a sender for each partition of it.
+            schema: encodes contents.
+            queue: of the client.
+            forget: called when it is closed.
+        """
+        self._topic, self._route, self._schema, self._queue, self._forget = topic, route, schema, queue, forget
+        self._name, self._closed = route.senders[0].name, False
+
+    def topic(self) -> str:
+        """Where its messages go."""
+        return self._topic
+
+    def producer_name(self) -> str:
+        """Its name: the one that was given, or one that was drawn."""
+        return self._name
+
+    def last_sequence_id(self) -> int:
+        """The largest number of a message that the store has, also from an earlier producer of this name; -1: none.
+
+        Each partition has numbers of its own: this is the largest of them.
+        """
+        return max(each.acked for each in self._route.senders)
+
+    def is_connected(self) -> bool:
+        """Whether it takes messages. There is no connection: it does until it is closed."""
+        return not self._closed
+
+    def send(self, content: object, **how: Unpack[How]) -> MessageId:
+        """Send a message; wait until the store has it.
+
+        Args:
+            content: what the schema encodes; without one, bytes.
+            **how: see `How`.
+
+        Returns:
+            Where it stands in `inbox`. Ingest gives it its position later.
+
+        Raises:
+            InvalidMessage: it cannot be as it is.
+            AlreadyClosed: the producer or the client is closed.
+            ProducerQueueIsFull: too many wait already, and the producer was not told to wait, too.
+            Timeout: the store did not take it within `send_timeout_millis`.
+            DelaylineError: the store refused it.
+        """
+        self._queue.may_wait("send")
+        answer = _Answer()
+        self.put(content, answer.take, how, hurry=True)
+        return answer.wait()
+
+    def send_async(self, content: object, callback: Callback | None, **how: Unpack[How]) -> None:
+        """Send a message in the background.
+
+        Args:
+            content: what the schema encodes; without one, bytes.
+            callback: told `Result.Ok` and the id when the store has the message, else the error and None. It runs in
+                the thread that writes. None: `flush` raises what went wrong.
+            **how: see `How`.
+
+        Raises:
+            InvalidMessage: it cannot be as it is.
+            AlreadyClosed: the producer or the client is closed.
+        """
+        done = None if callback is None else partial(_call, callback)
+        try:
+            self.put(content, done, how)
+        except (ProducerQueueIsFull, MemoryBufferIsFull) as error:
+            if callback is None:
+                raise
+            callback(error.result, None)
+
+    def put(self, content: object, done: Done | None, how: How, *, hurry: bool = False) -> None:
+        """Send a message in the background, as `send_async` does; what it cannot take raises here.
+
+        Raises:
+            InvalidMessage: it cannot be as it is.
+            AlreadyClosed: the producer or the client is closed.
+            ProducerQueueIsFull: too many wait already, and the producer was not told to wait, too.
+            MemoryBufferIsFull: the same of bytes.
+        """
+        number, built = self._built(content, how)
+        self._queue.put(self._route.of(built.key), built, number, done, hurry=hurry)
+
+    def flush(self) -> None:
+        """Wait until all that was sent before is decided, and its callbacks were called.
+
+        Raises:
+            DelaylineError: the first error among messages without a callback.
+        """
+        self._queue.flush(self._route.senders)
+
+    def close(self) -> None:
+        """Flush, and take no more messages. A second call does nothing.
+
+        Raises:
+            DelaylineError: the first error among messages without a callback since the last flush.
+        """
+        self._closed = True
+        for each in self._route.senders:
+            self._queue.close(each)
+        self._forget(self)
+        self._queue.flush(self._route.senders)
+
+    def __enter__(self) -> Self:
+        """The producer itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
+
+    def _built(self, content: object, how: How) -> tuple[int | None, Content]:
+        """The number of a message, if it has one, and the message.
+
+        Raises:
+            InvalidMessage: it cannot be as it is.
+        """
+        payload, published = self._schema.encode(content), time.time_ns() // 1_000
+        if not how:
+            return None, Content(payload, published)
+        refuse(SEND, {name: value for name, value in how.items() if name not in _KNOWN})
+        key, number = how.get("partition_key"), how.get("sequence_id")
+        if number is not None:
+            _check("sequence_id", number)
+        _check_text("partition_key", key)
+        deliver = _deliver(how.get("deliver_at"), how.get("deliver_after"), published)
+        return number, Content(payload, published, deliver, key, _properties(how))
+
+
+class _Answer:
+    """What became of one message, for the thread that waits for it."""
+
+    def __init__(self) -> None:
+        self._there = threading.Event()
+        self._error: Exception | None = None
+        self._id = MessageId.earliest
+
+    def take(self, error: Exception | None, message_id: MessageId | None) -> None:
+        self._error, self._id = error, message_id or self._id
+        self._there.set()
+
+    def wait(self) -> MessageId:
+        self._there.wait()
+        if self._error is not None:
+            raise self._error
+        return self._id
+
+
+_KNOWN = frozenset(How.__annotations__) - frozenset(SEND)
+
+
+def _call(callback: Callback, error: Exception | None, message_id: MessageId | None) -> None:
+    known = error.result if isinstance(error, ClientError) else Result.UnknownError
+    callback(Result.Ok if error is None else known, message_id)
+
+
+def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int | None:
+    """The time asked for, in microseconds since the epoch."""
+    if after is not None:
+        if at_ms is not None:
+            raise InvalidMessage("deliver_after", after, "one of deliver_at and deliver_after")
+        at_ms = -(-published // 1_000) + -(-after // _MS)
+    if at_ms is None:
+        return None
+    _check("deliver_at", at_ms)
+    return at_ms * 1_000
+
+
+def _properties(how: How) -> dict[str, str] | None:
+    properties = dict(how.get("properties") or {})
+    for name, text in properties.items():
+        if name in RESERVED:
+            raise InvalidMessage("properties", name, f"other names than {' and '.join(RESERVED)}")
+        _check_text("property", name)
+        _check_text(f"property {name}", text)
+    if (happened := how.get("event_timestamp")) is not None:
+        _check("event_timestamp", happened)
+        properties[EVENT_TIME] = str(happened)
+    if (ordering := how.get("ordering_key")) is not None:
+        _check_text("ordering_key", ordering)
+        properties[ORDERING_KEY] = ordering
+    return properties or None
+
+
+def _check(field: str, value: object) -> None:
+    if not isinstance(value, int) or not 0 <= value <= MAX_TIME:
+        raise InvalidMessage(field, value, f"a whole number in 0..{MAX_TIME}")
+
+
+def _check_text(field: str, value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str):
+        raise InvalidMessage(field, value, "a text")
+    try:
+        check_text(field, value)
+    except BadValue as error:
+        raise InvalidMessage(field, value, error.allowed) from error

@@ -1,0 +1,136 @@
+"""Appends to `inbox` what the producers of a client have to send: one commit each turn.
+
+While a turn is written the next one gathers, so many messages share few commits. A turn is repeated until it is known
+to be in the log, or its time is over. That it is there, though the answer was lost, is seen by a mark in the commit.
+Producers with a name note their last sequence id in the commit, too, as an application transaction of Delta: so what
+they send again, after whatever crash, is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from math import inf
+
+from pipeline.client.exceptions import ProducerBusy, Timeout
+from pipeline.client.messageid import MessageId, partition_of
+from pipeline.client.producing.inbox import Inbox
+from pipeline.client.producing.queue import Queue
+from pipeline.client.producing.rows import Entry, Sender, inbox_rows
+from pipeline.client.producing.stats import Stats
+from pipeline.config.errors import PipelineError
+
+_LOG = logging.getLogger(__name__)
+_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_HELD_TURNS = 100
+"""So many commits use the table as it was opened. Each costs a little more than the last, since delta-rs takes no
+checkpoint of the log into what it holds: after 500 of them 50 ms instead of 10."""
+
+
+class Writer:
+    """Writes what its queue has, turn by turn, and tells of each message what became of it.
+
+    Attributes:
+        queue: where from.
+    """
+
+    def __init__(self, root: str, most_bytes: int = 0, stats_s: float = 0) -> None:
+        """Begin with nothing; the first message starts a thread.
+
+        Args:
+            root: the warehouse.
+            most_bytes: of payloads that may wait; 0: any number.
+            stats_s: so often the log gets a line with figures; 0: never.
+        """
+        self.queue = Queue(self.write, most_bytes)
+        self._root, self._inbox, self._stats = root, Inbox(root), Stats(stats_s)
+        self._unsure, self._turns = False, 0
+
+    def stored(self, sender: Sender) -> int:
+        """The last number that the log has of a producer; -1: none. Looks at the table anew."""
+        return Inbox(self._root).stored(sender.transaction)
+
+    def write(self, turn: Sequence[Entry]) -> None:
+        """Write a turn, and do not come back before all of it is decided."""
+        self._turns += 1
+        self._unsure = self._unsure or self._turns % _HELD_TURNS == 0
+        mark, pause_s, entries, begun = secrets.token_hex(8), _PAUSE_S, turn, time.monotonic()
+        while entries:
+            try:
+                version = self._found(mark)
+                if version is None and self._unsure:
+                    entries = self._without_stored(entries)
+                if version is None:
+                    version = self._append(entries, mark)
+            except PipelineError as error:
+                self.queue.failed(entries, error)
+                return
+            except Exception as error:  # noqa: BLE001 - delta-rs and the store raise many kinds; all of them may pass
+                self._unsure = True
+                entries = self._without_late(entries, error, pause_s)
+                time.sleep(pause_s if entries else 0)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            else:
+                self._unsure = False
+                self.queue.sent(entries, _ids(entries, version))
+                break
+        self._stats.turn(turn, time.monotonic() - begun)
+
+    def _found(self, mark: str) -> int | None:
+        """The version that a lost answer was about."""
+        return self._inbox.reopened_unless(mark) if self._unsure else None
+
+    def _append(self, entries: Sequence[Entry], mark: str) -> int:
+        new = [each for each in entries if not each.repeated]
+        if not new:
+            return -1
+        last = {each.sender: each.sequence_id for each in new if each.sender.named}
+        told = {sender.transaction: number for sender, number in last.items()}
+        return self._inbox.append(inbox_rows(new), mark, told)
+
+    def _without_stored(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Those that are not in the log already, by another process or by one of ours that ended.
+
+        A number that the caller gave says that it is the same message; one that was counted, that somebody else counts.
+        """
+        named = {each.sender for each in entries if each.sender.named}
+        stored = {each: self._inbox.stored(each.transaction) for each in named}
+        for sender, number in stored.items():
+            self.queue.known(sender, number)
+        known = [each for each in entries if each.sequence_id <= stored.get(each.sender, -1)]
+        busy = {each.sender for each in known if not (each.stated or each.repeated)}
+        for sender in busy:
+            error = ProducerBusy(sender.topic, sender.name, stored[sender])
+            self.queue.failed([each for each in entries if each.sender is sender], error)
+        same = [each for each in known if each.sender not in busy]
+        self.queue.sent(same, [MessageId(topic=each.sender.topic, is_sent=True) for each in same])
+        left = (each for each in entries if each.sender not in busy)
+        return [each for each in left if each.sequence_id > stored.get(each.sender, -1)]
+
+    def _without_late(self, entries: Sequence[Entry], error: Exception, pause_s: float) -> Sequence[Entry]:
+        """Those that may be tried again after a pause; none of a producer whose first one may not."""
+        now = time.monotonic() + pause_s
+        late: dict[Sender, float] = {}
+        for each in entries:
+            if each.queued + (each.sender.timeout_s or inf) <= now:
+                late[each.sender] = each.sender.timeout_s
+        for sender, allowed_s in late.items():
+            timeout = Timeout(f"sending of producer {sender.name!r}", allowed_s * 1_000)
+            timeout.__cause__ = error
+            self.queue.failed([each for each in entries if each.sender is sender], timeout)
+        left = [each for each in entries if each.sender not in late]
+        _LOG.warning("inbox: %s; %d messages are tried again, %d are not", error, len(left), len(entries) - len(left))
+        return left
+
+
+def _ids(entries: Sequence[Entry], version: int) -> list[MessageId]:
+    """Where messages stand in `inbox`; those that were not written again do not say."""
+    ids, row = list[MessageId](), 0
+    for each in entries:
+        topic = each.sender.topic
+        place = (-1, -1) if each.repeated else (version, row)
+        ids.append(MessageId(partition_of(topic), *place, topic=topic, is_sent=True))
+        row += not each.repeated
+    return ids

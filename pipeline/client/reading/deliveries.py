@@ -1,0 +1,231 @@
+"""Receiving: the commits of `deliveries`, one after the other, each in its sequence.
+
+A commit is a batch of dispatch, and a version of the Delta log. The log is read, not the table: it knows which rows
+are new, in which order they became visible, and when. Nothing is held but the rows of one row group. What was delivered
+before the beginning of the log is read from the table (`pipeline.client.reading.history`).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipeline.client.reading.history import History
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.logs.entries import entry, exists
+from pipeline.delta.logs.filestats import count, known
+from pipeline.delta.logs.logfiles import appended, first_version, info_of, log_files
+from pipeline.storage.files import Files
+from schemas import DELIVERIES
+
+_PLACE = "place"
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """A message as a subscription got it; times UTC.
+
+    Attributes:
+        topic: its topic.
+        subscription: who got it.
+        position: (ledger, entry) in the topic's log.
+        order: (version of `deliveries`, place in it from 1 on): ascends in the order of delivery. What was delivered
+            before the beginning of the log has the version with which it begins.
+        key: the message's key.
+        properties: what travelled beside the payload.
+        publish_time: when it was sent.
+        deliver_at: the time asked for; None: at once.
+        visible_at: when the commit made it visible; in a replay, the virtual instant of its release. None for what was
+            delivered before the beginning of the log, which knew it; the view `lateness` still does.
+        due_time: when it was due, rounded up to the tick of the subscription.
+        redelivery_count: 0 the first time.
+        payload: the bytes sent.
+    """
+
+    topic: str
+    subscription: str
+    position: tuple[int, int]
+    order: tuple[int, int]
+    key: str | None
+    properties: dict[str, str | None]
+    publish_time: datetime
+    deliver_at: datetime | None
+    visible_at: datetime | None
+    due_time: datetime
+    redelivery_count: int
+    payload: bytes
+
+    @property
+    def late_s(self) -> float | None:
+        """Seconds between the time the message was due and the time it became visible, if known. Never negative."""
+        if self.visible_at is None:
+            return None
+        due = self.publish_time if self.deliver_at is None else max(self.deliver_at, self.publish_time)
+        return (self.visible_at - due).total_seconds()
+
+
+class Deliveries:
+    """The deliveries of a warehouse from a version on. Each call of `take` gives what has been committed since.
+
+    Attributes:
+        newest: the newest version at the beginning.
+    """
+
+    def __init__(self, root: str, *, earliest: bool = True, begin: int | None = None) -> None:
+        """Stand before the first delivery that the table still holds, or behind the last one, or before a version.
+
+        Raises:
+            NoWarehouse: the folder has no deliveries.
+            BrokenVersion: the newest version of the table is empty or cut short.
+        """
+        self.newest = open_table(root, DELIVERIES).version()
+        self._folder, self._files = path_of(root, DELIVERIES), Files()
+        # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
+        self._virtual = self._files.exists(f"{root}/_clock")
+        self._older = self._history() if earliest and begin is None else None
+        behind = self.newest if not earliest else -1 if self._older is None else self._older.version
+        self._next = behind + 1 if begin is None else begin
+
+    def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
+        """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
+
+        Costs one look at the log and one pass over the new files. What was delivered before the beginning of the log
+        comes with the first call, in the order in which it was due.
+
+        Raises:
+            VersionGone: maintenance removed the log entry of a version, or a file of it.
+            BrokenVersion: a version is empty or cut short.
+        """
+        wanted = _named(topic, subscription)
+        older, self._older = self._older, None
+        if older is not None:
+            for place, row in enumerate(older.rows(wanted), 1):
+                yield self._delivery((older.version, place), row, None)
+        for version, log in self._entries():
+            visible_ms = info_of(log).get("timestamp", 0)
+            for order, row in self._commit(version, log, wanted, DELIVERIES.columns.names):
+                yield self._delivery(order, row, visible_ms)
+
+    def rows(
+        self, topic: str, subscription: str, columns: Sequence[str]
+    ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+        """The same as rows of the table, with some columns, each with its order; of what the log says only.
+
+        Raises:
+            VersionGone, BrokenVersion: as `take`.
+        """
+        for version, log in self._entries():
+            yield from self._commit(version, log, _named(topic, subscription), columns)
+
+    @property
+    def next_version(self) -> int:
+        """The version that comes next."""
+        return self._next
+
+    def _entries(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        while (log := self._entry()) is not None:
+            version, self._next = self._next, self._next + 1
+            yield version, log
+
+    def _entry(self) -> list[dict[str, Any]] | None:
+        """The actions of the next version; None when it is not there yet.
+
+        Raises:
+            VersionGone: the log begins behind it. An entry that is there all the same is somebody's who was too late.
+        """
+        if not exists(self._files, self._folder, max(0, self._next - 1)) and self._first() > self._next:
+            raise VersionGone(DELIVERIES.name, self._next, "_delta_log")
+        return entry(self._files, self._folder, self._next)
+
+    def _history(self) -> History | None:
+        """The table as of the version with which its log begins; None when the log says all that ever came.
+
+        Raises:
+            VersionGone: nobody can say what the table was then.
+        """
+        while first := self._first():
+            try:
+                paths = pa.table(DeltaTable(self._folder, version=first).get_add_actions())["path"].to_pylist()
+            except DeltaError as error:
+                # Maintenance may have cut the log meanwhile.
+                if self._first() == first:
+                    raise VersionGone(DELIVERIES.name, first, "its checkpoint") from error
+            else:
+                return History(self._folder, first, [unquote(path) for path in paths])
+        return None
+
+    def _commit(
+        self, version: int, log: list[dict[str, Any]], wanted: dict[str, str], columns: Sequence[str]
+    ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
+        # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
+        before = 0
+        # Where retention took rows out, those that it wrote again are not new.
+        for add in sorted(appended(log), key=_first_row):
+            if _may_hold(add, wanted):
+                for place, row in self._rows(version, add["path"], wanted, columns):
+                    yield (version, before + place), row
+            before += count(add.get("stats")) or 0
+
+    def _rows(
+        self, version: int, path: str, wanted: dict[str, str], columns: Sequence[str]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows of a file with these values, each with its place in the file, from 1 on."""
+        try:
+            file = pq.ParquetFile(self._files.open(f"{self._folder}/{path}"))
+        except FileNotFoundError as error:
+            raise VersionGone(DELIVERIES.name, version, path) from error
+        place, read = 1, list(dict.fromkeys([*columns, *wanted]))
+        with file:
+            for batch in file.iter_batches(batch_size=8_192, columns=read):
+                places = pa.array(range(place, place + batch.num_rows), pa.int64())
+                rows = batch.append_column(_PLACE, places)
+                for column, value in wanted.items():
+                    rows = rows.filter(pc.equal(rows.column(column), value))
+                yield from ((row[_PLACE], row) for row in rows.select([*columns, _PLACE]).to_pylist())
+                place += batch.num_rows
+
+    def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int | None) -> Delivery:
+        visible = None if visible_ms is None else datetime.fromtimestamp(visible_ms / 1_000, UTC)
+        return Delivery(
+            topic=row["topic"],
+            subscription=row["subscription"],
+            position=(row["ledger_id"], row["entry_id"]),
+            order=order,
+            key=row["message_key"],
+            properties=dict(row["properties"] or ()),
+            publish_time=row["publish_time"],
+            deliver_at=row["deliver_at"],
+            visible_at=row["released_at"] if self._virtual else visible,
+            due_time=row["due_time"],
+            redelivery_count=row["redelivery_count"],
+            payload=row["payload"] or b"",
+        )
+
+    def _first(self) -> int:
+        """The version with which the log begins."""
+        return first_version(log_files(self._files.names(f"{self._folder}/_delta_log")))
+
+
+def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
+    named = {"topic": topic, "subscription": subscription}
+    return {key: value for key, value in named.items() if value is not None}
+
+
+def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
+    least = known(add.get("stats")).get("minValues", {})
+    return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
+
+
+def _may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:
+    """Whether a file may hold rows with these values, by its statistics."""
+    statistics = known(add.get("stats"))
+    low, high = statistics.get("minValues", {}), statistics.get("maxValues", {})
+    return all(low.get(name, value) <= value <= high.get(name, value) for name, value in wanted.items())

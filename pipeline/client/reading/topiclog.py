@@ -1,0 +1,128 @@
+"""The log of a topic without Spark: which positions came, when each is due, and the rows of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+
+from pipeline.delta.deltars import arrow_of, open_table, path_of
+from pipeline.delta.logs.entries import newest
+from pipeline.storage.arrays import IntArray, longs
+from pipeline.storage.files import Files
+from schemas import MESSAGES
+
+Place = tuple[int, int]
+"""Ledger, entry."""
+START: Place = (-1, -1)
+"""Before the first message."""
+_PLACES = """
+    SELECT ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms
+    FROM messages WHERE {mine} AND {after} AND arrow_cast(publish_time, 'Int64') >= {since}
+"""
+_LAST = """
+    SELECT ledger_id, entry_id FROM messages WHERE {mine} ORDER BY ledger_id DESC, entry_id DESC LIMIT 1
+"""
+_FIRST = """
+    SELECT ledger_id, entry_id FROM messages WHERE {mine} AND arrow_cast(publish_time, 'Int64') >= {since}
+    ORDER BY ledger_id, entry_id LIMIT 1
+"""
+_FROM = """
+    SELECT COUNT(*) AS n FROM messages
+    WHERE {mine} AND (ledger_id > {ledger} OR (ledger_id = {ledger} AND entry_id >= {entry}))
+"""
+_ROWS = """
+    SELECT topic, ledger_id, entry_id, message_key, properties, publish_time, deliver_at, payload
+    FROM messages WHERE {mine} AND ({spans})
+"""
+_SPANS = 64
+"""So many ledgers are named in a query; of more the rows in between are read, too."""
+
+
+class TopicLog:
+    """The rows of `messages` of one topic. Positions grow with each commit, so what is new lies behind the last one."""
+
+    def __init__(self, root: str, topic: str) -> None:
+        """Look at nothing yet.
+
+        Raises:
+            NoWarehouse: the folder has no messages.
+        """
+        self._root, self._files, self._folder = root, Files(), path_of(root, MESSAGES)
+        self._table, self._read = open_table(root, MESSAGES), -1
+        self._mine = f"topic = {_quoted(topic)}"
+
+    def last(self) -> Place:
+        """The position of the newest message."""
+        self._renew()
+        rows = arrow_of(_LAST.format(mine=self._mine), messages=self._table).to_pylist()
+        return (rows[0]["ledger_id"], rows[0]["entry_id"]) if rows else START
+
+    def end(self) -> Place:
+        """Behind the newest message."""
+        ledger, entry = self.last()
+        return max((0, 0), (ledger, entry + 1))
+
+    def first_since(self, since_ms: int) -> Place:
+        """The first position whose message was sent at an instant or later; without any it is the end."""
+        end = self.end()
+        rows = arrow_of(_FIRST.format(mine=self._mine, since=since_ms * 1_000), messages=self._table).to_pylist()
+        return (rows[0]["ledger_id"], rows[0]["entry_id"]) if rows else end
+
+    def count_from(self, place: Place) -> int:
+        """How many messages lie at a position or behind it."""
+        self._renew()
+        text = _FROM.format(mine=self._mine, ledger=place[0], entry=place[1])
+        return int(arrow_of(text, messages=self._table).column("n")[0].as_py())
+
+    def places(self, after: Place, since_ms: int) -> tuple[IntArray, IntArray, IntArray] | None:
+        """Ledgers, entries and due times (ms) of what lies behind a position and was sent since an instant.
+
+        None when nothing came since the last call.
+        """
+        self._renew()
+        if self._read == self._table.version():
+            return None
+        self._read = self._table.version()
+        behind = f"(ledger_id > {after[0]} OR (ledger_id = {after[0]} AND entry_id > {after[1]}))"
+        text = _PLACES.format(mine=self._mine, after=behind, since=since_ms * 1_000)
+        found = arrow_of(text, messages=self._table)
+        return longs(found, "ledger_id"), longs(found, "entry_id"), longs(found, "due_ms")
+
+    def forget(self) -> None:
+        """Let the next look at places find all of them again."""
+        self._read = -1
+
+    def rows(self, ledgers: IntArray, entries: IntArray) -> Iterable[Mapping[str, Any]]:
+        """The rows of some positions, in their order. What retention has deleted meanwhile is left out."""
+        named = np.unique(ledgers)
+        spans = [(ledger, ledger) for ledger in named.tolist()]
+        if len(spans) > _SPANS:
+            spans = [(int(each[0]), int(each[-1])) for each in np.array_split(named, _SPANS)]
+        told = " OR ".join(_span(*each, ledgers, entries) for each in spans)
+        found: pa.Table = arrow_of(_ROWS.format(mine=self._mine, spans=told), messages=self._table)
+        held = {(row["ledger_id"], row["entry_id"]): row for row in found.to_pylist()}
+        wanted = zip(ledgers.tolist(), entries.tolist(), strict=True)
+        return [held[each] for each in wanted if each in held]
+
+    def _renew(self) -> None:
+        """Let the table be as new as it can be."""
+        if newest(self._files, self._folder, self._table.version()) == self._table.version():
+            return
+        try:
+            self._table.update_incremental()
+        except DeltaError:
+            # Maintenance cut the log up to a version behind the one that was known.
+            self._table = open_table(self._root, MESSAGES)
+
+
+def _span(first: int, last: int, ledgers: IntArray, entries: IntArray) -> str:
+    inside = entries[(ledgers >= first) & (ledgers <= last)]
+    return f"(ledger_id BETWEEN {first} AND {last} AND entry_id BETWEEN {inside.min()} AND {inside.max()})"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,3 @@
+"""The registry as programs use it: subscriptions, topics, how they stand, seeking, and dead letters."""
+
+__all__ = ["deadletters", "seeking", "standing", "subscriptions", "topics"]

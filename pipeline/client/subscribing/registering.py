@@ -1,0 +1,195 @@
+"""What `Client.subscribe` does to the registry: a line that is missing is added, and what the caller states is set.
+
+What the caller does not state stays as it is, so consumers of one subscription need not all state the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypedDict
+
+from pipeline.client.choices import (
+    ConsumerBatchReceivePolicy,
+    ConsumerDeadLetterPolicy,
+    ConsumerType,
+    InitialPosition,
+)
+from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
+from pipeline.client.consuming.consumers import ConsumerOptions
+from pipeline.client.exceptions import InvalidConfiguration
+from pipeline.client.schema import BytesSchema, Schema
+from pipeline.client.subscribing.subscriptions import Subscription, change, subscribe, subscriptions, with_policies
+from pipeline.client.subscribing.topics import topic_of
+from pipeline.config.errors import AlreadySubscribed, BadValue
+from pipeline.subscriptions.policies import Policies
+from state import OutOfRange
+
+
+class HowConsumed(TypedDict, total=False):
+    """What may be said of a consumer beside topic, subscription and type; all of it may be left out.
+
+    Attributes:
+        schema: decodes contents.
+        message_listener: called with the consumer and each message, in a thread of the consumer.
+        pattern_auto_discovery_period: so often topics that a pattern describes are looked for, and partitions, in
+            seconds; a minute if nothing is said.
+        receiver_queue_size: so many messages are read ahead, at least; 1 000 if nothing is said.
+        consumer_name: by which others see it; else one is drawn.
+        unacked_messages_timeout_ms: what the program holds for longer comes again; 0: it does not.
+        negative_ack_redelivery_delay_ms: after so long a message that failed comes again; a minute for a subscription
+            that is new.
+        initial_position: of a subscription that is new: with what its topic holds already, or from now on.
+        batch_receive_policy: when `batch_receive` returns.
+        dead_letter_policy: when a message goes to the dead-letter topic; without one, never.
+        max_unacked_messages: so many messages a consumer may hold; 0: any number; 50 000 for a subscription that is
+            new.
+        priority_level: of a failover consumer; 0 is the best.
+        consumer_event_listener: told when a failover consumer becomes the one that gets messages.
+        tick_ms: the precision of a subscription that is new: a message comes up to so much late; a second if nothing
+            is said.
+    """
+
+    schema: Schema
+    message_listener: MessageListener | None
+    pattern_auto_discovery_period: int
+    receiver_queue_size: int
+    consumer_name: str | None
+    unacked_messages_timeout_ms: int | None
+    negative_ack_redelivery_delay_ms: int | None
+    initial_position: InitialPosition
+    batch_receive_policy: ConsumerBatchReceivePolicy | None
+    dead_letter_policy: ConsumerDeadLetterPolicy | None
+    max_unacked_messages: int | None
+    priority_level: int
+    consumer_event_listener: ConsumerEventListener | None
+    tick_ms: int | None
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a caller of `subscribe` states; None: nothing.
+
+    Attributes:
+        type: how consumers share the subscription. One that is there must have it.
+        start: of a subscription that is new.
+        tick_ms: its precision. One that is there must have it; None: a second, for a new one.
+        ack_timeout_ms: what a consumer holds for longer comes again.
+        retry_ms: after so long a message that failed comes again.
+        max_unacked: messages that a consumer may hold.
+        dead_letters: when a message goes to the dead-letter topic.
+    """
+
+    type: ConsumerType = ConsumerType.Exclusive
+    start: InitialPosition = InitialPosition.Latest
+    tick_ms: int | None = None
+    ack_timeout_ms: int | None = None
+    retry_ms: int | None = None
+    max_unacked: int | None = None
+    dead_letters: ConsumerDeadLetterPolicy | None = None
+
+    def over(self, found: Policies) -> Policies:
+        """The policies of a subscription, with what is stated in the place of what there was.
+
+        Raises:
+            InvalidConfiguration: they cannot be followed.
+        """
+        numbers = {"ack_timeout_ms": self.ack_timeout_ms, "max_unacked": self.max_unacked}
+        told: dict[str, int | str | None] = {name: value for name, value in numbers.items() if value is not None}
+        if self.retry_ms is not None:
+            told |= {"retry_min_ms": self.retry_ms, "retry_max_ms": max(found.retry_max_ms, self.retry_ms)}
+        if (letters := self.dead_letters) is not None:
+            told |= {"max_redeliveries": letters.max_redeliver_count, "dead_letter_topic": letters.dead_letter_topic}
+        try:
+            return replace(found, ack=True, **told)  # type: ignore[arg-type] # each value is of the type of its name
+        except BadValue as error:
+            raise InvalidConfiguration(error.field, error.value, f"allowed: {error.allowed}") from error
+
+
+def stated_of(consumer_type: ConsumerType, how: HowConsumed) -> Stated:
+    """What is said of the subscription."""
+    return Stated(
+        consumer_type,
+        how.get("initial_position", InitialPosition.Latest),
+        how.get("tick_ms"),
+        how.get("unacked_messages_timeout_ms"),
+        how.get("negative_ack_redelivery_delay_ms"),
+        how.get("max_unacked_messages"),
+        how.get("dead_letter_policy"),
+    )
+
+
+def consumer_options(consumer_type: ConsumerType, how: HowConsumed, policies: Policies) -> ConsumerOptions:
+    """What is said of the consumer; the policies of the subscription say the rest."""
+    return ConsumerOptions(
+        consumer_type,
+        how.get("consumer_name"),
+        how.get("schema", BytesSchema()),
+        how.get("message_listener"),
+        how.get("receiver_queue_size", 1_000),
+        policies.max_unacked,
+        policies.ack_timeout_ms,
+        negative_ack_redelivery_delay_ms=how.get("negative_ack_redelivery_delay_ms"),
+        priority=how.get("priority_level", 0),
+        batch_receive_policy=how.get("batch_receive_policy"),
+        consumer_event_listener=how.get("consumer_event_listener"),
+    )
+
+
+def register(root: str, topics: Sequence[str], name: str, stated: Stated) -> Policies:
+    """Let a subscription of each of some topics be there, acknowledging, as somebody states it.
+
+    Returns:
+        The policies of the subscription of the first topic.
+
+    Raises:
+        NoWarehouse: there is no registry.
+        InvalidConfiguration: what is stated cannot be followed.
+        AlreadySubscribed: the type or the tick is another one.
+        StillConflicting: others changed the line every time.
+    """
+    for topic in topics:
+        mine = _of_topic(stated, topic, name)
+        _register_one(root, topic, name, mine)
+        letters = mine.dead_letters
+        if letters is not None and letters.initial_subscription_name is not None:
+            where = mine.over(Policies()).dead_letters(topic, name)
+            _keep_dead_letters(root, where, letters.initial_subscription_name)
+    first = [each for each in subscriptions(root) if (each.topic, each.name) == (topics[0], name)]
+    return first[0].policies if first else stated.over(Policies())
+
+
+def _of_topic(stated: Stated, topic: str, name: str) -> Stated:
+    """The same for one topic: partitions share the dead-letter topic of their topic."""
+    letters = stated.dead_letters
+    if letters is None or letters.dead_letter_topic is not None or topic_of(topic) == topic:
+        return stated
+    shared = replace(letters, dead_letter_topic=Policies().dead_letters(topic_of(topic), name))
+    return replace(stated, dead_letters=shared)
+
+
+def _register_one(root: str, topic: str, name: str, stated: Stated) -> None:
+    def decide(found: Subscription | None) -> Subscription | None:
+        if found is None:
+            return with_policies(root, _new(topic, name, stated), stated.over(Policies()))
+        if found.type != stated.type.value or stated.tick_ms not in (None, found.tick_ms):
+            raise AlreadySubscribed(topic, name, f"type {found.type}, tick {found.tick_ms} ms")
+        return with_policies(root, found, stated.over(found.policies))
+
+    change(root, (topic, name), decide)
+
+
+def _new(topic: str, name: str, stated: Stated) -> Subscription:
+    tick_ms = 1_000 if stated.tick_ms is None else stated.tick_ms
+    try:
+        return Subscription(topic, name, stated.type.value, stated.start.value, tick_ms)
+    except BadValue as error:
+        raise InvalidConfiguration(error.field, error.value, f"allowed: {error.allowed}") from error
+    except OutOfRange as error:
+        raise InvalidConfiguration(error.field, error.value, f"allowed: {error.low}..{error.high}") from error
+
+
+def _keep_dead_letters(root: str, topic: str, name: str) -> None:
+    """Register the subscription that keeps the dead letters, unless it is there."""
+    if not any((each.topic, each.name) == (topic, name) for each in subscriptions(root)):
+        subscribe(root, Subscription(topic, name, start=InitialPosition.Earliest.value, policies=Policies(ack=True)))

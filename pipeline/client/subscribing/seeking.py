@@ -1,0 +1,133 @@
+"""Seeking: a subscription begins anew at a position of its topic's log. What was open for it is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from deltalake import DeltaTable
+
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.messageid import MessageId
+from pipeline.client.pending import pending
+from pipeline.client.reading.topiclog import Place, TopicLog
+from pipeline.client.subscribing.standing import standings
+from pipeline.client.subscribing.subscriptions import Subscription, line_of, lives, replace_line, row_of
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import read_mark
+from pipeline.subscriptions.sought import Sought
+
+_BEGINNING: Place = (0, 0)
+Where = MessageId | int
+"""A position (`MessageId.earliest` and `MessageId.latest`, too), or a publish time in ms since the epoch."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What is open for a subscription, and is dropped by a seek.
+
+    Attributes:
+        pending: messages that were not delivered yet.
+        outstanding: messages that were released and not settled.
+        waiting: messages that failed and were to come again.
+    """
+
+    pending: int
+    outstanding: int
+    waiting: int
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What a seek drops and brings, by the tables as they are.
+
+    Attributes:
+        position: the first position that comes.
+        brings: messages of the log at the position or behind it; each comes at its time, at once when that has passed.
+        drops: what was open.
+        deleted_until: retention has deleted messages behind the position that were due up to this instant (ms UTC);
+            they do not come. None: it has not.
+    """
+
+    position: Place
+    brings: int
+    drops: Dropped
+    deleted_until: int | None
+
+
+def prospect(root: str, topic: str, name: str, where: Where) -> Prospect:
+    """What a seek would do.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        SubscriptionNotFound: there is no such subscription.
+        InvalidMessage: the id is one that `send` gave.
+    """
+    found = standings(root, topic, name)
+    if not found:
+        raise SubscriptionNotFound(topic, name)
+    log = TopicLog(root, topic)
+    position, backlog = place_of(log, where), pending(root, topic, name).backlogs
+    drops = Dropped(sum(each.count for each in backlog), found[0].outstanding or 0, found[0].waiting or 0)
+    mark = read_mark(Files(), root)
+    deleted = mark.due_ms if position[0] < mark.ledger else None
+    return Prospect(position, log.count_from(position), drops, deleted)
+
+
+def place_of(log: TopicLog, where: Where) -> Place:
+    """The first position that comes. One behind the end of the log is its end.
+
+    Raises:
+        InvalidMessage: the id is one that `send` gave.
+    """
+    if isinstance(where, int):
+        return log.first_since(where)
+    if where == MessageId.earliest:
+        return _BEGINNING
+    return log.end() if where == MessageId.latest else min(max(_BEGINNING, where.position), log.end())
+
+
+def begin_anew(root: str, topic: str, name: str, where: Where) -> int:
+    """As `seek`, at a place that is looked up in the log.
+
+    Raises:
+        InvalidMessage: the id is one that `send` gave.
+    """
+    return seek(root, topic, name, place_of(TopicLog(root, topic), where))
+
+
+def seek(root: str, topic: str, name: str, position: Place) -> int:
+    """Let a subscription begin anew at a position, by one commit of the registry.
+
+    Ingest begins the life with its next batch; from then on nothing of the life before is handed over.
+
+    Returns:
+        The number of the life that begins.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        SubscriptionNotFound: there is no such subscription.
+        StillConflicting: others changed this line every time; nothing was written.
+    """
+    wrote = list[Sought]()
+    replace_line(root, (topic, name), _decide(root, topic, name, position, wrote))
+    return wrote[-1].life
+
+
+def _decide(
+    root: str, topic: str, name: str, position: Place, wrote: list[Sought]
+) -> Callable[[DeltaTable], dict[str, object]]:
+    def decide(registry: DeltaTable) -> dict[str, object]:
+        found = line_of(registry, (topic, name))
+        if found is None:
+            raise SubscriptionNotFound(topic, name)
+        wrote.append(Sought(_life(root, registry, found), *position))
+        return row_of(replace(found, start=str(wrote[-1])), active=True)
+
+    return decide
+
+
+def _life(root: str, registry: DeltaTable, line: Subscription) -> int:
+    """A number above those of all lives that the line has had: each began with a version of the registry of its own."""
+    known = lives(root).get((line.topic, line.name))
+    return max(registry.version(), 0 if known is None else known.number) + 1

@@ -1,0 +1,96 @@
+"""Which topics there are: partitions of one, as the registry has them, and those that a pattern names.
+
+A partitioned topic is `name-partition-0`, `name-partition-1` and so on; each of them is a topic like any other. How
+many there are stands in a line of the registry that is not active and has no subscription, which no stage looks at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from pipeline.client.checks import checked_topic
+from pipeline.client.exceptions import TopicNotFound
+from pipeline.client.messageid import partition_of
+from pipeline.client.subscribing.subscriptions import replace_line
+from pipeline.config.errors import BadValue
+from pipeline.delta.deltars import open_table, query
+from schemas import MESSAGES, SUBSCRIPTIONS
+
+MOST_PARTITIONS = 10_000
+_COUNT = "partitions"
+_COUNTS = f"""
+    SELECT topic, MAX(arrow_cast(policies['{_COUNT}'], 'Int64')) AS partitions FROM registry
+    WHERE NOT active AND subscription = '' AND type = '{_COUNT}' GROUP BY topic
+"""  # noqa: S608 - our own words
+_TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active UNION ALL SELECT topic FROM messages)"
+
+
+def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
+    """Divide a topic into partitions, or into more than it has; clients notice within a minute.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        InvalidTopicName: the topic has no name.
+        BadValue: too few or too many partitions, fewer than there are, or the topic is a partition itself.
+        StillConflicting: others changed the number every time.
+    """
+    checked_topic(topic)
+    if partition_of(topic) >= 0:
+        raise BadValue("topic", topic, "one that is no partition itself")
+
+    def decide() -> dict[str, object] | None:
+        there = partition_counts(root).get(topic, 0)
+        if not max(1, there) <= partitions <= MOST_PARTITIONS:
+            raise BadValue("partitions", partitions, f"{max(1, there)}..{MOST_PARTITIONS}")
+        told = {"topic": topic, "subscription": "", "type": _COUNT, "start": "latest", "tick_ms": 1, "active": False}
+        return None if partitions == there else {**told, "policies": {_COUNT: str(partitions)}}
+
+    replace_line(root, (topic, ""), lambda _: decide())
+
+
+def partition_counts(root: str) -> dict[str, int]:
+    """The number of partitions of each topic that has some."""
+    return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=open_table(root, SUBSCRIPTIONS))}
+
+
+def topic_partitions(root: str, topic: str) -> list[str]:
+    """The partitions of a topic; the topic itself when it has none."""
+    return expanded(root, [topic])
+
+
+def expanded(root: str, topics: Iterable[str]) -> list[str]:
+    """Topics, with partitions in the place of those that have some; each once."""
+    counts = partition_counts(root)
+    names = ([f"{each}-partition-{n}" for n in range(counts[each])] if each in counts else [each] for each in topics)
+    return list(dict.fromkeys(name for several in names for name in several))
+
+
+def found_topics(root: str, asked: list[str] | re.Pattern[str]) -> list[str]:
+    """The topics that somebody names, or describes by a pattern, with partitions in the place of those that have some.
+
+    Raises:
+        TopicNotFound: no topic fits the pattern.
+    """
+    if isinstance(asked, list):
+        return expanded(root, asked)
+    found = matching(root, asked)
+    if not found:
+        raise TopicNotFound(asked.pattern)
+    return found
+
+
+def matching(root: str, pattern: re.Pattern[str]) -> list[str]:
+    """The topics whose whole name a pattern describes: those with messages or subscriptions, with their partitions.
+
+    A partition is found by the name of its topic, too.
+    """
+    tables = {"registry": open_table(root, SUBSCRIPTIONS), "messages": open_table(root, MESSAGES)}
+    there = {row["topic"] for row in query(_TOPICS, **tables)} | set(partition_counts(root))
+    found = [each for each in sorted(there) if pattern.fullmatch(each) or pattern.fullmatch(topic_of(each))]
+    return expanded(root, found)
+
+
+def topic_of(name: str) -> str:
+    """The topic that a partition belongs to; of a topic its name."""
+    return name if partition_of(name) < 0 else name.rpartition("-partition-")[0]

@@ -1,0 +1,76 @@
+"""Delta's files of sums beside the entries of a log: who has the newest one need not read the log back.
+
+Without it Delta runs a job for each table that is opened, only to learn protocol and columns. Delta-rs writes none.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+
+from pipeline.delta.logs import entries
+from pipeline.storage.files import Files
+
+CARRIED = ("numMetadata", "numProtocol", "setTransactions", "domainMetadata", "metadata", "protocol")
+"""What an append does not change of Delta's sums; lists and histograms of files are left out."""
+ADDING: defaultdict[str, Lock] = defaultdict(Lock)
+"""For each path: a version and its sums are added by one at a time. Who does not find the last sums writes none."""
+
+
+def sums(files: Files, path: str, version: int) -> dict[str, Any] | None:
+    """The sums of a version; those of an empty table when delta-rs made it. None: nobody knows them."""
+    told = files.text_if_there(_file(path, version))
+    # A power cut may leave the file empty, or a part of it.
+    with suppress(ValueError):
+        found: dict[str, Any] = json.loads(told or "")
+        return found
+    return None if version else _of_empty(files, path)
+
+
+def put_sums(files: Files, path: str, version: int, told: dict[str, Any]) -> None:
+    """Write the sums of a version."""
+    files.write(_file(path, version), json.dumps(told), lasting=False)
+
+
+def drop_sums(files: Files, path: str, version: int) -> None:
+    """Delete the sums of a version."""
+    files.delete(_file(path, version))
+
+
+def appended_sums(last: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """The sums after a version that appended files, from those before it; None when it did anything else."""
+    actions = list(actions)
+    added = [each["add"] for each in actions if "add" in each]
+    kinds = {name for each in actions for name in each}
+    plain = all(each["dataChange"] and not each.get("deletionVector") for each in added)
+    if not plain or not kinds <= {"commitInfo", "add", "txn"}:
+        return None
+    # Delta asks the log for the transactions of producers where the sums do not list them.
+    kept = {name: last[name] for name in CARRIED if name in last and (name != "setTransactions" or "txn" not in kinds)}
+    size = sum(int(each["size"]) for each in added)
+    return kept | {"numFiles": last["numFiles"] + len(added), "tableSizeBytes": last["tableSizeBytes"] + size}
+
+
+def put_first_sums(files: Files, path: str) -> None:
+    """Write the sums of a table that delta-rs has made, unless they are there, or nobody knows them.
+
+    They follow from the entry that is there, so it does not matter who made the table.
+    """
+    if not files.has(_file(path, 0)) and (told := _of_empty(files, path)) is not None:
+        put_sums(files, path, 0, told)
+
+
+def _of_empty(files: Files, path: str) -> dict[str, Any] | None:
+    """The sums of version 0; None when it is more than an empty table, or was cut."""
+    actions = entries.entry(files, path, 0)
+    made = {name: action for each in actions or () for name, action in each.items()}
+    if set(made) != {"commitInfo", "protocol", "metaData"}:
+        return None
+    empty = {"tableSizeBytes": 0, "numFiles": 0, "setTransactions": [], "domainMetadata": []}
+    return empty | {"numMetadata": 1, "numProtocol": 1, "metadata": made["metaData"], "protocol": made["protocol"]}
+
+
+def _file(path: str, version: int) -> str:
+    return f"{path}/_delta_log/{version:020d}.crc"

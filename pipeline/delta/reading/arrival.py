@@ -1,0 +1,47 @@
+"""The order in which inbox rows arrived: commit, file, place in the file.
+
+It breaks ties between messages with one due time, so it must not depend on how Spark cuts files into tasks. Spark
+packs large files first, and file names are random; only the Delta log knows which commit came first.
+"""
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+
+from pipeline.delta.logs.entries import between, spelled
+from pipeline.delta.offsets import Position
+from pipeline.storage.hadoop import session_files
+from schemas import INBOX
+
+ARRIVAL = ("arrival_commit", "arrival_file", "arrival_block", "arrival_row")
+
+
+def with_place(stream: DataFrame) -> DataFrame:
+    """Inbox rows with their file and block, from a stream of files. To be called on the source itself.
+
+    Columns that a producer added are left out here: they may have any name.
+    """
+    name = F.element_at(F.split(F.input_file_name(), "/"), -1).alias("arrival_file")
+    return stream.select(*INBOX.schema.names, name, F.input_file_block_start().alias("arrival_block"))
+
+
+def in_order_of_arrival(rows: DataFrame, commits: dict[str, int]) -> DataFrame:
+    """Add the row's number within its block, and the commit of its file, to a batch of such a stream.
+
+    A block is read by one task from its first row to its last, so numbers that grow within a task will do. One commit,
+    or none known, needs no look-up.
+    """
+    rows, versions = rows.withColumn("arrival_row", F.monotonically_increasing_id()), set(commits.values())
+    if len(versions) < 2:
+        return rows.withColumn("arrival_commit", F.lit(min(versions, default=0)).cast("bigint"))
+    table = pa.table({"arrival_file": list(commits), "arrival_commit": pa.array(commits.values(), pa.int64())})
+    known = F.broadcast(rows.sparkSession.createDataFrame(table))
+    return rows.join(known, "arrival_file", "left").withColumn("arrival_commit", F.coalesce("arrival_commit", F.lit(0)))
+
+
+def file_commits(spark: SparkSession, path: str, start: Position, end: Position) -> dict[str, int]:
+    """The version that added each file of a table, for the versions that a batch covers. Reads one small file each."""
+    if start.version == end.version:
+        return {}
+    found = between(session_files(spark), path, start.offset, end.offset) or ()
+    return {spelled(each["path"]): each["version"] for each in found}

@@ -1,0 +1,82 @@
+"""The files of a table, kept in the driver.
+
+Delta tells them by a job or two for every new version. Here all are asked for once, and then each version is read once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+from urllib.parse import unquote
+
+from pyspark.sql import SparkSession
+
+from pipeline.delta.logs import entries
+from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.writing.appender import check_features
+from pipeline.storage.hadoop import session_files
+from schemas import Table
+
+T = TypeVar("T")
+
+
+class LiveFiles(Generic[T]):
+    """The files of which a table consists, by their paths relative to it, each with what is kept of it."""
+
+    def __init__(self, spark: SparkSession, path: str, table: Table, kept: Callable[[Mapping[str, Any]], T]) -> None:
+        """Nothing is read yet.
+
+        Args:
+            spark: the session.
+            path: the folder of the table.
+            table: its contract.
+            kept: what to keep of a file, from its entry in the log (`path`, `size`, `stats`, `tags`).
+        """
+        self._spark, self._path, self._table, self._kept = spark, path, table, kept
+        self._files = session_files(spark)
+        self._log: TableLog | None = None
+        self._version = -1
+        self._held: dict[str, T] = {}
+
+    def look(self) -> tuple[int, Mapping[str, T]]:
+        """The newest version and its files; all of them by one job, the first time and after a long pause.
+
+        Raises:
+            UnknownTableFeature: the table asks something of its readers that we do not know.
+        """
+        if self._log is None:
+            self._log = TableLog(self._spark, self._path)
+        if not self._reaches_back():
+            self._read(self._log)
+        try:
+            self._follow(self._log)
+        except Exception:
+            # Maintenance cuts logs; it may have done so since we looked.
+            if self._reaches_back():
+                raise
+            self._read(self._log)
+            self._follow(self._log)
+        return self._version, self._held
+
+    def _reaches_back(self) -> bool:
+        return self._version >= 0 and entries.reaches_back(self._files, self._path, self._version)
+
+    def _read(self, log: TableLog) -> None:
+        check_features(self._table.name, log.head())
+        self._version, live = log.files()
+        self._held = {unquote(each["path"]): self._kept(each) for each in live}
+
+    def _follow(self, log: TableLog) -> None:
+        newest = entries.newest(self._files, self._path, self._version)
+        for version in range(self._version + 1, newest + 1):
+            actions = entries.actions(self._files, self._path, version)
+            if entries.changes_table(actions):
+                check_features(self._table.name, log.head())
+            # A version may take a file out and put it in again; the order of its actions says nothing.
+            for action in sorted(actions, key=lambda each: "add" in each):
+                self._apply(action)
+            self._version = version
+
+    def _apply(self, action: Mapping[str, Any]) -> None:
+        if "remove" in action:
+            self._held.pop(unquote(action["remove"]["path"]), None)
+        elif "add" in action:
+            self._held[unquote(action["add"]["path"])] = self._kept(action["add"])

@@ -1,0 +1,135 @@
+"""Writes that happen once: every commit says which batch of which query made it, and a start looks that up.
+
+Spark repeats the last batch after a crash. A table whose last commit names that batch is left alone; the look-up
+happens once, at the start of a query, because only its first batch can be a repetition. After that the answer is
+kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at several times the cost.)
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.errors import CheckpointBehind, ForeignOwner
+from pipeline.config.options import Observer, nobody
+from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.notes import Commit
+from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.datafiles import DataFile
+from pipeline.storage.hadoop import session_files
+from schemas import Table
+
+Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
+"""Rows of Spark, or of this process: pieces that shall be files, made as they are written."""
+
+
+def last_commit(spark: SparkSession, path: str, stage: str, after: int = -1) -> Commit | None:
+    """The last commit of a stage to a table, after a version; None when there is none. Others' are passed over."""
+    files = session_files(spark)
+    last = newest(files, path)
+    entries = islice(commits(files, path, last), max(0, last - after))
+    noted = (Commit.loads(metadata(actions)) for actions in entries)
+    return next((commit for commit in noted if commit is not None and commit.stage == stage), None)
+
+
+class Sink:
+    """One table of one stage. Knows the last batch that the table holds."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        warehouse: Warehouse,
+        table: Table,
+        stage: str,
+        wrote: Observer = nobody,
+        after: int = -1,
+    ) -> None:
+        """Look up what the table holds. The only look-up of the sink's life.
+
+        Args:
+            spark: the session.
+            warehouse: where the table lies.
+            table: the table.
+            stage: who writes.
+            wrote: told of each batch that was appended, with the name of the table.
+            after: commits of the stage up to this version are not looked for.
+        """
+        self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, session_files(spark)
+        self._wrote = wrote
+        self.appender = Appender(spark, self._path, table, self._alone)
+        self.last = last_commit(spark, self._path, stage, after)
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._table.name
+
+    def check_owner(self, owner: str | None, after: Collection[str] = ()) -> None:
+        """Refuse a table that another checkpoint wrote, but for those that this one was told to take over from.
+
+        Raises:
+            ForeignOwner: the last commit names another owner; `owner` is None for a checkpoint not yet begun.
+        """
+        if self.last is not None and self.last.owner not in (owner, *after):
+            raise ForeignOwner(self._stage, self._table.name, self.last.owner, owner)
+
+    def found(self, owner: str, batch_id: int) -> Commit | None:
+        """The commit of a batch, when the table holds it.
+
+        Raises:
+            CheckpointBehind: the table holds a later batch: somebody set the checkpoint back.
+        """
+        if self.last is None or self.last.owner != owner or self.last.batch < batch_id:
+            return None
+        if self.last.batch > batch_id:
+            raise CheckpointBehind(self._stage, self._table.name, self.last.batch, batch_id)
+        return self.last
+
+    def since(self, version: int) -> list[tuple[int, Commit]]:
+        """The commits of the stage after a version, each with its own, in order."""
+        newest = self.appender.newest()
+        back = zip(range(newest, version, -1), commits(self._files, self._path, newest), strict=False)
+        noted = ((each, Commit.loads(metadata(actions))) for each, actions in back)
+        return [(each, commit) for each, commit in noted if commit is not None and commit.stage == self._stage][::-1]
+
+    def append(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
+        """Append a batch, of Spark or of this process, in one commit, unless the table holds it; give that commit."""
+        found = self.found(owner, batch_id)
+        if found is not None:
+            return found
+        self.put(rows, owner, batch_id, note)
+        self._wrote(self.name, batch_id)
+        self.appender.checkpoint()
+        assert self.last is not None  # noqa: S101 - a commit sets it
+        return self.last
+
+    def put(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> None:
+        """Append rows in one commit, whatever the table holds."""
+        files = self.appender.write(rows) if isinstance(rows, DataFrame) else self.appender.put(rows)
+        self.commit(files, owner, batch_id, note)
+
+    def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:
+        """Make files of a batch visible by one commit; give its version."""
+        commit = Commit(self._stage, owner, batch_id, note)
+        version = self.appender.commit(files, commit.dumps())
+        self.last = commit
+        return version
+
+    def _alone(self, told: str | None) -> None:
+        """Stop before a commit when another process has committed for this stage since the start.
+
+        Maintenance may repeat the last note, so that the log before it can go.
+
+        Raises:
+            ForeignOwner: it has. On a file system without locks nothing else would stop the two.
+        """
+        commit = Commit.loads(told)
+        if commit is not None and commit.stage == self._stage and not self._knows(commit):
+            ours = None if self.last is None else self.last.owner
+            raise ForeignOwner(self._stage, self._table.name, commit.owner, ours)
+
+    def _knows(self, commit: Commit) -> bool:
+        return self.last is not None and (commit.owner, commit.batch) == (self.last.owner, self.last.batch)

@@ -1,0 +1,145 @@
+"""Checks of each table by itself: columns, protocol, log, files."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.fs
+from deltalake import DeltaTable
+
+from pipeline.delta.logs.features import unknown
+from pipeline.doctor.finding import Finding, error, note, warning
+from pipeline.doctor.logs import FOLDER, Log
+from pipeline.doctor.look import Look, Opened
+from schemas import INBOX, SUBSCRIPTIONS, TABLES, Table
+
+CHECK = "tables"
+_READ = 2_000
+"""So many of the newest entries of each log are read; of older ones it is only seen that they are not empty."""
+_COPY = "stop all stages and restore the warehouse from a copy (docs/operations.md, Restore)"
+
+
+def tables(look: Look) -> Iterator[Finding]:
+    """Each table is there, has its columns, asks nothing unknown of its writers, and has a whole log and its files."""
+    for name in look.missing:
+        text = "there is no such table"
+        yield error(
+            CHECK, "table_missing", name, text, look.command("init") + f", when it was never there; else {_COPY}"
+        )
+    for table in TABLES:
+        opened = look.tables.get(table.name)
+        if opened is not None:
+            yield from _log(opened)
+            if opened.error:
+                yield error(CHECK, "table_unreadable", table.name, opened.error, _COPY)
+            else:
+                yield from _columns(table, opened.delta)
+                yield from _features(table, opened.delta)
+                yield from _files(opened)
+
+
+def _columns(table: Table, delta: DeltaTable) -> Iterator[Finding]:
+    found = {field["name"]: field for field in json.loads(delta.schema().to_json())["fields"]}
+    wanted = {field["name"]: field for field in json.loads(table.columns.json())["fields"]}
+    for name, field in wanted.items():
+        if name not in found:
+            yield error(CHECK, "column_missing", table.name, f"column {name} is missing", _COPY)
+        elif found[name]["type"] != field["type"] or (field["nullable"] and not found[name]["nullable"]):
+            text = f"column {name} is {_type(found[name])}, it must be {_type(field)}"
+            yield error(CHECK, "column_changed", table.name, text, _COPY)
+    more = sorted(found.keys() - wanted.keys())
+    if more:
+        text = f"columns that nobody reads: {', '.join(more)}"
+        yield note(CHECK, "column_added", table.name, text)
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    kind = field["type"] if isinstance(field["type"], str) else json.dumps(field["type"])
+    return kind if field["nullable"] else f"{kind} NOT NULL"
+
+
+def _features(table: Table, delta: DeltaTable) -> Iterator[Finding]:
+    """Tables that others write may ask for what Spark knows; the stages write theirs without it."""
+    if table in (INBOX, SUBSCRIPTIONS):
+        return
+    asked = delta.protocol()
+    protocol = {
+        "minReaderVersion": asked.min_reader_version,
+        "minWriterVersion": asked.min_writer_version,
+        "readerFeatures": asked.reader_features,
+        "writerFeatures": asked.writer_features,
+    }
+    found = unknown(protocol, delta.metadata().partition_columns)
+    if found is not None:
+        text = f"the table asks for {found[0]}, allowed: {found[1]}"
+        remedy = "take the feature off the table (ALTER TABLE ... DROP FEATURE), or its partitions"
+        yield error(CHECK, "feature_unknown", table.name, text, remedy)
+
+
+def _log(opened: Opened) -> Iterator[Finding]:
+    name, log = opened.table.name, opened.log
+    torn = sorted({*log.empty(), *_unreadable(log)})
+    if torn:
+        text = f"versions {_few(torn)} of the log are empty or cut off"
+        yield error(CHECK, "entry_torn", name, text, _COPY)
+    begin = _begin(log)
+    gaps = sorted(set(range(begin, log.newest + 1)) - set(log.versions))
+    if gaps:
+        yield error(CHECK, "entry_missing", name, f"versions {_few(gaps)} of the log are missing", _COPY)
+    below = [version for version in log.versions if version < begin]
+    if below:
+        yield from _below(name, log, below)
+    pointed = log.last_checkpoint()
+    if pointed is not None and pointed not in log.checkpoints:
+        text = f"_last_checkpoint points to version {pointed}, and there is no such checkpoint"
+        yield error(CHECK, "checkpoint_missing", name, text, f"delete {name}/{FOLDER}/_last_checkpoint, or {_COPY}")
+
+
+def _unreadable(log: Log) -> list[int]:
+    last = range(max(0, log.newest - _READ + 1), log.newest + 1)
+    readable = log.read(last.start, last.stop - 1)
+    return [version for version in log.versions if version in last and version not in readable]
+
+
+def _begin(log: Log) -> int:
+    """The version with which the log begins: 0, or the entries that lead up to its first checkpoint."""
+    if log.whole or not log.checkpoints:
+        return 0
+    begin, there = log.checkpoints[0], set(log.versions)
+    while begin - 1 in there:
+        begin -= 1
+    return begin
+
+
+def _below(name: str, log: Log, below: Sequence[int]) -> Iterator[Finding]:
+    """Versions before the beginning of a log are nobody's: whoever committed them was told that all is well."""
+    files = [file for version in below for file in log.added(version) or ()]
+    text = (
+        f"versions {_few(below)} lie before the beginning of the log: no reader sees them, nor their {len(files)} files"
+    )
+    remedy = "whoever wrote them writes again; then delete these entries"
+    yield (error if name == INBOX.name and files else warning)(CHECK, "entry_below", name, text, remedy)
+
+
+def _files(opened: Opened) -> Iterator[Finding]:
+    """One listing for all files, whatever storage the table lies on."""
+    found = opened.files.get_file_info(pyarrow.fs.FileSelector("", recursive=True))
+    sizes = {info.path: info.size for info in found if info.is_file}
+    # Not `pa.table`, which loads pandas.
+    named = pa.RecordBatchReader.from_stream(opened.delta.get_add_actions()).read_all()
+    paths = [unquote(path) for path in named.column("path").to_pylist()]
+    live = dict(zip(paths, named.column("size_bytes").to_pylist(), strict=True))
+    gone = [path for path in live if path not in sizes and "://" not in path]
+    if gone:
+        text = f"{len(gone)} of {len(live)} files are gone: {_few(gone)}"
+        yield error(CHECK, "file_missing", opened.table.name, text, f"bring them back from a copy, or {_COPY}")
+    cut = [path for path, size in live.items() if path in sizes and sizes[path] != size]
+    if cut:
+        text = f"{len(cut)} of {len(live)} files have another size than the log says: {_few(cut)}"
+        yield error(CHECK, "file_changed", opened.table.name, text, f"bring them back from a copy, or {_COPY}")
+
+
+def _few(names: Sequence[object]) -> str:
+    return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

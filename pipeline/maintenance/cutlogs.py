@@ -1,0 +1,190 @@
+"""Trimming: log entries that nobody needs go, and then the files that only they named.
+
+Delta deletes log entries by age alone, in the middle of somebody's commit, and knows nothing of who follows a table. So
+it is told to keep them for a year (`pipeline.delta.properties.PROPERTIES`), and they are deleted here, as its protocol
+describes (Metadata Cleanup): all entries before a checkpoint, oldest first. An entry stays while a stage may have to
+read it, while it is the last one of a stage, whose note says what the stage has done, and while it is young.
+
+**A file outlives the entry that added it.** Vacuum keeps what is not older than the first entry left. So whoever finds
+an entry finds its files: a stage, a take-over, a stream of a user, `delayline receive`.
+"""
+
+import math
+import sys
+from contextlib import suppress
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
+from pipeline.config.sources import SOURCES
+from pipeline.config.stages import DISPATCH, INGEST
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.logs.entries import commits, metadata
+from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, first_version, log_files
+from pipeline.delta.logs.notes import Commit
+from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import Appender
+from pipeline.delta.writing.oncewriter import last_commit
+from pipeline.dispatch.prepared import PreparedStore
+from pipeline.maintenance.readers import unread_from
+from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.sinkplaces import SinkPlaces
+from schemas import CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+
+VACUUM = {
+    # Delta asks for a week because it does not know who still reads what; here the log says.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Without it Delta hears nothing of the hours it is told, and takes the table's `deletedFileRetentionDuration`.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
+    # Tasks that list folders; of the ten thousand that are usual, each takes milliseconds to start.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
+    # Two commits more for each, that say nothing to our readers.
+    "spark.databricks.delta.vacuum.logging.enabled": "false",
+}
+
+_SHARED = (REDELIVERY, SEGMENTS)
+"""Tables to which a second stage writes."""
+
+
+def cut_log(
+    spark: SparkSession, warehouse: Warehouse, table: Table, written_before: int, quiet_before: int | None = None
+) -> int:
+    """Delete the log entries of a table that nobody needs; give how many files of the log went.
+
+    Killed half-way, it leaves a log that begins later than before, and is called again.
+
+    Args:
+        spark: a session with Delta.
+        warehouse: whose table it is.
+        table: the table.
+        written_before: entries go up to a checkpoint that was written before this instant, ms UTC.
+        quiet_before: if that leaves no more than `QUIET_VERSIONS`, the checkpoint is from before this instant too.
+    """
+    files, path = session_files(spark), warehouse.path(table)
+    found = _log_files(files, path)
+    begin, newest = first_version(found), max(file.version for file in found if file.is_entry)
+    later = [file for file in found if file.kind == CHECKPOINT and file.version > begin]
+    written = {file.version: files.modified_ms(_path(path, file)) for file in later}
+    quiet = written_before if quiet_before is None else min(quiet_before, written_before)
+    old = [v for v, ms in written.items() if ms < (written_before if newest - v > QUIET_VERSIONS else quiet)]
+    needed = unread_from(spark, warehouse, table) if old else None
+    if old and table is DELIVERIES:
+        needed = SinkPlaces(files, warehouse.root).needed()
+    old = [v for v in old if needed is None or v <= needed]
+    if not old:
+        # Nobody has to read the log: it may be long, when its reader is far behind.
+        return 0
+    noted = _noted(files, path, table, newest)
+    limit = min(noted.values(), default=newest)
+    if table is DELIVERIES:
+        limit = min(limit, _accounted(spark, warehouse))
+    for stage in (each for each, version in noted.items() if version < max(old) and _is_repeated(table, each)):
+        _note_again(spark, path, table, stage)
+    if table is REDELIVERY:
+        limit = min(limit, _unmarked(spark, warehouse))
+    first = max((v for v in old if v <= limit), default=0)
+    going = [file for file in found if file.version < first and file.is_understood]
+    for file in going:
+        files.delete(_path(path, file))
+    return len(going)
+
+
+def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: int) -> None:
+    """Delete the data files that were no longer part of a table when the first entry left of its log was written.
+
+    What Spark left of writing when it was killed goes too, after an hour at least.
+
+    Files of `deliveries` that lie on the shelf stay, however long dispatch stands still.
+
+    Args:
+        spark: a session with Delta and the settings of `VACUUM`.
+        warehouse: whose table it is.
+        table: the table.
+        slack_ms: so much longer they stay: Delta counts from its own look at the clock, a file is older than the commit
+            that names it, and somebody may be reading.
+    """
+    files, path = session_files(spark), warehouse.path(table)
+    ahead = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all() if table is DELIVERIES else []
+    found = _log_files(files, path)
+    begin = first_version(found)
+    first = next(file for file in found if file.is_entry and file.version == begin)
+    needed = [file.modified for each in ahead for part in each.parts for file in part.files]
+    since = min([files.modified_ms(_path(path, first)), *needed])
+    # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
+    hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
+    DeltaTable.forPath(spark, path).vacuum(hours)
+    # Delta passes over names with an underscore: what Spark was writing when its process was killed would stay.
+    for folder in (f"{path}/{name}/_temporary" for name in files.folders(path)):
+        if files.exists(folder) and files.modified_ms(folder) < wall_ms() - max(slack_ms, HOUR_MS):
+            files.delete_folder(folder)
+
+
+def _log_files(files: Files, path: str) -> list[LogFile]:
+    return log_files(files.names(f"{path}/_delta_log"))
+
+
+def _path(path: str, file: LogFile) -> str:
+    return f"{path}/_delta_log/{file.name}"
+
+
+def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]:
+    """The version of the last commit of the stage that writes a table, back to which its look-up has to reach.
+
+    Sources and replays are producers that take notes, each under a name of its own, so the last one of each is kept.
+    """
+    last: dict[str, int] = {}
+    if table is CONSUMER_EVENTS:
+        # No stage writes it.
+        return last
+    for back, actions in enumerate(commits(files, path, newest)):
+        commit = Commit.loads(metadata(actions))
+        if commit is not None and (table is INBOX or commit.stage == table.writer):
+            last.setdefault(commit.stage, newest - back)
+            if table is not INBOX:
+                break
+    return last
+
+
+def _is_repeated(table: Table, stage: str) -> bool:
+    """Whether the last note of a stage is repeated when it is in the way; that of a replay is not: replays end."""
+    return stage == table.writer if table in _SHARED else table is INBOX and stage.startswith(SOURCES)
+
+
+class _Overtaken(Exception):
+    """The stage has committed itself."""
+
+
+def _note_again(spark: SparkSession, path: str, table: Table, stage: str) -> None:
+    """Repeat the last note of a stage that writes a table, as the newest version; nothing if it commits meanwhile.
+
+    `redelivery` and `segments` have two writers each: ingest, or settle, may write there for long while the stage whose
+    table it is has nothing to say. Its last note must stay, and would hold all that came after it. So it is with a
+    source that has nothing new while other producers append to `inbox`.
+    """
+
+    def guard(told: str | None) -> None:
+        commit = Commit.loads(told)
+        if commit is not None and commit.stage == stage:
+            raise _Overtaken
+
+    appender = Appender(spark, path, table, guard)
+    last = last_commit(spark, path, stage)
+    if last is not None:
+        with suppress(_Overtaken):
+            appender.commit([], last.dumps())
+
+
+def _unmarked(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of `redelivery` after which ingest may have released what `segments` does not know of yet."""
+    taken, marked = (last_commit(spark, warehouse.path(table), INGEST) for table in (MESSAGES, SEGMENTS))
+    if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
+        return sys.maxsize
+    return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
+
+
+def _accounted(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of `deliveries` up to which `publications` accounts for it; the rest is read from its log."""
+    last = last_commit(spark, warehouse.path(PUBLICATIONS), DISPATCH)
+    return 0 if last is None else int(last.note["version"])
