@@ -100,6 +100,7 @@ def test_microseconds_are_rounded_up(spark: SparkSession, look: Look) -> None:
 @pytest.mark.parametrize(
     ("reason", "good", "bad"),
     [
+        ("refused_by_source", [{"refused": None}], [{"refused": "why"}, {"refused": "", "topic": None}]),
         ("missing_topic", [{"topic": "t"}], [{"topic": None}, {"topic": ""}, {"topic": "  "}]),
         (
             "deliver_at_and_deliver_after",
