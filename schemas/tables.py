@@ -44,8 +44,7 @@ class Table:
 
 # Producers append with any Delta writer. Nothing here may raise the writer protocol: delta-rs refuses tables with
 # clustering, column defaults, row tracking, identity columns or in-commit timestamps. All columns may be NULL:
-# a row without a topic is refused with a reason, it must not fail the append of its neighbours. In `refused` a source
-# says why it could not map a row; ingest rejects it.
+# a row without a topic is refused with a reason, it must not fail the append of its neighbours.
 INBOX = Table(
     "inbox",
     Columns.of(
@@ -55,15 +54,11 @@ INBOX = Table(
         ("publish_time", TIME),
         ("deliver_at", TIME),
         ("deliver_after_ms", LONG),
-        ("refused", TEXT),
         ("payload", BYTES),
-        optional=(
-            "topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "refused",
-            "payload",
-        ),
+        optional=("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload"),
     ),
     writer="producers",
-)  # fmt: skip
+)
 
 SUBSCRIPTIONS = Table(
     "subscriptions",

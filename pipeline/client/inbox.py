@@ -72,8 +72,7 @@ def send(root: str, messages: Sequence[Message]) -> int:
 
 def rows_of_messages(messages: Sequence[Message]) -> pa.Table:
     """Messages as rows of `inbox`."""
-    # A warehouse that no job of this version has started on lacks the column, which is for sources.
-    return rows_of(INBOX, [_row(message) for message in messages]).drop_columns(["refused"])
+    return rows_of(INBOX, [_row(message) for message in messages])
 
 
 def _row(message: Message) -> dict[str, object]:

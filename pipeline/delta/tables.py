@@ -20,9 +20,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from schemas import INBOX, REJECTED_INGEST, SEGMENTS, TABLES, Table
+from schemas import SEGMENTS, TABLES, Table
 
-_GROWN = (SEGMENTS, INBOX, REJECTED_INGEST)
+_GROWN = (SEGMENTS,)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
 
 

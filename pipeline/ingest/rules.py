@@ -21,6 +21,7 @@ from pipeline.delta.writing.numbering import NUMBER, SortKey
 from pipeline.ingest.accept import Ledgers, Limits, Target
 from pipeline.storage.arrays import longs, ranks
 from pipeline.storage.gather import PAYLOAD_BYTES
+from pipeline.subscriptions.records import REFUSED_MS
 
 T = TypeVar("T")
 ROW = "row"
@@ -148,8 +149,8 @@ def _delay_column() -> Column:
 REFUSALS: tuple[Rule[Limits], ...] = (
     Rule(
         "refused_by_source",
-        lambda rows, _: pc.is_valid(rows.column("refused")),
-        lambda _: F.col("refused").isNotNull(),
+        lambda rows, _: pc.equal(rows.column("deliver_after_ms"), _long(REFUSED_MS)),
+        lambda _: F.col("deliver_after_ms") == REFUSED_MS,
     ),
     Rule(
         "topic_not_utf8",
@@ -188,8 +189,8 @@ REFUSALS: tuple[Rule[Limits], ...] = (
         lambda limits: F.octet_length("payload") > limits.max_payload_bytes,
     ),
 )
-"""Why a row is refused; the first rule that is broken counts, and NULL breaks none. A source that could not map a row
-says why in its column `refused`. A topic is missing when nothing is
+"""Why a row is refused; the first rule that is broken counts, and NULL breaks none. A source marks a
+row that it could not map by its delay, and says why in a property. A topic is missing when nothing is
 in it but spaces; times are within the years 1 to 9999; the delay is measured from publication, and the future from the
 batch's instant."""
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import COLUMNS, Source
 from pipeline.sources.door import Door
+from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from schemas import INBOX
 
 LENIENT = {
@@ -95,10 +96,15 @@ class InboxRows:
         made = {name: F.expr(self._expressions.get(name, "NULL")) for name in COLUMNS}
         kinds = {each.name: each.dataType for each in INBOX.schema.fields}
         cast = [column.cast(kinds[name]).alias(name) for name, column in made.items()]
-        found = rows.select(*cast, F.expr(self._position).alias("refused"))
+        found = rows.select(*cast, F.expr(self._position).alias("place"))
         missing = F.lit(self._due) & F.coalesce(*(F.col(name).cast("string") for name in _DUE)).isNull()
-        why = F.concat(F.lit(f"source {self._source.name}: no due time, "), F.col("refused"))
-        return found.withColumn("refused", F.when(missing, why)).select(*INBOX.schema.names)
+        why = F.create_map(F.lit(REFUSED), F.concat(F.lit(f"source {self._source.name}: no due time, "), "place"))
+        told = F.map_concat(F.coalesce("properties", F.expr("CAST(map() AS MAP<STRING, STRING>)")), why)
+        marked = {
+            "properties": F.when(missing, told).otherwise(F.col("properties")),
+            "deliver_after_ms": F.when(missing, F.lit(REFUSED_MS)).otherwise(F.col("deliver_after_ms")),
+        }
+        return found.withColumns(marked).select(*INBOX.schema.names)
 
     def _with_derived(self, rows: DataFrame) -> DataFrame:
         return rows.withColumns({name: F.expr(text) for name, text in self._derived.items()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -63,7 +64,9 @@ class PulsarSource:
         pulsar, client = package(), connected(self._service)
         try:
             for each in client.get_topic_partitions(f"persistent://{self._from.topic}"):
-                kept(client, each, self._subscription, self._source.start).close()
+                # The process before may not have left yet: the subscription is there then, and the query waits for it.
+                with suppress(pulsar.ConsumerBusy):
+                    kept(client, each, self._subscription, self._source.start).close()
         except pulsar.TopicNotFound as error:
             raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error
         except pulsar.PulsarException as error:

@@ -100,6 +100,7 @@ def followed(environment: Path, page: Path) -> str:
     return said(folder)
 
 
+@pytest.mark.soak
 def test_a_newcomer_sees_in_ten_minutes_what_becomes_of_what_failed(environment: Path) -> None:
     """The page of retries: a program fails three times, the dead letter is put back, and is consumed."""
     text = followed(environment, ROOT / "docs" / "retry.md")

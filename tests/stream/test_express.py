@@ -98,7 +98,9 @@ def complete(world: World) -> None:
     assert {backlog.count for backlog in pending(world.warehouse.root).backlogs} == {0}
 
 
-@pytest.mark.parametrize("bound", [0, EXPRESS_MS, 60_000])
+@pytest.mark.parametrize(
+    "bound", [pytest.param(0, marks=pytest.mark.soak), EXPRESS_MS, pytest.param(60_000, marks=pytest.mark.soak)]
+)
 def test_each_message_comes_once_by_one_way_whatever_is_killed(spark: SparkSession, folder: str, bound: int) -> None:
     """The bound of the batch that died is in its plan; the one of the settings counts from the next batch on."""
     complete(play(spark, folder, course(STEPS, LATER, express_ms=bound), Settings(express_ms=EXPRESS_MS)))

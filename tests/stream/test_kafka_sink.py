@@ -119,6 +119,7 @@ def test_of_two_that_publish_for_one_sink_the_older_one_is_stopped_by_the_broker
     assert payloads(kafka, address) == NAMES
 
 
+@pytest.mark.soak
 def test_a_broker_that_is_killed_and_comes_back_has_all_messages_once(root: str, kafka: Broker, address: str) -> None:
     """The sink fails as long as it is away, and goes on from the committed place."""
     delivered(root, *NAMES[:10])

@@ -18,6 +18,7 @@ from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
 from pipeline.sinks.mapping import headers_of, key_of
 from pipeline.storage.files import Files
+from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from pipeline.subscriptions.sourcestates import SourceStates
 from tests.support.sources import following, inbox, take_all
 
@@ -80,7 +81,7 @@ def test_key_headers_and_value_go_in_and_out_without_loss(
     assert found == wanted
     plain = rows[1]
     assert (plain["message_key"], plain["properties"]) == (None, [("a", "1"), ("b", None), ("c", "")])
-    assert all(row["topic"] == topic and row["refused"] is None for row in rows)
+    assert all(row["topic"] == topic and row["deliver_after_ms"] is None for row in rows)
     assert abs(plain["publish_time"] - datetime.now(UTC)).total_seconds() < 600
 
 
@@ -108,8 +109,9 @@ def test_a_row_without_the_due_time_that_the_profile_states_is_refused(
     told = {"deliver_at": "timestamp_millis(CAST(CAST(value AS STRING) AS BIGINT))"}
     take_all(spark, root, source(kafka, topic, **told))
     good, bad = inbox(root)
-    assert (good["refused"], good["deliver_at"]) == (None, datetime.fromtimestamp(1_700_000_000, UTC))
-    assert bad["refused"].startswith(f"source orders: no due time, {topic}-")
+    assert (good["deliver_after_ms"], good["deliver_at"]) == (None, datetime.fromtimestamp(1_700_000_000, UTC))
+    assert bad["deliver_after_ms"] == REFUSED_MS
+    assert dict(bad["properties"])[REFUSED].startswith(f"source orders: no due time, {topic}-")
 
 
 @pytest.mark.parametrize("step", ["files", "inbox"])
@@ -167,6 +169,7 @@ def test_a_broker_that_is_not_there_refuses_the_start(
     assert "unspeakable" not in str(away.value)
 
 
+@pytest.mark.soak
 def test_a_source_goes_on_by_itself_when_its_broker_is_back(
     spark: SparkSession, root: str, kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_of_two_that_publish_for_one_sink_the_younger_one_waits(root: str, pulsa
     assert payloads(pulsar, topic) == NAMES
 
 
+@pytest.mark.soak
 def test_a_broker_that_is_killed_and_comes_back_has_all_messages_once(root: str, pulsar: Broker, topic: str) -> None:
     """The sink fails as long as it is away, and goes on from the noted place."""
     delivered(root, *NAMES[:10])

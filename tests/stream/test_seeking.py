@@ -87,7 +87,15 @@ def backlog(count: int) -> Step:
     return check(look)
 
 
-@pytest.mark.parametrize("fatal", ["ingest.messages", "ingest.segments", "schedule.redelivery", "dispatch.deliveries"])
+@pytest.mark.parametrize(
+    "fatal",
+    [
+        pytest.param("ingest.messages", marks=pytest.mark.soak),
+        "ingest.segments",
+        pytest.param("schedule.redelivery", marks=pytest.mark.soak),
+        "dispatch.deliveries",
+    ],
+)
 def test_each_message_from_the_place_on_comes_once_whatever_dies(spark: SparkSession, folder: str, fatal: str) -> None:
     """Due, waiting, and parked ones; within a ledger those from the entry on. Nothing comes for the life before."""
     world = play(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -11,51 +10,43 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, INBOX, REJECTED_INGEST, REJECTED_SETTLE, SEGMENTS, Table
+from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, REJECTED_SETTLE, SEGMENTS
 
 NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE)
-NEW_COLUMNS = ((SEGMENTS, ("redelivery_count", "cause")), (INBOX, ("refused",)), (REJECTED_INGEST, ("refused",)))
-"""Optional columns of tables that were there."""
-GROWN = tuple(table for table, _ in NEW_COLUMNS)
-"""These tables."""
+NEW_COLUMNS = ("redelivery_count", "cause")
+"""Of `segments`."""
 
 
 def age(spark: SparkSession, root: str) -> None:
     """Take away what a warehouse had not before there was acknowledgement; its stages are stopped.
 
-    Files keep the new columns, of which nobody is told.
+    Files of `segments` keep the columns, of which nobody is told.
     """
     for table in NEW_TABLES:
         rmtree(Path(root, table.name))
-    for table, names in NEW_COLUMNS:
-        _age(Path(root, table.name, "_delta_log"), names)
-    jvm: Any = spark.sparkContext._jvm
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    for table, names in NEW_COLUMNS:
-        assert not set(names) & set(columns(root, table))
-
-
-def columns(root: str, table: Table = SEGMENTS) -> list[str]:
-    """The columns of a table."""
-    return [each.name for each in DeltaTable(f"{root}/{table.name}").schema().fields]
-
-
-def _age(log: Path, names: Sequence[str]) -> None:
-    for file in log.glob("*.*"):
+    for file in Path(root, SEGMENTS.name, "_delta_log").glob("*.*"):
         if file.suffix == ".json":
             actions = [json.loads(line) for line in file.read_text().splitlines()]
             for metadata in (each["metaData"] for each in actions if "metaData" in each):
-                _forget(metadata, names)
+                _forget(metadata)
             file.write_text("".join(f"{json.dumps(each)}\n" for each in actions))
         elif file.suffix == ".crc" and not file.name.startswith("."):
             sums = json.loads(file.read_text())
-            _forget(sums["metadata"], names)
+            _forget(sums["metadata"])
             file.write_text(json.dumps(sums))
-    for file in log.glob(".*.crc"):
+    for file in Path(root, SEGMENTS.name, "_delta_log").glob(".*.crc"):
         file.unlink()
+    jvm: Any = spark.sparkContext._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert not set(NEW_COLUMNS) & set(columns(root))
 
 
-def _forget(metadata: dict[str, Any], names: Sequence[str]) -> None:
+def columns(root: str) -> list[str]:
+    """The columns of `segments`."""
+    return [each.name for each in DeltaTable(f"{root}/{SEGMENTS.name}").schema().fields]
+
+
+def _forget(metadata: dict[str, Any]) -> None:
     told = json.loads(metadata["schemaString"])
-    told["fields"] = [each for each in told["fields"] if each["name"] not in names]
+    told["fields"] = [each for each in told["fields"] if each["name"] not in NEW_COLUMNS]
     metadata["schemaString"] = json.dumps(told)

@@ -19,7 +19,7 @@ _TIMES = ("publish_time", "deliver_at")
 _ARRIVED = pa.schema(
     [("topic", pa.string()), ("message_key", pa.string()), ("properties", pa.map_(pa.string(), pa.string()))]
     + [(name, pa.timestamp("us", "UTC")) for name in _TIMES]
-    + [("refused", pa.string()), ("payload", pa.binary()), ("arrival_file", pa.string())]
+    + [("payload", pa.binary()), ("arrival_file", pa.string())]
     + [(name, pa.int64()) for name in _LONGS]
 )
 

@@ -110,7 +110,7 @@ class Entry(NamedTuple):
 
 
 def inbox_rows(entries: Sequence[Entry]) -> pa.Table:
-    """The rows of `inbox` for some messages, in their order; what only a source says is left out."""
+    """The rows of `inbox` for some messages, in their order."""
     schema, contents, times = arrow_schema(INBOX), [each.content for each in entries], pa.int64()
     columns = {
         "topic": pa.array([each.sender.topic for each in entries], pa.string()),
@@ -121,7 +121,6 @@ def inbox_rows(entries: Sequence[Entry]) -> pa.Table:
         "deliver_after_ms": pa.nulls(len(entries), times),
         "payload": pa.array([each.payload for each in contents], pa.binary()),
     }
-    schema = pa.schema([schema.field(name) for name in columns])
     return pa.Table.from_arrays([columns[each.name].cast(each.type) for each in schema], schema=schema)
 
 

@@ -20,6 +20,7 @@ from pipeline.ingest.accept_spark import SparkBatch, classify
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.audience import Subscription
+from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.registry import refusals
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, Table
 from tests.support.rows import T0, arrived, messages
@@ -100,7 +101,11 @@ def test_microseconds_are_rounded_up(spark: SparkSession, look: Look) -> None:
 @pytest.mark.parametrize(
     ("reason", "good", "bad"),
     [
-        ("refused_by_source", [{"refused": None}], [{"refused": "why"}, {"refused": "", "topic": None}]),
+        (
+            "refused_by_source",
+            [{}],
+            [{"deliver_after_ms": REFUSED_MS, "topic": topic} for topic in ("t", None)],
+        ),
         ("missing_topic", [{"topic": "t"}], [{"topic": None}, {"topic": ""}, {"topic": "  "}]),
         (
             "deliver_at_and_deliver_after",

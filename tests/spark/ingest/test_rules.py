@@ -22,6 +22,7 @@ from pipeline.ingest.accept import Ledgers, Limits, Target
 from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
+from pipeline.subscriptions.records import REFUSED_MS
 from schemas import INBOX, MESSAGES
 from tests.support.rows import T0
 from tests.support.spark import session
@@ -39,7 +40,7 @@ times = st.one_of(
 delays = st.one_of(
     st.none(),
     st.builds(int.__add__, st.sampled_from((0, 10_000, LAST_INSTANT_MS)), small),
-    st.sampled_from((-(2**63), 2**63 - 1)),
+    st.sampled_from((-(2**63), REFUSED_MS, 2**63 - 1)),
 )
 known_topics = st.sampled_from(("t", "u", "z", "é", "\U0001f600", "\uffff")).map(str.encode)
 topics = st.one_of(
@@ -49,17 +50,9 @@ topics = st.one_of(
     st.sampled_from((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"t\xe2\x82")),
     st.binary(max_size=4),
 )
-reasons = st.integers(0, 19).map(lambda drawn: "no due time" if drawn == 13 else None)
 payloads = st.one_of(st.none(), st.integers(0, 6).map(bytes))
 inbox_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {
-        "topic": topics,
-        "payload": payloads,
-        "publish_time": times,
-        "deliver_at": times,
-        "deliver_after_ms": delays,
-        "refused": reasons,
-    }
+    {"topic": topics, "payload": payloads, "publish_time": times, "deliver_at": times, "deliver_after_ms": delays}
 )
 
 
@@ -76,7 +69,7 @@ def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     return found
 
 
-_SENT = {"refused": pa.string(), "topic": pa.binary(), "payload": pa.binary(), "deliver_after_ms": pa.int64()}
+_SENT = {"topic": pa.binary(), "payload": pa.binary(), "deliver_after_ms": pa.int64()}
 _TIME = pa.timestamp("us", "UTC")
 
 
