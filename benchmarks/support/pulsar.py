@@ -19,6 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from threading import Event
 from typing import Any
+from uuid import uuid4
 
 import pulsar
 
@@ -100,10 +101,11 @@ class Broker:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
         end = time.monotonic() + _PATIENCE_S
         while time.monotonic() < end:
-            with suppress(OSError):
-                # It answers before it has made its first namespace.
+            with suppress(OSError, ValueError):
+                # It answers before it has made its first namespace, and before its bookie takes a ledger.
                 if TENANT in self.admin("GET", "namespaces/public", expected=(200, 404, 500, 503)):
                     self._namespaces()
+                    self.admin("DELETE", f"persistent/{self.create(f'up-{uuid4().hex}')}")
                     return
             Event().wait(0.2)
         raise TimeoutError((self._folder / "broker.log").read_text()[-2_000:])
@@ -117,18 +119,27 @@ class Broker:
 
     def admin(self, method: str, path: str, body: object = None, expected: tuple[int, ...] = (200, 204)) -> Any:  # noqa: ANN401 - JSON
         """Ask the REST interface; the answer as JSON, or as text where it is none."""
+        for _ in range(_PATIENCE_S):
+            status, content = self._asked(method, path, body)
+            # For some seconds after it was killed its bookie comes and goes.
+            if "non-faulty bookies" not in content:
+                break
+            Event().wait(1)
+        if status not in expected:
+            raise ValueError(f"{method} {path}: {status} {content}")
+        try:
+            return json.loads(content)
+        except ValueError:
+            return content
+
+    def _asked(self, method: str, path: str, body: object) -> tuple[int, str]:
         connection = HTTPConnection("127.0.0.1", self.web, timeout=30)
         text = None if body is None else json.dumps(body)
         connection.request(method, f"/admin/v2/{path}", text, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         content = answer.read().decode()
         connection.close()
-        if answer.status not in expected:
-            raise ValueError(f"{method} {path}: {answer.status} {content}")
-        try:
-            return json.loads(content)
-        except ValueError:
-            return content
+        return answer.status, content
 
     def create(self, topic: str, partitions: int = 0, namespace: str = TENANT) -> str:
         """Make a topic; give its name with its namespace."""

@@ -117,6 +117,7 @@ def test_a_batch_that_dies_around_its_commit_is_taken_once(
     assert payloads(root) == names(0, 15)
 
 
+@pytest.mark.soak
 def test_each_start_goes_on_behind_the_last_commit(spark: SparkSession, root: str, pulsar: Broker, topic: str) -> None:
     """Several batches, a broker that was killed, and partitions that were added meanwhile."""
     with following(spark, root, source(pulsar, topic)) as loop:
