@@ -19,6 +19,8 @@ from pipeline.storage.waiting import Folders
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S, _PATIENCE_S = 1.0, 5.0
+_PAUSE_S = 1.0
+"""After a failure."""
 _KEPT = 2
 """So many of our own stay: Delta lists the whole log with each look, and reads the newest ones only."""
 
@@ -76,7 +78,7 @@ def summing(files: Files, path: str) -> Iterator[None]:
         yield
         return
     ended = Event()
-    thread = Thread(target=_follow, args=(InboxSums(files, path), str(folder), ended), daemon=True)
+    thread = Thread(target=_follow, args=(files, path, str(folder), ended), daemon=True)
     thread.start()
     try:
         yield
@@ -85,13 +87,15 @@ def summing(files: Files, path: str) -> Iterator[None]:
         thread.join(_PATIENCE_S)
 
 
-def _follow(kept: InboxSums, folder: str, ended: Event) -> None:
-    folders = Folders([folder])
-    try:
-        while not ended.is_set():
-            # What changes after this look ends the next wait.
-            folders.state()
+def _follow(files: Files, path: str, folder: str, ended: Event) -> None:
+    folders, kept = Folders([folder]), InboxSums(files, path)
+    while not ended.is_set():
+        # What changes after this look ends the next wait.
+        folders.state()
+        try:
             kept.keep_up()
-            folders.wait(_LOOK_S)
-    except Exception:  # noqa: BLE001 - whatever it is, ingest goes on without
-        _LOG.exception("the sums of the inbox are not kept any more; ingest is slower without them")
+        except Exception:  # noqa: BLE001 - whatever it is, ingest goes on without
+            _LOG.warning("the sums of the inbox could not be kept; they are begun again", exc_info=True)
+            kept = InboxSums(files, path)
+            ended.wait(_PAUSE_S)
+        folders.wait(_LOOK_S)

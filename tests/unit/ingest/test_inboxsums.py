@@ -107,3 +107,24 @@ def test_sums_follow_while_the_stages_run(path: str) -> None:
                 if not sums.exists():
                     Event().wait(0.01)
     assert list(written(path)) == [0, 2, 3]
+
+
+def test_sums_are_begun_again_after_a_look_that_failed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that maintenance takes away in between is no reason to be slow for the life of the process."""
+    fails, keep_up = iter([True]), InboxSums.keep_up
+
+    def once(kept: InboxSums) -> None:
+        if next(fails, False):
+            raise FileNotFoundError(path)
+        keep_up(kept)
+
+    monkeypatch.setattr(InboxSums, "keep_up", once)
+    monkeypatch.setattr("pipeline.ingest.inboxsums._PAUSE_S", 0)
+    send(str(Path(path).parent), [Message("orders", b"x")])
+    waited = Event()
+    with summing(Files(), path):
+        for _ in range(_LOOKS):
+            if 1 in written(path):
+                break
+            waited.wait(0.01)
+    assert 1 in written(path)
