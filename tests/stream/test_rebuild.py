@@ -142,7 +142,10 @@ def test_all_stages_at_once_go_on_from_the_tables(spark: SparkSession, folder: s
     same(play(spark, folder, script(lose(*order, killed=True), torn="ingest.messages")))
 
 
-@pytest.mark.parametrize("driver_rows", [0, 1_000_000], ids=["by Spark", "in the driver"])
+@pytest.mark.parametrize(
+    "driver_rows",
+    [pytest.param(0, id="by Spark", marks=pytest.mark.soak), pytest.param(1_000_000, id="in the driver")],
+)
 def test_files_of_a_commit_that_was_taken_are_not_taken_again(
     spark: SparkSession, folder: str, driver_rows: int
 ) -> None:

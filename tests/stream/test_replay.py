@@ -115,6 +115,7 @@ def test_two_replays_of_one_input_give_equal_deliveries_in_order() -> None:
     assert in_order(replayed()) == in_order(first())
 
 
+@pytest.mark.soak
 def test_other_sizes_give_equal_deliveries_in_order_but_for_ids() -> None:
     """Rows, their order and their sequence stay; batch, ledger and entry ids may differ.
 

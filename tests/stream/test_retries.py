@@ -32,7 +32,10 @@ from tests.support.stream import (
 T0 = 1_700_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
 BY_SPARK = Settings(driver_rows=0)
-WAYS = pytest.mark.parametrize("settings", [Settings(), BY_SPARK], ids=["in the driver", "by Spark"])
+WAYS = pytest.mark.parametrize(
+    "settings",
+    [pytest.param(Settings(), id="in the driver"), pytest.param(BY_SPARK, id="by Spark", marks=pytest.mark.soak)],
+)
 
 
 def came_again(*expected: tuple[str, str, int, str, int]) -> Step:

@@ -93,7 +93,7 @@ def backlog(count: int) -> Step:
         pytest.param("ingest.messages", marks=pytest.mark.soak),
         "ingest.segments",
         pytest.param("schedule.redelivery", marks=pytest.mark.soak),
-        "dispatch.deliveries",
+        pytest.param("dispatch.deliveries", marks=pytest.mark.soak),
     ],
 )
 def test_each_message_from_the_place_on_comes_once_whatever_dies(spark: SparkSession, folder: str, fatal: str) -> None:

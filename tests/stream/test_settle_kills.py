@@ -110,7 +110,7 @@ def test_kills_between_all_commits_of_settle_change_nothing(spark: SparkSession,
     same_as_unkilled(play(spark, folder, script(BOUNDARIES)))
 
 
-@pytest.mark.parametrize("death", ["settle.segments", "settle.closed"])
+@pytest.mark.parametrize("death", [pytest.param("settle.segments", marks=pytest.mark.soak), "settle.closed"])
 def test_who_lost_the_checkpoint_in_the_middle_of_a_batch_finishes_it_from_the_tables(
     spark: SparkSession, folder: str, death: str
 ) -> None:
