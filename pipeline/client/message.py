@@ -8,10 +8,10 @@ from typing import Any
 
 from pipeline.client.messageid import MessageId
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
-EVENT_TIME, ORDERING_KEY = "delayline.event_time", "delayline.ordering_key"
-"""Properties that hold what `inbox` has no column for: ms since the epoch as text, and the ordering key."""
 RESERVED = (EVENT_TIME, ORDERING_KEY)
+"""Properties that are no application's own."""
 _EPOCH, _MS = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
 _BYTES = BytesSchema()
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipeline.client.inbox import Message
-from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -17,7 +17,7 @@ from pipeline.brokers.pulsar import connected, package
 from pipeline.config.errors import BadValue
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
 _ROW_BITS = 28
 _MOST_ROWS = (1 << _ROW_BITS) - 1

@@ -19,7 +19,7 @@ from pipeline.config.sources import Source
 from pipeline.sources.door import Place
 from pipeline.sources.pulsarstream import PulsarStream, kept
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
 _MOST_ROWS = 50_000
 """Of a batch: the process that reads holds them."""

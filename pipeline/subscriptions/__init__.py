@@ -8,7 +8,6 @@ __all__ = [
     "markers",
     "policies",
     "presence",
-    "pulsarproperties",
     "records",
     "registry",
     "settled",

@@ -1,8 +1,13 @@
-"""Properties that hold what a record of a broker has and a map of texts has no room for.
+"""Properties that hold what a message has and `inbox` has no column for.
 
-A source writes them, a sink takes them back: what comes from Kafka goes there as it was.
+Clients and sources write them. Consumers read them, and a sink takes them back: what comes from a broker goes there as
+it was.
 """
 
+EVENT_TIME = "delayline.event_time"
+"""The time of the event, ms UTC, a whole number."""
+ORDERING_KEY = "delayline.ordering_key"
+"""The ordering key, a text."""
 HEADERS = "delayline.headers"
 """All headers in their order, JSON: a list of objects with `key` and, unless it is null, `value` in base64."""
 KEY = "delayline.key"

@@ -21,7 +21,7 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table
 from pipeline.moving.places import Wanted
 from pipeline.moving.pulsar import Taken, _Partition, take
-from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from schemas import INBOX
 from tests.support.pulsar import client
 

@@ -13,7 +13,7 @@ from pipeline.client.create import create_all
 from pipeline.sinks.pulsar import PulsarTopic, partition
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from tests.support.pulsar import DEDUPLICATED, TENANT
 from tests.support.sinks import Killed, delivered, places, run, run_until_up, sink
 

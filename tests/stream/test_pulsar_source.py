@@ -16,7 +16,7 @@ from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
 from pipeline.sinks.pulsar import record
 from pipeline.sources.pulsarstream import PulsarReader
-from pipeline.subscriptions.pulsarproperties import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from tests.support.pulsar import client
 from tests.support.sources import following, inbox, take_all
 

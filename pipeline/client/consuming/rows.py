@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.message import ORDERING_KEY
 from pipeline.storage.arrays import IntArray, longs
+from pipeline.subscriptions.records import ORDERING_KEY
 from state import SubscriptionType, slots_of_keys, slots_of_rounds
 
 COLUMNS = ("topic", "life", "ledger_id", "entry_id", "due_time", "deliver_at", "redelivery_count", "sequence",

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
-from pipeline.client.message import EVENT_TIME, ORDERING_KEY, RESERVED
+from pipeline.client.message import RESERVED
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import SEND, refuse
 from pipeline.client.producing.queue import Queue
@@ -18,6 +18,7 @@ from pipeline.client.producing.routes import Route
 from pipeline.client.producing.rows import Content, Done
 from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from state.buckets import MAX_TIME
 
 if TYPE_CHECKING:
