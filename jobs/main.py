@@ -22,7 +22,7 @@ from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.jvm import keep_classes
 from pipeline.config.paths import one_spelling
 from pipeline.config.profiles import Profile, read_profile
-from pipeline.config.session import PARTITIONS, builder, import_root, local_session
+from pipeline.config.session import PARTITIONS, builder, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
@@ -122,8 +122,6 @@ def _session(app: str, profile: Profile, root: str) -> SparkSession:
         return kept_session(need_java(), app, profile.machine, root, packages=packages(profile.sources))
     spark = builder(app, root).getOrCreate()
     keep_classes(spark)
-    # The clock's planner is a Python process beside the driver, and Spark gives it no --py-files: say where we are.
-    spark.sparkContext.environment["PYTHONPATH"] = import_root()
     return spark
 
 

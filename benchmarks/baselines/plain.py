@@ -15,6 +15,7 @@ from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.accept import Limits
 from pipeline.ingest.accept_spark import classify, rejected_rows
+from pipeline.service.clock import ticks
 from pipeline.service.run import Stage, inbox_and_clock
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
@@ -60,7 +61,8 @@ def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) ->
         append(rejected_rows(seen.where("reason IS NOT NULL"), now, batch_id), warehouse, REJECTED_INGEST)
         seen.unpersist()
 
-    return launch(warehouse, "ingest", inbox_and_clock(spark, warehouse, options), take, options)
+    instants = ticks(spark, options.clock, warehouse.instants("ingest")).stream()
+    return launch(warehouse, "ingest", inbox_and_clock(spark, warehouse, options, instants), take, options)
 
 
 def _messages(accepted: DataFrame, now: int, batch_id: int) -> DataFrame:

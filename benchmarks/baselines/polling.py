@@ -32,4 +32,5 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         due = messages.drop("batch_id").join(listeners, "topic").join(done, _POSITION, "left_anti")
         deliver(due, warehouse, instant, batch_id)
 
-    return launch(warehouse, stage, ticks(spark, options.clock, warehouse.instants(stage)), poll, options)
+    instants = ticks(spark, options.clock, warehouse.instants(stage)).stream()
+    return launch(warehouse, stage, instants, poll, options)

@@ -60,9 +60,8 @@ def _start_schedule(spark: SparkSession, warehouse: Warehouse, options: Options)
     rows = positions.select(
         "topic", "subscription", "ledger_id", "entry_id", due, F.lit(None).cast("timestamp").alias("et")
     )
-    instants = ticks(spark, options.clock, warehouse.instants("schedule")).select(
-        F.timestamp_millis("instant").alias("et")
-    )
+    clock = ticks(spark, options.clock, warehouse.instants("schedule")).stream()
+    instants = clock.select(F.timestamp_millis("instant").alias("et"))
     both = rows.unionByName(instants, allowMissingColumns=True).withWatermark("et", "0 seconds").where("et IS NULL")
     released = both.groupBy("topic", "subscription").applyInPandasWithState(
         track, _RELEASED, "pending binary", "append", GroupStateTimeout.EventTimeTimeout

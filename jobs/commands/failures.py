@@ -8,9 +8,6 @@ from pathlib import Path
 FAILED, USAGE = 1, 2
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _READ_ONLY = os.strerror(errno.EROFS)
-_NO_MESSAGE = "(no cause message)"
-"""What Spark says when it finds the end of a stream where it expected a source's answer."""
-_CLOCK_GONE = "(the Python process of the stage's clock is gone, killed for memory most of all; start again)"
 
 
 def explain(error: Exception) -> tuple[int, str]:
@@ -44,8 +41,7 @@ def one_line(reason: str) -> str:
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     named = [error for line in lines[1:] if (error := _named_error(line)) is not None]
     causes = [error for error in named if not error.startswith("py4j.")] or named
-    said = " ... ".join([*(line.partition(" Return Message: ")[0] for line in lines[:1]), *causes[-1:]])
-    return said.replace(_NO_MESSAGE, _CLOCK_GONE)
+    return " ... ".join([*(line.partition(" Return Message: ")[0] for line in lines[:1]), *causes[-1:]])
 
 
 def _named_error(line: str) -> str | None:

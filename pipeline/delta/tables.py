@@ -116,8 +116,8 @@ def _create(spark: SparkSession, warehouse: Warehouse, table: Table, properties:
 
 
 def _make(spark: SparkSession, warehouse: Warehouse, table: Table, properties: Mapping[str, str]) -> None:
-    if is_s3(warehouse.root):
-        # Delta would replace what another one creates (decision 0024).
+    if is_s3(warehouse.root) or Files().local(warehouse.root) is not None:
+        # It takes no job. And in S3 Delta would replace what another one creates (decision 0024).
         deltars.create(warehouse.root, table, properties)
         return
     building = DeltaTable.createIfNotExists(spark).location(warehouse.path(table)).addColumns(table.schema)

@@ -11,6 +11,10 @@ _ALIKE = 64
 _SHARDS_A_STORE = 4
 """Enough that stores are filled alike, and few: a call costs five milliseconds, whatever is in it (decision 0018)."""
 
+NO_POSITION = ("0L AS shard", f"'{NOBODY}' AS owner", "0L AS segment_ms", "0L AS tick_ms")
+"""The columns of a row that is no chunk of positions. NULLs there would make the columns of a key nullable in batches
+that have such rows, and Spark refuses a state whose keys have become nullable."""
+
 
 def shards(spark: SparkSession) -> int:
     """So many shards share the indexes. Another number at another start does no harm: a state keeps its alarm."""

@@ -23,7 +23,7 @@ from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Log
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.schedule.keys import addressed
+from pipeline.schedule.keys import NO_POSITION, addressed
 from pipeline.storage.parquet import DRIVER, SETTING, SIZE
 from pipeline.worker.release import KEY, RELEASE, release
 from pipeline.worker.unpack import DUE, RUN, SAME, Unpacker
@@ -59,7 +59,7 @@ def releases(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
     clock would stand.
     """
     rows = addressed(segments, count).withColumn("event_time", F.lit(None).cast("timestamp"))
-    instants = ticks.select(F.timestamp_millis("instant").alias("event_time"))
+    instants = ticks.selectExpr("timestamp_millis(instant) AS event_time", *NO_POSITION)
     both = instants.unionByName(rows, allowMissingColumns=True).withWatermark("event_time", "0 seconds")
     positions = both.where("event_time IS NULL").groupBy(*KEY)
     timeout = GroupStateTimeout.EventTimeTimeout

@@ -1,6 +1,5 @@
 """The clock of the stages: its stream of instants, and how a replay gives and holds a virtual one."""
 
-import json
 import time
 from collections.abc import Sequence
 
@@ -8,12 +7,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Clock, VirtualClock
+from pipeline.service.instants import LiveInstants, NoInstants, VirtualInstants, given
+from pipeline.service.ticksource import TickSource
 from pipeline.storage.files import Files
-from pipeline.worker.instants import InstantSource, given
 
 
-def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched: Sequence[str] = ()) -> DataFrame:
-    """The clock as a stream of one column, `instant` in ms.
+def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched: Sequence[str] = ()) -> TickSource:
+    """The clock as a source of a query.
 
     Args:
         spark: the session.
@@ -22,25 +22,23 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched:
         start: a new checkpoint hears of no instant up to this one (ms).
         watched: folders of this machine; a query that has nothing to do waits until something in them changes.
     """
-    spark.dataSource.register(InstantSource)
-    reader = spark.readStream.format(InstantSource.name()).option("start", start)
     if isinstance(clock, VirtualClock):
-        return reader.option("path", path).load()
-    reader = reader.option("watched", json.dumps(list(watched)))
-    for field in ("lookahead_ms", "max_step_ms", "max_jump_ms", "resolution_ms"):
-        reader = reader.option(field, getattr(clock, field))
-    return reader.load()
+        return TickSource(spark, VirtualInstants(path, start))
+    return TickSource(spark, LiveInstants(clock, start, watched))
 
 
-def woken(spark: SparkSession, rows: DataFrame, watched: Sequence[str]) -> DataFrame:
-    """A stream that asks its source only when something in watched folders of this machine has changed.
+def no_ticks(spark: SparkSession, watched: Sequence[str]) -> TickSource:
+    """A clock without instants, for a query that waits until something in folders of this machine changes."""
+    return TickSource(spark, NoInstants(watched))
 
-    A clock without instants comes first: Spark asks the sources in this order, and who waits has not asked the other.
+
+def behind(ticks: DataFrame, rows: DataFrame) -> DataFrame:
+    """A stream of rows that is asked for more only when a clock without instants has answered.
+
+    The clock comes first: Spark asks the sources in this order, and who waits has not asked the other.
     """
-    spark.dataSource.register(InstantSource)
-    nothing = spark.readStream.format(InstantSource.name()).option("watched", json.dumps(list(watched))).load()
     columns = (F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema)
-    return nothing.select(*columns).unionByName(rows)
+    return ticks.select(*columns).unionByName(rows)
 
 
 def advance(path: str, instant: int) -> None:

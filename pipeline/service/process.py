@@ -130,6 +130,8 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
     if asked.is_set():
         reason = None
     end = time.monotonic() + _PATIENCE_S
+    for stage in running:
+        stage.rest()
     for stage in reversed(running):
         _finish_batch(stage, end)
     stop_all(running)

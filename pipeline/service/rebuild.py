@@ -20,6 +20,7 @@ from pipeline.delta.writing.oncewriter import Sink, last_commit
 from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
 from pipeline.service import takeover
+from pipeline.service.instants import given
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
@@ -29,7 +30,6 @@ from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ROW, encoder
 from pipeline.worker.express import Express
-from pipeline.worker.instants import given
 from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
 
 _ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "cause")

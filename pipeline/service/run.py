@@ -1,6 +1,6 @@
 """Starting and stopping the stages: a streaming query each, with its own checkpoint, and the loop of settle."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -26,10 +26,11 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
-from pipeline.service.clock import ticks, woken
+from pipeline.service.clock import behind, no_ticks, ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
+from pipeline.service.ticksource import TickSource
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -59,6 +60,7 @@ class Stage:
     lock: StageLock
     publisher: Publisher | None = None
     work: AtWork | None = None
+    clock: TickSource | None = None
     again: Callable[[], "Stage"] | None = None
     starts: int = 1
 
@@ -102,8 +104,14 @@ class Stage:
         self.stop()
         return self if self.again is None else replace(self.again(), starts=starts)
 
+    def rest(self) -> None:
+        """Take no more instants and wait for none, so that the query comes to stand between two batches."""
+        if self.clock is not None:
+            self.clock.end()
+
     def stop(self) -> None:
         """Stop the query, then what runs beside it, and give the stage free."""
+        self.rest()
         try:
             self.query.stop()
         finally:
@@ -143,7 +151,7 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
         check_clock(stage, options.clock, checkpoint)
         if stage == DISPATCH:
             restore(spark, warehouse, options.settings, timeline(options.clock))
-        rows, body = _parts(spark, warehouse, stage, options, checkpoint)
+        time, rows, body = _parts(spark, warehouse, stage, options, checkpoint)
         publisher = body.publisher if isinstance(body, Dispatch) else None
         for check in (check_owner, check_batches):
             check(stage, body.sinks.values(), publisher, checkpoint)
@@ -157,7 +165,7 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
         writer = _write(rows, work, checkpoint, stage, options)
         with _batches_for_watermarks(spark, needed=not isinstance(options.clock, LiveClock)):
             query = writer.start()
-        return Stage(stage, query, lock, publisher, work, lambda: start(spark, warehouse, stage, options))
+        return Stage(stage, query, lock, publisher, work, time, lambda: start(spark, warehouse, stage, options))
     except BaseException:
         if publisher is not None:
             publisher.stop()
@@ -186,29 +194,26 @@ def stop_all(running: list[Stage]) -> None:
 
 def _parts(
     spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
-) -> tuple[DataFrame, Body]:
-    """The stream of a stage, and what is done with each batch."""
-    origin, settings = checkpoint.origin, options.settings
+) -> tuple[TickSource, DataFrame, Body]:
+    """The clock of a stage, its stream, and what is done with each batch."""
+    origin, settings, watched = checkpoint.origin, options.settings, _watched(warehouse, stage, checkpoint)
     if stage == INGEST:
         options = taking_in(options)
-        time = timeline(options.clock)
-        take = Ingest(spark, warehouse, checkpoint, options.settings, time, options.observe)
-        return inbox_and_clock(spark, warehouse, options, origin, _watched(warehouse, stage, checkpoint)), take
+        clock = ticks(spark, options.clock, warehouse.instants(stage), origin.instant, watched)
+        take = Ingest(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+        return clock, inbox_and_clock(spark, warehouse, options, clock.stream(), origin), take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
-        watched = _watched(warehouse, stage, checkpoint)
-        instants = ticks(spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, watched)
-        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), instants, keys.shards(spark))
-        return rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
-    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
-    watched = _watched(warehouse, stage, checkpoint) if isinstance(options.clock, LiveClock) else []
+        clock = ticks(spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, watched)
+        rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(spark))
+        return clock, rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     checkpoint.know_clock()
-    time = timeline(options.clock)
-    return woken(spark, redelivery, watched), Dispatch(
-        spark, warehouse, checkpoint, options.settings, time, options.observe
-    )
+    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
+    clock = no_ticks(spark, watched if isinstance(options.clock, LiveClock) else [])
+    give = Dispatch(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+    return clock, behind(clock.stream(), redelivery), give
 
 
 def taking_in(options: Options) -> Options:
@@ -253,11 +258,7 @@ def a_step_ahead(clock: Clock) -> Clock:
 
 
 def inbox_and_clock(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    options: Options,
-    origin: Origin | None = None,
-    watched: Sequence[str] = (),
+    spark: SparkSession, warehouse: Warehouse, options: Options, instants: DataFrame, origin: Origin | None = None
 ) -> DataFrame:
     """Inbox rows with their place, and the clock's instants, as one stream.
 
@@ -266,7 +267,6 @@ def inbox_and_clock(
     origin, settings = origin or Origin(), options.settings
     inbox = warehouse.follow(spark, INBOX, origin.position, settings.max_files, settings.max_bytes)
     rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
-    instants = ticks(spark, options.clock, warehouse.instants(INGEST), origin.instant, watched)
     return instants.unionByName(rows, allowMissingColumns=True)
 
 

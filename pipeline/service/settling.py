@@ -13,10 +13,10 @@ from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
+from pipeline.service.instants import given
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
-from pipeline.worker.instants import given
 from schemas import CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)

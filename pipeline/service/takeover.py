@@ -24,9 +24,9 @@ from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.restore import restore_all
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.stage import Ingest, Plan
+from pipeline.service.instants import given
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.markers import IngestMemory, Markers
-from pipeline.worker.instants import given
 from schemas import (
     DELIVERIES,
     INBOX,

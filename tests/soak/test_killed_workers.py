@@ -11,10 +11,10 @@ from benchmarks.support.processes import tree
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from tests.support.jobs import PATIENCE_S, delivered, said, until
+from tests.support.jobs import delivered, said, until
 from tests.support.services import RUN, ended_well, service
 
-WORKER, CLOCK = "pyspark.daemon", "python_streaming_source_runner"
+WORKER = "pyspark.daemon"
 
 
 def kill_all(root: int, name: str) -> int:
@@ -28,9 +28,9 @@ def kill_all(root: int, name: str) -> int:
     return count
 
 
-def test_killed_workers_are_replaced_and_a_killed_clock_ends_the_service_with_one_line(tmp_path: Path) -> None:
+def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     """Workers and the process that forks them die several times under load; nothing is lost, nothing comes twice."""
-    warehouse, log, again = (tmp_path / name for name in ("warehouse", "run", "again"))
+    warehouse, log = tmp_path / "warehouse", tmp_path / "run"
     root = str(warehouse)
     create_all(root)
     subscribe(root, Subscription("t", "s", tick_ms=1))
@@ -41,15 +41,6 @@ def test_killed_workers_are_replaced_and_a_killed_clock_ends_the_service_with_on
             until(lambda: len(delivered(warehouse)) > 0, job, log)
             kill_all(job.pid, WORKER)
         until(lambda: len(delivered(warehouse)) >= 500, job, log)
-        send(root, [Message("t", b"%d" % number, deliver_after_ms=500) for number in range(500, 600)])
-        assert kill_all(job.pid, CLOCK) > 0
-        assert job.wait(timeout=PATIENCE_S) == 1, said(log)
-    last = said(log).splitlines()[-1]
-    assert last.startswith("delayline: stage "), said(log)
-    assert "clock is gone" in last
-    assert "Traceback" not in said(log)
-    with service([*RUN, root], again) as job:
-        until(lambda: len(delivered(warehouse)) >= 600, job, again)
         os.killpg(job.pid, signal.SIGTERM)
-        ended_well(job, again)
-    assert sorted(map(int, delivered(warehouse))) == list(range(600))
+        ended_well(job, log)
+    assert sorted(map(int, delivered(warehouse))) == list(range(500))

@@ -26,16 +26,21 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, messages, rows_of
+from tests.support.spark import session
 from tests.support.stream import empty_warehouse
 
 NO_DELTA_RS_WRITER = {"clustering", "allowColumnDefaults", "rowTracking", "identityColumns", "inCommitTimestamp"}
 """Features of a table that keep delta-rs from appending to it."""
 
 
-@pytest.fixture
-def warehouse(spark: SparkSession) -> Warehouse:
-    """Tables just made; whoever writes to one makes a warehouse of its own."""
-    return Warehouse(empty_warehouse(spark, 300_000))
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Tables as Spark makes them where delta-rs does not: on HDFS, for instance."""
+    made = Warehouse(str(tmp_path_factory.mktemp("made")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Files, "local", lambda *_: None)
+        create_all(session(), made, segment_ms=300_000)
+    return made
 
 
 @contextmanager

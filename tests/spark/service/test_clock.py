@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pipeline.config.errors import BadSetting, ClockJumped
 from pipeline.config.settings import LiveClock
-from pipeline.service import clock
+from pipeline.service import clock, instants
 from pipeline.service.clock import advance
+from pipeline.service.instants import LiveInstants, VirtualInstants, given, next_instant
 from pipeline.storage.waiting import Folders
-from pipeline.worker import instants
-from pipeline.worker.instants import LiveReader, Tick, VirtualReader, given, next_instant
 
 PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
 
@@ -42,13 +39,13 @@ def test_a_running_clock_that_jumps_stops(monkeypatch: pytest.MonkeyPatch) -> No
     now = {"wall": 1_000_000, "monotonic": 5_000}
     monkeypatch.setattr(instants, "wall_ms", lambda: now["wall"])
     monkeypatch.setattr(instants, "monotonic_ms", lambda: now["monotonic"])
-    reader = LiveReader(LiveClock(max_jump_ms=60_000))
+    reader = LiveInstants(LiveClock(max_jump_ms=60_000))
     now["wall"] += 60_000
-    assert reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable()) == {"instant": 1_060_000}
+    assert reader.after(1_000_000) == 1_060_000
     for jump in (60_001, -60_001):
         now["wall"] = 1_000_000 + jump
         with pytest.raises(ClockJumped) as raised:
-            reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable())
+            reader.after(1_000_000)
         assert raised.value.jump_ms == jump
 
 
@@ -71,12 +68,12 @@ class Wall:
 def test_a_query_waits_for_its_clock_until_something_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A commit to its source, a batch of its own, the next instant, or two seconds: whatever comes first."""
     wall, folders = Wall(monkeypatch), [tmp_path / "log", tmp_path / "offsets"]
-    reader = LiveReader(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, [str(each) for each in folders])
-    start = {"instant": 1_000_000}
+    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, [str(each) for each in folders])
+    start = 1_000_000
 
     def waited() -> int:
         before = wall.waits
-        assert reader.latestOffset(start, ReadAllAvailable()) == start
+        assert reader.after(start) == start
         return wall.waits - before
 
     folders[0].mkdir()
@@ -88,32 +85,37 @@ def test_a_query_waits_for_its_clock_until_something_changes(monkeypatch: pytest
     assert waited() == 7
     assert waited() * 10 == 2_000
     wall.ms = 1_009_950
-    assert reader.latestOffset(start, ReadAllAvailable()) == {"instant": 1_010_000}
+    assert reader.after(start) == 1_010_000
     assert wall.ms == 1_010_000
 
 
 def test_a_clock_that_comes_from_far_gives_another_instant_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An instant takes effect with the batch after it: what became due during an outage waits for no further tick."""
     Wall(monkeypatch)
-    reader, start, given_since = LiveReader(LiveClock(lookahead_ms=0, resolution_ms=10_000)), 900_000, []
+    reader, start, given_since = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000)), 900_000, []
     for _ in range(4):
-        start = reader.latestOffset({"instant": start}, ReadAllAvailable())["instant"]
+        start = reader.after(start)
         given_since.append(start)
     assert given_since == [960_000, 1_000_000, 1_000_001, 1_000_001]
 
 
-def test_a_clock_that_watches_can_be_sent(tmp_path: Path) -> None:
-    """Spark pickles a reader to send it to those who read its partitions."""
-    reader = LiveReader(LiveClock(), 0, [str(tmp_path)])
-    copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 - our own bytes
-    assert list(copy.read(Tick(5))) == [(5,)]
+def test_who_waits_for_a_clock_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A query that is to stop waits for its clock; each stage of a service stood so for up to two seconds."""
+    wall = Wall(monkeypatch)
+    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, [str(tmp_path)])
+    assert reader.after(1_000_000) == 1_000_000
+    wall.meanwhile[wall.waits + 3] = reader.end
+    assert reader.after(1_000_000) == 1_000_000
+    assert wall.waits == 3
+    wall.ms = 2_000_000
+    assert reader.after(1_000_000) == 1_000_000
 
 
 def test_a_clock_that_watches_nothing_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the tables lie in a store, a look is a request: the trigger paces the query there."""
     wall = Wall(monkeypatch)
-    reader = LiveReader(LiveClock(lookahead_ms=0, resolution_ms=10_000))
-    assert reader.latestOffset({"instant": 1_000_000}, ReadAllAvailable()) == {"instant": 1_000_000}
+    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000))
+    assert reader.after(1_000_000) == 1_000_000
     assert wall.waits == 0
 
 
@@ -122,8 +124,8 @@ def test_a_held_clock_answers_when_it_is_released_and_names_the_hold(tmp_path: P
     path = str(tmp_path / "clock" / "stage")
     advance(path, 5)
     first, second = clock.hold(path), clock.hold(path)
-    answers: list[dict[str, int]] = []
-    asking = Thread(target=lambda: answers.append(VirtualReader(path).latestOffset({"instant": 5}, ReadAllAvailable())))
+    answers: list[int] = []
+    asking = Thread(target=lambda: answers.append(VirtualInstants(path).after(5)))
     asking.start()
     while not clock.is_held(path, second):
         assert asking.is_alive()
@@ -132,7 +134,7 @@ def test_a_held_clock_answers_when_it_is_released_and_names_the_hold(tmp_path: P
     assert answers == []
     clock.release(path)
     asking.join()
-    assert answers == [{"instant": 9}]
+    assert answers == [9]
 
 
 def test_a_virtual_clock_gives_each_instant_once_and_in_order(tmp_path: Path) -> None:
@@ -142,12 +144,21 @@ def test_a_virtual_clock_gives_each_instant_once_and_in_order(tmp_path: Path) ->
         advance(str(path), instant)
     assert given(str(path)) == [5, 9, 12]
     path.write_text(path.read_text() + "99")
-    reader, offset, found = VirtualReader(str(path)), {"instant": 0}, []
-    while (following := reader.latestOffset(offset, ReadAllAvailable())) != offset:
-        found += [row for part in reader.partitions(offset, following) for row in reader.read(part)]
-        offset = following
-    assert found == [(5,), (9,), (12,)]
-    assert reader.partitions(offset, offset) == []
+    reader, last, found = VirtualInstants(str(path)), 0, []
+    while (following := reader.after(last)) != last:
+        found.append(following)
+        last = following
+    assert found == [5, 9, 12]
+
+
+def test_a_virtual_clock_that_is_held_and_ended_gives_nothing(tmp_path: Path) -> None:
+    """A replay that dies while it holds its clocks stops its stages; they waited for their parent to be gone."""
+    path = str(tmp_path / "clock" / "stage")
+    advance(path, 5)
+    clock.hold(path)
+    reader = VirtualInstants(path)
+    reader.end()
+    assert reader.after(0) == 0
 
 
 @pytest.mark.parametrize("wrong", [{"max_step_ms": 1}, {"lookahead_ms": -1}, {"max_jump_ms": 0}, {"resolution_ms": 0}])

@@ -41,11 +41,11 @@ from pipeline.maintenance import retention
 from pipeline.maintenance.layout import compact
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.service import clock
+from pipeline.service.instants import VirtualInstants, given
 from pipeline.service.process import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
 from pipeline.storage.parquet import NotInDriver
-from pipeline.worker.instants import VirtualReader, given
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
@@ -151,12 +151,12 @@ def test_a_path_that_only_spark_reaches_is_named(path: str) -> None:
 def test_the_virtual_clock_lies_in_the_store() -> None:
     """Its reader is a process without Spark; a replay once wrote it into a local folder named `s3a:`."""
     path = Warehouse("s3a://bucket/replayed").instants("ingest")
-    reader, limit = VirtualReader(path), None
+    reader = VirtualInstants(path)
     clock.advance(path, 10)
     clock.advance(path, 20)
     clock.advance(path, 5)
     assert given(path) == [10, 20]
-    assert reader.latestOffset({"instant": 10}, limit) == {"instant": 20}  # type: ignore[arg-type]
+    assert reader.after(10) == 20
     assert given(f"{path}s") == []
     create_all("s3a://bucket/replayed")
     assert Deliveries("s3a://bucket/replayed")._virtual
@@ -165,15 +165,15 @@ def test_the_virtual_clock_lies_in_the_store() -> None:
 def test_a_clock_in_the_store_is_held() -> None:
     """A replay runs its stages in lockstep wherever its tables lie."""
     path = Warehouse("s3a://bucket/held").instants("ingest")
-    name, found = clock.hold(path), list[dict[str, int]]()
+    name, found = clock.hold(path), list[int]()
     clock.advance(path, 10)
-    waiting = Thread(target=lambda: found.append(VirtualReader(path).latestOffset({"instant": 0}, None)))  # type: ignore[arg-type]
+    waiting = Thread(target=lambda: found.append(VirtualInstants(path).after(0)))
     waiting.start()
     while not clock.is_held(path, name):
         assert waiting.is_alive()
     clock.release(path)
     waiting.join()
-    assert found == [{"instant": 10}]
+    assert found == [10]
 
 
 def test_a_text_that_goes_while_it_is_read_is_gone() -> None:

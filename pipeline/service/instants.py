@@ -1,0 +1,171 @@
+"""The instants that the stages are told, live or virtual, one after the other.
+
+What a batch of the schedule calls "now" comes from the offset that Spark logged for it, so a replay calls the same
+instant now; ingest notes with its first commit what it called so. Spark's own `rate` source dies when the wall clock
+steps back, and has whole seconds.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from pipeline.config.errors import ClockJumped
+from pipeline.config.settings import LiveClock
+from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.storage.files import Files
+from pipeline.storage.waiting import Folders
+
+_LONGEST_WAIT_MS = 2_000
+"""So long a change that nobody noticed may wait for its batch."""
+
+
+class Instants(Protocol):
+    """Who is asked for the next instant, ms UTC."""
+
+    @property
+    def start(self) -> int:
+        """A new checkpoint hears of none up to this one."""
+        ...
+
+    def first(self) -> int:
+        """The one that a new checkpoint begins behind."""
+        ...
+
+    def after(self, last: int) -> int:
+        """The next instant; the last one again when there is none. May wait for it."""
+        ...
+
+    def end(self) -> None:
+        """Wait no more, and give no more instants: whoever asks is to stop."""
+        ...
+
+
+class VirtualInstants:
+    """Those of a file, one by one, so that one instant is one release in every stage."""
+
+    def __init__(self, path: str, start: int = 0) -> None:
+        """Read instants from a file that `advance` appends to, those after `start` (ms)."""
+        self._path, self.start, self._ended = path, start, False
+
+    def first(self) -> int:
+        """Before all instants, or where a rebuilt stage goes on."""
+        return self.start
+
+    def after(self, last: int) -> int:
+        """The first one after the last one; the same when none is given yet. Waits while the clock is held."""
+        self._wait_while_held()
+        return next((instant for instant in given(self._path) if instant > last and not self._ended), last)
+
+    def end(self) -> None:
+        """Wait no more, and give no more."""
+        self._ended = True
+
+    def _wait_while_held(self) -> None:
+        """Say that somebody waits, and for which hold."""
+        files, said = Files(), ""
+        while not self._ended:
+            name = files.text_if_there(f"{self._path}.hold")
+            if name is None:
+                return
+            if name != said:
+                files.write(f"{self._path}.waiting", name, lasting=False)
+                said = name
+            time.sleep(files.pause_s(self._path))
+
+
+class NoInstants:
+    """No instant ever; who asks for one waits until there may be something else to do."""
+
+    def __init__(self, watched: Sequence[str] = ()) -> None:
+        """Watch folders of this machine.
+
+        While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
+        commit wakes the one that follows it.
+        """
+        self._folders = Folders(watched) if watched else None
+        self._seen: list[int] = []
+        self._ended, self.start = False, 0
+
+    def first(self) -> int:
+        """The only one."""
+        return self.start
+
+    def after(self, last: int) -> int:
+        """The next instant, or the last one again when there may be something else to do."""
+        end = monotonic_ms() + _LONGEST_WAIT_MS
+        while not self._ended:
+            # The folders first: what changes after this look ends the next wait.
+            seen = [] if self._folders is None else self._folders.state()
+            instant, left = self._next(last), end - monotonic_ms()
+            if self._folders is None or instant > last or seen != self._seen or left <= 0:
+                self._seen = seen
+                return instant
+            self._folders.wait(min(left, self._until_next()) / 1_000)
+        return last
+
+    def end(self) -> None:
+        """Wait no more, and give no more."""
+        self._ended = True
+
+    def _next(self, last: int) -> int:
+        return last
+
+    def _until_next(self) -> int:
+        return _LONGEST_WAIT_MS
+
+
+class LiveInstants(NoInstants):
+    """`min(wall + lookahead, last + max_step)`, never backwards."""
+
+    def __init__(self, clock: LiveClock, start: int = 0, watched: Sequence[str] = ()) -> None:
+        """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one.
+
+        Args:
+            clock: its settings.
+            start: the clock goes on from here, ms.
+            watched: folders of this machine.
+        """
+        super().__init__(watched)
+        self._clock, self.start, self._far = clock, start, False
+        self._started = wall_ms() - monotonic_ms()
+
+    def first(self) -> int:
+        """The wall clock, one step back, so that the first batch has an instant; not before a rebuilt stage goes on."""
+        return max(self.start, self._grid(wall_ms()) - self._clock.resolution_ms)
+
+    def _next(self, last: int) -> int:
+        """The next instant, or the last one again.
+
+        Raises:
+            ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
+        """
+        wall = wall_ms()
+        jump = wall - monotonic_ms() - self._started
+        if abs(jump) > self._clock.max_jump_ms:
+            raise ClockJumped(jump, self._clock.max_jump_ms)
+        instant = next_instant(last, wall, self._clock)
+        if self._far and instant == last:
+            # An instant is the watermark from the next batch on: what waited while the clock stood waits no longer.
+            instant += 1
+        if instant > last:
+            self._far = instant - last > self._clock.resolution_ms
+        return instant
+
+    def _until_next(self) -> int:
+        resolution = self._clock.resolution_ms
+        return resolution - (wall_ms() + self._clock.lookahead_ms) % resolution
+
+    def _grid(self, ms: int) -> int:
+        return ms - ms % self._clock.resolution_ms
+
+
+def next_instant(last: int, wall: int, clock: LiveClock) -> int:
+    """The instant after `last` at a wall time, all in ms; `last` itself when the time has not come."""
+    target = wall + clock.lookahead_ms
+    target -= target % clock.resolution_ms
+    return max(last, min(target, last + clock.max_step_ms))
+
+
+def given(path: str) -> list[int]:
+    """The instants of a virtual clock so far, in ms. A last line without its end was cut by a crash and is left out."""
+    return [int(line) for line in (Files().text_if_there(path) or "").splitlines(keepends=True) if line.endswith("\n")]
