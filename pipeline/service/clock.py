@@ -1,18 +1,17 @@
 """The clock of the stages: its stream of instants, and how a replay gives and holds a virtual one."""
 
 import time
-from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Clock, VirtualClock
-from pipeline.service.instants import LiveInstants, NoInstants, VirtualInstants, given
+from pipeline.service.instants import NOTHING, LiveInstants, NoInstants, VirtualInstants, Wakes, given
 from pipeline.service.ticksource import TickSource
 from pipeline.storage.files import Files
 
 
-def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched: Sequence[str] = ()) -> TickSource:
+def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, wakes: Wakes = NOTHING) -> TickSource:
     """The clock as a source of a query.
 
     Args:
@@ -20,16 +19,16 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, watched:
         clock: live or virtual.
         path: the file of the virtual clock.
         start: a new checkpoint hears of no instant up to this one (ms).
-        watched: folders of this machine; a query that has nothing to do waits until something in them changes.
+        wakes: a query that has nothing to do waits for the next instant, or for one of these.
     """
     if isinstance(clock, VirtualClock):
         return TickSource(spark, VirtualInstants(path, start))
-    return TickSource(spark, LiveInstants(clock, start, watched))
+    return TickSource(spark, LiveInstants(clock, start, wakes))
 
 
-def no_ticks(spark: SparkSession, watched: Sequence[str]) -> TickSource:
-    """A clock without instants, for a query that waits until something in folders of this machine changes."""
-    return TickSource(spark, NoInstants(watched))
+def no_ticks(spark: SparkSession, wakes: Wakes) -> TickSource:
+    """A clock without instants, for a query that waits until there is news in folders of this machine."""
+    return TickSource(spark, NoInstants(wakes))
 
 
 def behind(ticks: DataFrame, rows: DataFrame) -> DataFrame:

@@ -7,6 +7,8 @@ steps back, and has whole seconds.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from pipeline.config.errors import ClockJumped
@@ -17,6 +19,24 @@ from pipeline.storage.waiting import Folders
 
 _LONGEST_WAIT_MS = 2_000
 """So long a change that nobody noticed may wait for its batch."""
+
+
+@dataclass(frozen=True)
+class Wakes:
+    """What wakes a query that waits for its clock.
+
+    Attributes:
+        at_once: folders of this machine; when something comes into one of them the query looks at its sources.
+        gathered: such folders whose news may wait a little, so that one batch takes what several would.
+        gather_ms: they wait until so long after the query looked last, in ms.
+    """
+
+    at_once: Sequence[str] = ()
+    gathered: Sequence[str] = ()
+    gather_ms: int = 0
+
+
+NOTHING = Wakes()
 
 
 class Instants(Protocol):
@@ -76,14 +96,17 @@ class VirtualInstants:
 class NoInstants:
     """No instant ever; who asks for one waits until there may be something else to do."""
 
-    def __init__(self, watched: Sequence[str] = ()) -> None:
+    def __init__(self, wakes: Wakes = NOTHING) -> None:
         """Watch folders of this machine.
 
         While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
         commit wakes the one that follows it.
         """
-        self._folders = Folders(watched) if watched else None
+        folders = [*wakes.at_once, *wakes.gathered]
+        self._folders = Folders(folders) if folders else None
+        self._at_once, self._gather_ms = len(wakes.at_once), wakes.gather_ms
         self._seen: list[int] = []
+        self._answered = monotonic_ms() - wakes.gather_ms
         self._ended, self.start = False, 0
 
     def first(self) -> int:
@@ -96,9 +119,10 @@ class NoInstants:
         while not self._ended:
             # The folders first: what changes after this look ends the next wait.
             seen = [] if self._folders is None else self._folders.state()
-            instant, left = self._next(last), end - monotonic_ms()
-            if self._folders is None or instant > last or seen != self._seen or left <= 0:
-                self._seen = seen
+            instant = self._next(last)
+            left = min(end, self._turn(seen)) - monotonic_ms()
+            if self._folders is None or instant > last or left <= 0:
+                self._seen, self._answered = seen, monotonic_ms()
                 return instant
             self._folders.wait(min(left, self._until_next()) / 1_000)
         return last
@@ -106,6 +130,12 @@ class NoInstants:
     def end(self) -> None:
         """Wait no more, and give no more."""
         self._ended = True
+
+    def _turn(self, seen: list[int]) -> float:
+        """When what has changed since the last answer has its turn, ms of the monotonic clock; never: infinite."""
+        if seen[: self._at_once] != self._seen[: self._at_once]:
+            return 0
+        return self._answered + self._gather_ms if seen != self._seen else inf
 
     def _next(self, last: int) -> int:
         return last
@@ -117,15 +147,15 @@ class NoInstants:
 class LiveInstants(NoInstants):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
-    def __init__(self, clock: LiveClock, start: int = 0, watched: Sequence[str] = ()) -> None:
+    def __init__(self, clock: LiveClock, start: int = 0, wakes: Wakes = NOTHING) -> None:
         """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one.
 
         Args:
             clock: its settings.
             start: the clock goes on from here, ms.
-            watched: folders of this machine.
+            wakes: what ends a wait before the next instant.
         """
-        super().__init__(watched)
+        super().__init__(wakes)
         self._clock, self.start, self._far = clock, start, False
         self._started = wall_ms() - monotonic_ms()
 

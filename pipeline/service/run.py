@@ -1,6 +1,6 @@
 """Starting and stopping the stages: a streaming query each, with its own checkpoint, and the loop of settle."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -28,6 +28,7 @@ from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
 from pipeline.service.clock import behind, no_ticks, ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
+from pipeline.service.instants import NOTHING, Wakes
 from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.service.ticksource import TickSource
@@ -35,7 +36,7 @@ from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
-from schemas import INBOX, REDELIVERY, SEGMENTS
+from schemas import CURSORS, INBOX, REDELIVERY, SEGMENTS
 
 _ALL_FILES = 1_000_000
 _OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
@@ -49,6 +50,8 @@ _REMOTE_PAUSE = "500 milliseconds"
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
+_GATHER_MS, _PARTS = 1_000, 5
+"""The schedule gathers positions for so long, and for such a part of the express bound, at most."""
 
 
 @dataclass
@@ -196,22 +199,23 @@ def _parts(
     spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, checkpoint: Checkpoint
 ) -> tuple[TickSource, DataFrame, Body]:
     """The clock of a stage, its stream, and what is done with each batch."""
-    origin, settings, watched = checkpoint.origin, options.settings, _watched(warehouse, stage, checkpoint)
+    origin, settings = checkpoint.origin, options.settings
+    wakes = _wakes(warehouse, stage, checkpoint, options)
     if stage == INGEST:
         options = taking_in(options)
-        clock = ticks(spark, options.clock, warehouse.instants(stage), origin.instant, watched)
+        clock = ticks(spark, options.clock, warehouse.instants(stage), origin.instant, wakes)
         take = Ingest(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
         return clock, inbox_and_clock(spark, warehouse, options, clock.stream(), origin), take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
         segments = warehouse.follow(spark, SEGMENTS, origin.position, settings.max_files, most)
-        clock = ticks(spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, watched)
+        clock = ticks(spark, a_step_ahead(options.clock), warehouse.instants(stage), origin.instant, wakes)
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(spark))
         return clock, rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     checkpoint.know_clock()
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
-    clock = no_ticks(spark, watched if isinstance(options.clock, LiveClock) else [])
+    clock = no_ticks(spark, wakes if isinstance(options.clock, LiveClock) else NOTHING)
     give = Dispatch(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
     return clock, behind(clock.stream(), redelivery), give
 
@@ -288,16 +292,34 @@ def _batches_for_watermarks(spark: SparkSession, *, needed: bool) -> Iterator[No
         spark.conf.set(_NO_DATA, before)
 
 
-def _watched(warehouse: Warehouse, stage: str, checkpoint: Checkpoint) -> list[str]:
-    """The folders that change when a stage has something to do: the log of its source, and that of its own batches.
+def _wakes(warehouse: Warehouse, stage: str, checkpoint: Checkpoint, options: Options) -> Wakes:
+    """What wakes a stage: news in the log of its source, and in that of its own batches.
 
-    A batch may have left something for the next one, but for those of dispatch, which take all that is there. None
-    where they are not on this machine.
+    A batch may have left something for the next one, but for those of dispatch, which take all that is there. Nothing
+    where they are not on this machine. The schedule gathers (decision 0056). What settle puts back may be due sooner
+    than the rest, and the log of `cursors` tells of it at once.
     """
-    folders = [f"{warehouse.path(SOURCES[stage])}/_delta_log"]
-    folders += [] if stage == DISPATCH else [f"{checkpoint.path}/offsets"]
-    here = [Files().local(folder) for folder in folders]
-    return [str(folder) for folder in here if folder is not None]
+    source = [f"{warehouse.path(SOURCES[stage])}/_delta_log"]
+    source += [] if stage == DISPATCH else [f"{checkpoint.path}/offsets"]
+    gather_ms = _gathering_ms(options) if stage == SCHEDULE else 0
+    if not gather_ms:
+        return Wakes(_here(source))
+    return Wakes(_here([f"{warehouse.path(CURSORS)}/_delta_log"]), _here(source), gather_ms)
+
+
+def _here(folders: Sequence[str]) -> list[str]:
+    """Those that are on this machine."""
+    found = [Files().local(folder) for folder in folders]
+    return [str(folder) for folder in found if folder is not None]
+
+
+def _gathering_ms(options: Options) -> int:
+    """How long positions for the state may wait, so that the schedule has fewer batches, ms.
+
+    What ingest gives to the state is not due before the bound of its express way has passed; a part of that is spent.
+    """
+    express = taking_in(options).settings.express_ms or 0
+    return min(express // _PARTS, _GATHER_MS) if isinstance(options.clock, LiveClock) else 0
 
 
 def _pause(checkpoint: Checkpoint, options: Options) -> str | None:

@@ -40,7 +40,8 @@ class TickSource:
     def stream(self) -> DataFrame:
         """The instants as a stream, for one query."""
         # As PySpark does for the function of `foreachBatch`.
-        ensure_callback_server_started(self._spark.sparkContext._gateway)  # noqa: SLF001 - as above
+        gateway = self._spark.sparkContext._gateway  # noqa: SLF001 - as above
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
         relation = java_class(self._spark, f"{_STREAMING}.runtime.StreamingExecutionRelation")
         unnamed = getattr(relation, "$lessinit$greater$default$4")()
         plan = relation(self, self._attributes(self._type), self._nothing, unnamed, self._session)

@@ -13,7 +13,7 @@ from pipeline.config.errors import BadSetting, ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.service import clock, instants
 from pipeline.service.clock import advance
-from pipeline.service.instants import LiveInstants, VirtualInstants, given, next_instant
+from pipeline.service.instants import LiveInstants, VirtualInstants, Wakes, given, next_instant
 from pipeline.storage.waiting import Folders
 
 PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
@@ -68,7 +68,7 @@ class Wall:
 def test_a_query_waits_for_its_clock_until_something_changes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A commit to its source, a batch of its own, the next instant, or two seconds: whatever comes first."""
     wall, folders = Wall(monkeypatch), [tmp_path / "log", tmp_path / "offsets"]
-    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, [str(each) for each in folders])
+    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, Wakes([str(each) for each in folders]))
     start = 1_000_000
 
     def waited() -> int:
@@ -89,6 +89,35 @@ def test_a_query_waits_for_its_clock_until_something_changes(monkeypatch: pytest
     assert wall.ms == 1_010_000
 
 
+def test_news_that_may_wait_is_gathered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has its turn a second after the last look; other news, and the next instant, come at once."""
+    wall, (patient, urgent) = Wall(monkeypatch), (tmp_path / "log", tmp_path / "cursors")
+    wakes = Wakes([str(urgent)], [str(patient)], gather_ms=1_000)
+    told = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, wakes)
+
+    def waited_ms() -> int:
+        before = wall.ms
+        assert told.after(1_000_000) == 1_000_000
+        return wall.ms - before
+
+    patient.mkdir()
+    urgent.mkdir()
+    assert waited_ms() == 0
+    os.utime(patient, (5, 5))
+    assert waited_ms() == 1_000
+    wall.ms += 1_500
+    os.utime(patient, (6, 6))
+    assert waited_ms() == 0
+    os.utime(patient, (7, 7))
+    wall.meanwhile[wall.waits + 3] = lambda: os.utime(urgent, (5, 5))
+    assert waited_ms() == 30
+    os.utime(patient, (8, 8))
+    wall.ms = 1_009_900
+    assert waited_ms() == 0
+    os.utime(patient, (9, 9))
+    assert told.after(1_000_000) == wall.ms == 1_010_000
+
+
 def test_a_clock_that_comes_from_far_gives_another_instant_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An instant takes effect with the batch after it: what became due during an outage waits for no further tick."""
     Wall(monkeypatch)
@@ -102,7 +131,7 @@ def test_a_clock_that_comes_from_far_gives_another_instant_at_once(monkeypatch: 
 def test_who_waits_for_a_clock_that_has_ended_waits_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A query that is to stop waits for its clock; each stage of a service stood so for up to two seconds."""
     wall = Wall(monkeypatch)
-    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, [str(tmp_path)])
+    reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000), 0, Wakes([str(tmp_path)]))
     assert reader.after(1_000_000) == 1_000_000
     wall.meanwhile[wall.waits + 3] = reader.end
     assert reader.after(1_000_000) == 1_000_000

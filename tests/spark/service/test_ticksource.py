@@ -13,6 +13,7 @@ from pipeline.config.jvm import java_class
 from pipeline.config.settings import LiveClock, VirtualClock
 from pipeline.delta.offsets import parse
 from pipeline.service.clock import advance, ticks
+from pipeline.service.instants import Wakes
 from pipeline.service.ticksource import TickSource
 
 
@@ -85,7 +86,7 @@ def test_a_new_checkpoint_hears_of_what_comes_after_its_begin(spark: SparkSessio
 def test_a_clock_takes_no_process(spark: SparkSession, tmp_path: Path) -> None:
     """A Python for each query and others for its plan took a third of a start, and a hundred megabytes each."""
     heard, before = Heard(spark, tmp_path), processes.tree(os.getpid())
-    query = heard.started(ticks(spark, LiveClock(), "", watched=[str(tmp_path)]))
+    query = heard.started(ticks(spark, LiveClock(), "", wakes=Wakes([str(tmp_path)])))
     while query.lastProgress is None:
         assert query.isActive
     assert len(processes.tree(os.getpid())) <= len(before)
