@@ -33,8 +33,8 @@ def inbox(**columns: list[Any]) -> pa.Table:
     return pa.Table.from_arrays(made, schema=INBOX_ROWS)
 
 
-EQUAL = {"payload": [b"x" * 20_000] * 60_000}
-ENTRIES = {"properties": [[(f"k{n}", "v" * 60_000) for n in range(500)]] * 40}
+EQUAL = {"payload": [b"x" * 20_000] * 10_000}
+ENTRIES = {"properties": [[(f"k{n}", "v" * 60_000) for n in range(500)]] * 10}
 UNEVEN = {"payload": [b"x"] * 60_000 + [b"y" * 300_000] * 2_000}
 
 
@@ -48,7 +48,7 @@ UNEVEN = {"payload": [b"x"] * 60_000 + [b"y" * 300_000] * 2_000}
     ],
     ids=["dictionary", "prefixes", "entries of maps", "a few long ones"],
 )
-def test_a_small_file_of_gigabytes_is_left_to_spark(
+def test_a_small_file_of_far_more_than_may_be_held_is_left_to_spark(
     tmp_path: Path, columns: dict[str, list[Any]], how: dict[str, Any]
 ) -> None:
     """Whatever the file is like, no more is held than may be."""
