@@ -90,7 +90,7 @@ test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or ne
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search
 	$(PY) -m pytest -s tests/soak
-	$(PY) -m pytest -m soak tests/smoke tests/stream
+	$(PY) -m pytest -m soak tests/unit tests/smoke tests/stream
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/property
 
 .PHONY: check

@@ -313,7 +313,7 @@ class Play:
                     consumer.acknowledge(message)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", [SHARED, KEY_SHARED, FAILOVER])
 def test_whoever_joins_leaves_or_dies_each_message_is_settled_in_the_end(
     tmp_path: Path, kind: SubscriptionType, seed: int

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.client.create import create_all
@@ -62,6 +62,8 @@ def steps(root: str, broker: MemoryBroker, most: int) -> None:
         return
 
 
+# Each example is a warehouse with commits of its own.
+@settings(max_examples=max(1, settings().max_examples // 3))
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4),
     fails=st.lists(st.sampled_from(["", "before", "after"]), max_size=8),
