@@ -4,9 +4,10 @@ import ctypes
 import os
 import select
 import struct
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 
 _CREATED, _MOVED_TO = 0x100, 0x80
 """IN_CREATE and IN_MOVED_TO of inotify(7): a name comes into a folder."""
@@ -35,6 +36,10 @@ class Folders:
         self._told, self._news = set[int](), set[int]()
         start = getattr(_LIBC, "inotify_init1", None)
         self._events = -1 if start is None else int(start(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._open = Lock()
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._woken, False)
+        os.set_blocking(self._wake, False)
 
     def state(self) -> list[int]:
         """A number for each folder, which is another one when a name has come into it since."""
@@ -49,11 +54,30 @@ class Folders:
         return list(self._changes)
 
     def wait(self, seconds: float) -> bool:
-        """Wait, for so many seconds at most, until it is time for another look; whether the system said so."""
-        if len(self._watches) < len(self._paths):
-            time.sleep(min(seconds, _LOOK_S))
-            return False
-        return bool(select.select([self._events], [], [], min(seconds, _QUIET_LOOK_S))[0]) and self._read()
+        """Wait, for so many seconds at most, until it is time for another look; whether the system said so.
+
+        `wake`, called before or meanwhile by another thread, ends the wait.
+        """
+        told = len(self._watches) == len(self._paths)
+        most = min(seconds, _QUIET_LOOK_S if told else _LOOK_S)
+        ready = select.select([self._woken, self._events] if told else [self._woken], [], [], most)[0]
+        if self._woken in ready:
+            os.read(self._woken, _MOST_BYTES)
+        return self._events in ready and self._read()
+
+    def wake(self) -> None:
+        """End a wait: the one that is, or else the next one. After `close` it does nothing."""
+        with self._open, suppress(BlockingIOError):
+            if self._wake >= 0:
+                os.write(self._wake, b"\0")
+
+    def close(self) -> None:
+        """Watch no longer; nobody may wait from here on."""
+        with self._open:
+            for each in (self._events, self._woken, self._wake):
+                if each >= 0:
+                    os.close(each)
+            self._events = self._woken = self._wake = -1
 
     def _watch(self) -> None:
         """Ask the system to tell of those folders that are there by now."""

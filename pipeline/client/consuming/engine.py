@@ -1,9 +1,10 @@
-"""The engine of a process for a warehouse: one follower for each table, one writer, one thread, for all consumers."""
+"""The engine of a process for a warehouse: one follower for each table, one writer, two threads, for all consumers."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 
 from pipeline.client.consuming.clock import Clock, MachineClock
@@ -17,11 +18,13 @@ from pipeline.client.following.leaselog import LeaseLog
 from pipeline.client.following.supply import Logs
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.storage.files import Files
+from pipeline.storage.waiting import Folders
+from schemas import DELIVERIES
 
 _LOG = logging.getLogger(__name__)
-_BUSY_S, _IDLE_S, _HUNGRY_S, _SLOWER = 0.05, 1.0, 0.002, 1.5
-"""Between two turns: usually; where looking is a request and nothing happens; when an application begins to wait and
-looking is no request. From there each pause is so many times as long as the one before."""
+_BUSY_S, _IDLE_S, _LEAST_S, _SLOWER = 0.05, 1.0, 0.002, 1.5
+"""Between two turns: usually; where looking is a request and nothing happens; at least. There each pause is so many
+times as long as the one before, from when an application begins to wait."""
 
 
 class Engine:
@@ -52,6 +55,7 @@ class Engine:
         self._hunger = threading.Event()
         self._ended = threading.Event()
         self._started = False
+        self._folders: Folders | None = None
 
     def add(self, listening: Listening, options: DeskOptions, lock: threading.Condition | None = None) -> Core:
         """A consumer of a topic, from the next turn on."""
@@ -88,6 +92,8 @@ class Engine:
     def turn(self) -> bool:
         """Read what is new, let each consumer do what is to be done, append what they say; whether anything was.
 
+        Once threads do it, another one appends.
+
         Raises:
             Exception: what kept one of the consumers from its turn; the others had theirs.
         """
@@ -103,36 +109,62 @@ class Engine:
             needed = [core.oldest for core in self._cores]
             logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
             logs.cursors.end_turn()
-            wrote = self._writer.flush()
+            wrote = self._writer.begin() if self._started else self._writer.flush()
             if failed:
                 raise failed[0]
             return wrote or any(news)
 
-    # ---- the thread
+    # ---- the threads
 
     def start(self) -> None:
-        """Turn in a thread from now on, until the last consumer is gone."""
+        """Turn in a thread from now on, and append in another one, until the last consumer is gone."""
         with self._lock:
             self._started, self._ended = True, threading.Event()
-            threading.Thread(target=self._run, args=(self._ended,), name="delayline-consumers", daemon=True).start()
+            for work, name in ((self._run, "delayline-consumers"), (self._writer.run, "delayline-consumer-events")):
+                threading.Thread(target=work, args=(self._ended,), name=name, daemon=True).start()
 
     def hurry(self) -> None:
         """An application waits for a message."""
         if not self._hunger.is_set():
             self._hunger.set()
+            if (folders := self._folders) is not None:
+                folders.wake()
 
     def _run(self, ended: threading.Event) -> None:
-        near = local_path(one_spelling(self.root)) is not None
-        pause = soon = _HUNGRY_S if near else _BUSY_S
+        near = local_path(one_spelling(self.root))
+        if near is None:
+            self._turn_by_pauses(ended)
+            return
+        self._folders = folders = Folders([f"{near}/{DELIVERIES.name}/_delta_log"])
+        try:
+            while not ended.is_set():
+                self._hunger.clear()
+                folders.state()
+                self._try_turn(ended)
+                ended.wait(_LEAST_S)
+                self._wait(folders)
+        finally:
+            folders.close()
+
+    def _turn_by_pauses(self, ended: threading.Event) -> None:
+        pause = _BUSY_S
         while not ended.is_set():
             self._hunger.clear()
-            try:
-                busy = self.turn()
-            except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
-                _LOG.exception("a turn of the consumers failed; it is tried again")
-                ended.wait(_IDLE_S)
-                continue
-            pause = min(_BUSY_S if busy or near else _IDLE_S, pause * _SLOWER)
-            ended.wait(_HUNGRY_S)
+            busy = self._try_turn(ended)
+            pause = min(_BUSY_S if busy else _IDLE_S, pause * _SLOWER)
             if self._hunger.wait(pause):
-                pause = soon
+                pause = _BUSY_S
+
+    def _try_turn(self, ended: threading.Event) -> bool:
+        try:
+            return self.turn()
+        except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
+            _LOG.exception("a turn of the consumers failed; it is tried again")
+            ended.wait(_IDLE_S)
+            return False
+
+    def _wait(self, folders: Folders) -> None:
+        """Wait for something new, or for an application that waits, but not for long: leases and timeouts have time."""
+        until = time.monotonic() + _BUSY_S
+        while not self._hunger.is_set() and (left := until - time.monotonic()) > 0 and not folders.wait(left):
+            pass

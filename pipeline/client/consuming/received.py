@@ -37,7 +37,7 @@ class Window:
         self._table = rows.table.drop_columns(["payload"]).take(pa.array(range(len(rows))))
 
     @cached_property
-    def published(self) -> list[int]:
+    def published(self) -> list[int | None]:
         """When each was sent, microseconds."""
         return self._longs("publish_time")
 
@@ -47,13 +47,18 @@ class Window:
         keys: list[str | None] = self._table.column("message_key").to_pylist()
         return keys
 
+    @cached_property
+    def asked(self) -> list[int | None]:
+        """The delivery time that was asked for, the same; None: at once."""
+        return self._longs("deliver_at")
+
     def row(self, number: int) -> Mapping[str, Any]:
         """All columns of a row."""
         row: dict[str, Any] = self._table.slice(number, 1).to_pylist()[0]
         return {**row, "payload": self.payloads[number]}
 
-    def _longs(self, column: str) -> list[int]:
-        values: list[int] = self._table.column(column).cast(pa.int64()).to_pylist()
+    def _longs(self, column: str) -> list[int | None]:
+        values: list[int | None] = self._table.column(column).cast(pa.int64()).to_pylist()
         return values
 
 
@@ -96,8 +101,12 @@ class Received(Message):
 
     def publish_timestamp(self) -> int:
         """When it was sent, ms since the epoch."""
-        published: int = self._window.published[self._number]
-        return published // 1_000
+        return (self._window.published[self._number] or 0) // 1_000
+
+    def deliver_at(self) -> int:
+        """The time asked for, ms since the epoch; 0: at once."""
+        asked: int | None = self._window.asked[self._number]
+        return 0 if asked is None else asked // 1_000
 
     def redelivery_count(self) -> int:
         """How often it came before."""
@@ -106,7 +115,7 @@ class Received(Message):
 
     def topic_name(self) -> str:
         """Its topic."""
-        return str(self._row["topic"])
+        return self.consumer.listening.topic
 
     def message_id(self) -> MessageId:
         """Its name."""

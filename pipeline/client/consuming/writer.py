@@ -17,6 +17,8 @@ _LOG = logging.getLogger(__name__)
 _LEAST_MS, _TIMES = 100, 4
 """Between two commits: so long, and so many times as long as the last one took."""
 _LONGEST_MS, _RAREST_MS = 10_000, 60_000
+_LOOK_S = 1.0
+"""So often the thread looks whether it shall end."""
 
 
 class EventWriter:
@@ -35,7 +37,7 @@ class EventWriter:
         """Nothing waits."""
         self._root, self._clock = root, clock
         self._waiting: list[pa.Table] = []
-        self._lock = threading.Lock()
+        self._lock, self._committing, self._given = threading.Lock(), threading.Lock(), threading.Event()
         self._not_before, self._failures = 0, 0
         self.version, self.asked, self.done = -1, 0, 0
         self.interval_ms = _LEAST_MS
@@ -46,6 +48,26 @@ class EventWriter:
             with self._lock:
                 self._waiting.append(rows)
                 self.asked += 1
+
+    def begin(self) -> bool:
+        """Let the thread append what waits; whether anything does."""
+        if self._waiting:
+            self._given.set()
+        return bool(self._waiting)
+
+    def run(self, ended: threading.Event) -> None:
+        """Append, commit after commit, until the end; who turns consumers need not wait for the store then."""
+        while not ended.is_set():
+            if not self._given.wait(_LOOK_S):
+                continue
+            ended.wait(max(0, self._not_before - self._clock.now()) / 1_000)
+            self._given.clear()
+            try:
+                self.flush()
+            except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
+                _LOG.exception("consumer_events: an append failed; it is tried again")
+                ended.wait(_LOOK_S)
+            self.begin()
 
     def flush(self, *, at_once: bool = False) -> bool:
         """Append what waits, if it is time; whether it was appended.
@@ -58,6 +80,10 @@ class EventWriter:
             DeltaError: the same, by delta-rs.
             OSError: the same, by the file system.
         """
+        with self._committing:
+            return self._flush(at_once=at_once)
+
+    def _flush(self, *, at_once: bool) -> bool:
         with self._lock:
             waiting = list(self._waiting)
         began = self._clock.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consu
 from pipeline.client.following import cursorlog, deliverylog
 from pipeline.config.errors import VersionGone
 from pipeline.delta import deltars
+from pipeline.delta.deltars import append
 from schemas import DELIVERIES
 from state import SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
-from tests.unit.client.test_consuming import TEN, Settling, cut
+from tests.unit.client.test_consuming import APPEND, PATIENCE_S, TEN, Settling, cut
 
 EXCLUSIVE = SubscriptionType.EXCLUSIVE
+PATIENCE_MS = round(PATIENCE_S * 1_000)
 MANY = [(1, entry) for entry in range(40)]
 
 
@@ -215,3 +218,29 @@ def test_who_waits_for_a_message_in_vain_costs_little(tmp_path: Path) -> None:
         rate = (turns - before) / (time.monotonic() - begun)
         consumer.close()
     assert rate < 40
+
+
+def test_messages_come_while_the_store_takes_long_to_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who appends what consumers say is another thread than the one that reads for them."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    engine, begun, ends = world.process(), threading.Event(), threading.Event()
+
+    def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
+        begun.set()
+        assert ends.wait(PATIENCE_S)
+        return append(*told)
+
+    engine.start()
+    with Settling(world):
+        consumer = world.consumer(engine)
+        world.dispatch.deliver(TEN[0])
+        first = consumer.receive(PATIENCE_MS)
+        monkeypatch.setattr(APPEND, slowly)
+        consumer.acknowledge(first)
+        assert begun.wait(PATIENCE_S)
+        world.dispatch.deliver(TEN[1])
+        assert names([consumer.receive(PATIENCE_MS)]) == [TEN[1]]
+        ends.set()
+        consumer.close()
+    world.settle.settle()
+    assert world.settle.open == 1

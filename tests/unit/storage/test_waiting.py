@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,16 @@ def test_a_change_that_the_system_does_not_tell_of_is_seen(folders: list[Path]) 
     assert not watched.wait(0)
     assert watched.state() != before
     assert watched.state() == watched.state()
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init1"), reason="elsewhere looks are so frequent anyway")
+def test_who_waits_is_woken_by_another_thread(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that begins to wait for a message has its consumer look at once."""
+    monkeypatch.setattr("pipeline.storage.waiting._QUIET_LOOK_S", 60)
+    watched = Folders([str(each) for each in folders])
+    watched.state()
+    threading.Timer(0.05, watched.wake).start()
+    begun = time.monotonic()
+    assert not watched.wait(60)
+    assert time.monotonic() - begun < 30
+    watched.close()
