@@ -1,7 +1,9 @@
 """Table contracts: what each table of a warehouse holds. The row of the streaming state is in `schemas.state`."""
 
 from schemas.tables import (
+    CANCELLED,
     CLOSED,
+    COMMANDS,
     CONSUMER_EVENTS,
     CURSOR_HEAD,
     CURSOR_LEASES,
@@ -24,7 +26,9 @@ from schemas.tables import (
 )
 
 __all__ = [
+    "CANCELLED",
     "CLOSED",
+    "COMMANDS",
     "CONSUMER_EVENTS",
     "CURSORS",
     "CURSOR_HEAD",

@@ -217,14 +217,47 @@ REJECTED_DISPATCH = Table(
         ("batch_id", LONG),
         ("topic", TEXT),
         ("subscription", TEXT),
+        ("life", LONG),
         ("ledger_id", LONG),
         ("entry_id", LONG),
         ("due_time", TIME),
         ("redelivery_count", LONG),
         ("cause", TEXT),
+        optional=("life",),
     ),
     writer="dispatch",
 )
+CANCELLED = "cancelled"
+"""The reason in `rejected_dispatch` of what dispatch left out because a command withdrew it."""
+
+# Appended by users, by any Delta writer: all columns may be NULL, and rows that cannot be followed change nothing. A
+# command is the rows with its `command_id`: runs of positions, each of one round (`redelivery_count`) of one life. A
+# row of kind `undo` names in `undoes` the command that it takes back. No message of a run is due after `due_time`.
+COMMANDS = Table(
+    "commands",
+    Columns.of(
+        ("kind", TEXT),
+        ("command_id", TEXT),
+        ("undoes", TEXT),
+        ("topic", TEXT),
+        ("subscription", TEXT),
+        ("life", LONG),
+        ("ledger_id", LONG),
+        ("first_entry", LONG),
+        ("last_entry", LONG),
+        ("redelivery_count", LONG),
+        ("due_time", TIME),
+        ("asked", TEXT),
+        ("issued_by", TEXT),
+        ("reason", TEXT),
+        ("at", TIME),
+        optional=(
+            "kind", "command_id", "undoes", "topic", "subscription", "life", "ledger_id", "first_entry", "last_entry",
+            "redelivery_count", "due_time", "asked", "issued_by", "reason", "at",
+        ),
+    ),
+    writer="users",
+)  # fmt: skip
 
 # Appended by consumers, by any Delta writer: all columns may be NULL, and what cannot be followed is refused with a
 # reason. Acknowledgements name positions as runs. Leases of slots stand in the same table, so that one append holds
@@ -330,4 +363,5 @@ TABLES = (
     CURSORS,
     CLOSED,
     REJECTED_SETTLE,
+    COMMANDS,
 )

@@ -7,6 +7,7 @@ each call answers in well under a second on a small warehouse, so that a command
 __all__ = [
     "choices",
     "client",
+    "commanding",
     "consuming",
     "create",
     "exceptions",

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from pipeline.client import client
 from pipeline.client.choices import ConsumerType
+from pipeline.client.commanding.commands import Command, HowCancelled
+from pipeline.client.commanding.outcomes import Outcome
 from pipeline.client.consuming import consumer
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
@@ -251,6 +253,32 @@ class Client:
         """
         made = await asyncio.to_thread(self._client.create_reader, topic, start_message_id, schema, delayed=delayed)
         return Reader(made)
+
+    async def cancel(
+        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCancelled]
+    ) -> Command:
+        """Cancel messages that wait, as `delayline.Client.cancel` does.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.cancel, topic, subscription_name, dry_run=dry_run, **how)
+
+    async def undo(self, command_id: str, *, by: str | None = None, reason: str | None = None) -> Command:
+        """Take a cancel back, as `delayline.Client.undo` does.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.undo, command_id, by=by, reason=reason)
+
+    async def commands(self, limit: int = 20) -> list[Outcome]:
+        """What became of the last commands, as `delayline.Client.commands` says it.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.commands, limit)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of a topic's partitions; of a topic without any, its own name.

@@ -17,12 +17,17 @@ from pipeline.client.choices import (
     RegexSubscriptionMode,
 )
 from pipeline.client.client import Client
+from pipeline.client.commanding.commands import Command, cancel, undo
+from pipeline.client.commanding.outcomes import Outcome
+from pipeline.client.commanding.outcomes import outcomes as commands
+from pipeline.client.commanding.selecting import Selection
 from pipeline.client.consuming.acknowledging import SETTLED_BY, acknowledge, negative_acknowledge
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import (
     AlreadyClosed,
     ClientError,
+    CommandNotFound,
     ConnectError,
     ConsumerBusy,
     CumulativeAcknowledgementNotAllowedError,

@@ -157,6 +157,15 @@ class TopicNotFound(ClientError):
         self.topic = topic
 
 
+class CommandNotFound(ClientError):
+    """There is no command that could be undone under this id. `delayline commands` lists them."""
+
+    def __init__(self, command_id: str) -> None:
+        """Name the id."""
+        super().__init__(f"command_id = {command_id!r}, allowed: the id of a cancel whose messages are not deleted yet")
+        self.command_id = command_id
+
+
 class SubscriptionNotFound(ClientError):
     """The topic has no active subscription of that name. `subscribe` registers one."""
 

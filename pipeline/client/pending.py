@@ -5,6 +5,7 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
 - accepted: the rows of `messages` of its topic, from the first ledger that ingest noted for it in the marker rows of
   `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
 - delivered: its rows in `deliveries` from that ledger on and of its present life, with `redelivery_count` 0.
+- What commands withdraw is left out on both sides, whether it was too late for that or not.
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
 minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
@@ -17,12 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
+from pipeline.client.commanding.inforce import in_force
 from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of, query
@@ -38,6 +40,8 @@ from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
 
 MINUTE_MS = 60_000
+_Row: TypeAlias = tuple[str, str, *tuple[int, ...]]
+"""Topic, subscription and numbers."""
 _SPELLED_OUT = 1_000
 """So many listeners are named in a query."""
 
@@ -46,15 +50,23 @@ _DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({pub
 _CHANGES = """
     SELECT s.topic, s.subscription, m.due_ms, 1 AS change
     FROM (SELECT topic, ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages) m
-    JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger
+    JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger {less_accepted}
     WHERE (m.ledger_id > s.first_ledger OR m.entry_id >= s.first_entry)
     AND NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
     UNION ALL
     SELECT s.topic, s.subscription, d.due_ms, -1 AS change
-    FROM (SELECT topic, subscription, life, ledger_id, {due} AS due_ms FROM deliveries WHERE redelivery_count = 0) d
+    FROM (
+        SELECT topic, subscription, life, ledger_id, entry_id, {due} AS due_ms
+        FROM deliveries WHERE redelivery_count = 0
+    ) d
     JOIN ({listeners}) s
     ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
+    {less_delivered}
     WHERE NOT (d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})
+"""
+_LESS = """
+    LEFT ANTI JOIN ({withdrawn}) w ON w.topic = s.topic AND w.subscription = s.subscription
+    AND w.ledger_id = {rows}.ledger_id AND w.entry_id = {rows}.entry_id
 """
 _MINUTES = """
     SELECT topic, subscription, due_ms / 60000 AS minute, SUM(change) AS messages
@@ -114,7 +126,8 @@ def pending(root: str, topic: str | None = None, subscription: str | None = None
     lines = [each for each in subscriptions(root) if topic in (None, each.topic) and subscription in (None, each.name)]
     versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
     since = _since(root, lines)
-    backlogs = tuple(_backlogs(deliveries, messages, since, read_mark(Files(), root)))
+    withdrawn = _withdrawn(root, since)
+    backlogs = tuple(_backlogs(deliveries, messages, since, withdrawn, read_mark(Files(), root)))
     return Pending(backlogs, in_inbox(root), versions)
 
 
@@ -172,17 +185,36 @@ def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
     return Incarnation(0, 0, line.tick_ms) if known is None and line.start == "earliest" else known
 
 
+def _withdrawn(root: str, since: Mapping[Name, Incarnation | None]) -> list[_Row]:
+    """Topic, subscription, ledger and entry of what commands withdraw of the first deliveries to present lives."""
+    lives = {name: life.number for name, life in since.items() if life is not None}
+    return [
+        (of.topic, of.subscription, ledger, entry)
+        for of, positions in in_force(root).items()
+        if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life
+        for ledger, entries in positions.by_ledger()
+        for entry in entries
+    ]
+
+
 def _backlogs(
-    deliveries: DeltaTable, messages: DeltaTable, since: Mapping[Name, Incarnation | None], settled: SettledMark
+    deliveries: DeltaTable,
+    messages: DeltaTable,
+    since: Mapping[Name, Incarnation | None],
+    withdrawn: Sequence[_Row],
+    settled: SettledMark,
 ) -> Iterator[Backlog]:
     counted = {name: life for name, life in since.items() if life is not None}
     minutes: dict[Name, dict[int, int]] = {}
     due: dict[Name, int] = {}
     if counted:
         rows = [(*name, life.since or 0, life.entry, life.number) for name, life in sorted(counted.items())]
-        with _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more):
-            tables = {"deliveries": deliveries, "messages": messages, **more}
-            changes = _changes(listeners, settled)
+        with (
+            _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more),
+            _relation("withdrawn", withdrawn, "ledger_id", "entry_id") as (less, others),
+        ):
+            tables = {"deliveries": deliveries, "messages": messages, **more, **others}
+            changes = _changes(listeners, less if withdrawn else None, settled)
             minutes = _minutes(tables, changes)
             due = _next(tables, changes, minutes)
     for name in sorted(since):
@@ -190,10 +222,12 @@ def _backlogs(
         yield Backlog(*name, sum(mine.values()), due.get(name), mine)
 
 
-def _changes(listeners: str, settled: SettledMark) -> str:
+def _changes(listeners: str, withdrawn: str | None, settled: SettledMark) -> str:
     micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
     return _CHANGES.format(
         listeners=listeners,
+        less_accepted="" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows="m"),
+        less_delivered="" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows="d"),
         due=_DUE.format(**micros),
         settled_ms=settled.due_ms,
         settled_ledger=settled.ledger,
@@ -220,9 +254,7 @@ def _next(tables: Mapping[str, DeltaTable], changes: str, minutes: Mapping[Name,
 
 
 @contextmanager
-def _relation(
-    name: str, rows: Sequence[tuple[str, str, *tuple[int, ...]]], *numbers: str
-) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
+def _relation(name: str, rows: Sequence[_Row], *numbers: str) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
     """Rows as a subquery, and the tables that it reads; `numbers` names the columns after topic and subscription.
 
     Few are spelled out. Of many the parser would take 25 kB each, so they are a table in a folder for temporary files.
@@ -238,7 +270,7 @@ def _relation(
         yield f"SELECT * FROM {name}", {name: DeltaTable(folder)}  # noqa: S608 - our own word
 
 
-def _values(rows: Sequence[tuple[str, str, *tuple[int, ...]]], names: Sequence[str]) -> str:
+def _values(rows: Sequence[_Row], names: Sequence[str]) -> str:
     """Rows as a subquery, with names quoted."""
     lines = ", ".join(
         f"({_quoted(topic)}, {_quoted(name)}, {', '.join(map(str, rest))})" for topic, name, *rest in rows

@@ -20,9 +20,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from schemas import SEGMENTS, TABLES, Table
+from schemas import REJECTED_DISPATCH, SEGMENTS, TABLES, Table
 
-_GROWN = (SEGMENTS,)
+_GROWN = (SEGMENTS, REJECTED_DISPATCH)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
 
 

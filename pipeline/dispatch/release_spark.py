@@ -20,7 +20,7 @@ from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.release import EXACT, ORDER, Window, again_bounds, first_bounds
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, REJECTED_DISPATCH
+from schemas import CANCELLED, DELIVERIES, REJECTED_DISPATCH
 
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
@@ -114,6 +114,23 @@ def still_open(wanted: DataFrame, closed: DataFrame) -> DataFrame:
     again, keys = positions(wanted.where(AGAIN)), [*CLOSED_KEYS, "first_entry"]
     left = again.join(positions(closed).select(keys), keys, "left_anti")
     return wanted.where(f"NOT {AGAIN}").unionByName(left)
+
+
+def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataFrame]:
+    """Runs less what is withdrawn, and what is, position by position; runs of other ledgers stay as they are."""
+    gone = redelivery.sparkSession.createDataFrame(withdrawn)
+    keys = list(CLOSED_KEYS)
+    near = F.broadcast(gone.select(keys).distinct())
+    some, single = positions(redelivery.join(near, keys, "left_semi")), [*keys, "first_entry"]
+    wanted = positions(gone).select(single)
+    left = redelivery.join(near, keys, "left_anti").unionByName(some.join(wanted, single, "left_anti"))
+    return left, some.join(wanted, single, "left_semi")
+
+
+def cancelled_rows(gone: DataFrame, batch_id: int) -> DataFrame:
+    """Rows of `rejected_dispatch` for positions that were withdrawn."""
+    told = {"reason": F.lit(CANCELLED), "rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id)}
+    return gone.withColumns({**told, "entry_id": F.col("first_entry")}).select(*REJECTED_DISPATCH.schema.names)
 
 
 def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:

@@ -1,13 +1,14 @@
 """Dispatch: positions that became due are joined with their messages and handed over, in the stated order.
 
-A batch writes its files, says in `rejected_dispatch` what has no message, and notes what it wrote; the publisher makes
-that visible when it is due, and accounts for it in `publications`.
+A batch writes its files, says in `rejected_dispatch` what has no message and what was withdrawn by commands, and notes
+what it wrote; the publisher makes that visible when it is due, and accounts for it in `publications`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.options import Observer
@@ -20,10 +21,12 @@ from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.closed import Closed, ClosedLog
-from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore
+from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import LocalRelease, local_runs
-from pipeline.dispatch.release_spark import SparkRelease
+from pipeline.dispatch.release_spark import SparkRelease, cancelled_rows, parted
+from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, said
+from pipeline.dispatch.withdrawn import cancelled_rows as cancelled_arrays
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import DRIVER, NotInDriver
 from pipeline.subscriptions.incarnations import Name
@@ -32,6 +35,8 @@ from pipeline.subscriptions.registry import Registry
 from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
 
 Release = LocalRelease | SparkRelease
+Rows: TypeAlias = pa.Table | DataFrame
+"""Of `rejected_dispatch`."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,8 @@ class Note:
 
     `registry` and `lives` are the version of `subscriptions` and the marker by which removed ones and earlier lives
     were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index). `closed` is
-    the version of that table by which redeliveries were left out; -1 when the batch had none.
+    the version of that table by which redeliveries were left out; -1 when the batch had none. `commands` is the version
+    of that table by which something was left out; a repetition follows the rows of its own commit instead.
     """
 
     registry: int
@@ -48,6 +54,7 @@ class Note:
     begin: tuple[int, int]
     source: tuple[int, int]
     closed: int = -1
+    commands: int = -1
 
     @property
     def decided_by(self) -> tuple[int, int]:
@@ -77,6 +84,7 @@ class Dispatch:
         self.watch = Watch()
         self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
         self._log, self._closed = MessageLog(spark, warehouse), ClosedLog(spark, warehouse)
+        self._withdrawn = WithdrawnLog(spark, warehouse)
         self._files = session_files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
         self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
@@ -94,50 +102,86 @@ class Dispatch:
             sink.appender.checkpoint()
 
     def _prepare(self, redelivery: DataFrame, owner: str, batch_id: int) -> None:
-        """Write the deliveries of a batch; first say what is missing, then note what is written."""
+        """Write the deliveries of a batch; first say what is missing or withdrawn, then note what is written."""
         refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
         registry, lives = self._versions() if refused is None else noted(refused.note).decided_by
         closed = Closed(self._closed, -1 if refused is None else noted(refused.note).closed)
+        # What decides is looked up after the end of the batch was: so a command counts for all that is released later.
+        withdrawn = self._withdrawn.look() if refused is None else said(self._spark, self._warehouse, refused)
         present = self._presence.at(lives, self._registry.at(registry))
-        release = self._release(redelivery, present, closed, batch_id)
-        if release is None:
+        release, cancelled = self._release(redelivery, present, closed, withdrawn, batch_id)
+        if release is None and cancelled is None:
             return
-        note = self._note(registry, lives, closed.version, batch_id)
+        note = self._note(registry, lives, closed.version, withdrawn.version, batch_id)
         self._observe("dispatch.counted", batch_id)
-        window, appender = release.window, self.sinks["deliveries"].appender
-        parts = release.write(appender, self._settings, batch_id, self._timeline.now(window.released_at))
-        self._observe("dispatch.written", batch_id)
-        if sum(part.count for part in parts) < window.positions:
-            self.sinks["rejected_dispatch"].append(release.missing(batch_id), owner, batch_id, note.as_dict())
+        parts = () if release is None else self._write(release, batch_id)
+        rejected = _rejected(release, parts, cancelled, batch_id)
+        if rejected is not None:
+            self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
             self._observe("dispatch.rejected", batch_id)
-        if parts:
-            self.publisher.take(Prepared(owner, batch_id, window.released_at, note.source, parts, note.begin))
+        if release is not None and parts:
+            released_at = release.window.released_at
+            self.publisher.take(Prepared(owner, batch_id, released_at, note.source, parts, note.begin))
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
 
+    def _write(self, release: Release, batch_id: int) -> tuple[Part, ...]:
+        """Write the files of the deliveries of a batch."""
+        appender, now = self.sinks["deliveries"].appender, self._timeline.now(release.window.released_at)
+        parts = release.write(appender, self._settings, batch_id, now)
+        self._observe("dispatch.written", batch_id)
+        return parts
+
     def _release(
-        self, redelivery: DataFrame, lives: Mapping[Name, int], closed: Closed, batch_id: int
-    ) -> Release | None:
-        """The release of a batch: in this process when that can be, else by Spark; None when nobody listens."""
+        self, redelivery: DataFrame, lives: Mapping[Name, int], closed: Closed, withdrawn: Withdrawn, batch_id: int
+    ) -> tuple[Release | None, Rows | None]:
+        """The release of a batch, and rows for what is withdrawn: in this process when that can be, else by Spark.
+
+        There is no release when nobody listens to any of it.
+        """
         try:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             runs = local_runs(self._files, self._warehouse, *ends, self._settings)
-            release = LocalRelease.of(runs, lives, self._log, self._settings, closed)
+            left, gone = withdrawn.parted(runs)
+            cancelled = cancelled_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
+            release = LocalRelease.of(left, lives, self._log, self._settings, closed)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
-            return SparkRelease.of(redelivery, lives, self._log, closed)
+            return self._release_by_spark(redelivery, lives, closed, withdrawn, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return release
+        return release, cancelled
 
-    def _note(self, registry: int, lives: int, closed: int, batch_id: int) -> Note:
+    def _release_by_spark(
+        self, redelivery: DataFrame, lives: Mapping[Name, int], closed: Closed, withdrawn: Withdrawn, batch_id: int
+    ) -> tuple[Release | None, Rows | None]:
+        if not withdrawn.parts:
+            return SparkRelease.of(redelivery, lives, self._log, closed), None
+        left, gone = parted(redelivery, withdrawn.rows())
+        rows = cancelled_rows(gone, batch_id)
+        return SparkRelease.of(left, lives, self._log, closed), None if rows.isEmpty() else rows
+
+    def _note(self, registry: int, lives: int, closed: int, commands: int, batch_id: int) -> Note:
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
-        return Note(registry, lives, (start.version, start.index), (end.version, end.index), closed)
+        return Note(registry, lives, (start.version, start.index), (end.version, end.index), closed, commands)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
         registry = self._registry.version()
         return registry, self._presence.marker(registry)
+
+
+def _rejected(release: Release | None, parts: Sequence[Part], cancelled: Rows | None, batch_id: int) -> Rows | None:
+    """Rows of `rejected_dispatch`: what has no message, and what was withdrawn. None: there is nothing to say."""
+    if release is None or sum(part.count for part in parts) == release.window.positions:
+        return cancelled
+    missing = release.missing(batch_id)
+    if cancelled is None:
+        return missing
+    if isinstance(missing, pa.Table) and isinstance(cancelled, pa.Table):
+        return pa.concat_tables([missing, cancelled])
+    assert isinstance(missing, DataFrame)  # noqa: S101 - both are of one way
+    return missing.unionByName(cancelled)
 
 
 def noted(note: Mapping[str, Any]) -> Note:

@@ -12,7 +12,7 @@ from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sourcestates import SourceStates
-from schemas import REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
+from schemas import CANCELLED, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -64,7 +64,9 @@ def rejected(look: Look) -> Iterator[Finding]:
     for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE):
         # The schedule names the error first; what it was about makes each reason another one.
         reason = "'refused by the index'" if table is REJECTED_SCHEDULE else "reason"
-        sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
+        # What was left out because a command withdrew it was not refused.
+        where = f"WHERE reason <> '{CANCELLED}'"
+        sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t {where} GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
         found = query(sql, t=look.table(table).delta)
         if found:
             told = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)

@@ -23,6 +23,7 @@ from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import read_mark
 from schemas import (
     CLOSED,
+    COMMANDS,
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
@@ -43,7 +44,7 @@ from schemas import (
 _ORDER = (
     *(REJECTED_SETTLE, CURSORS, CLOSED, CONSUMER_EVENTS),
     *(PUBLICATIONS, DELIVERIES, REJECTED_DISPATCH, REDELIVERY, REJECTED_SCHEDULE),
-    *(SEGMENTS, MESSAGES, REJECTED_INGEST, INBOX, SUBSCRIPTIONS),
+    *(SEGMENTS, MESSAGES, REJECTED_INGEST, INBOX, SUBSCRIPTIONS, COMMANDS),
 )
 """Tables written last come first."""
 

@@ -31,7 +31,7 @@ from pipeline.maintenance.readers import unread_from
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
-from schemas import CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
 
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
@@ -135,7 +135,7 @@ def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]
     Sources and replays are producers that take notes, each under a name of its own, so the last one of each is kept.
     """
     last: dict[str, int] = {}
-    if table is CONSUMER_EVENTS:
+    if table in (CONSUMER_EVENTS, COMMANDS):
         # No stage writes it.
         return last
     for back, actions in enumerate(commits(files, path, newest)):

@@ -36,7 +36,20 @@ from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
-from schemas import CLOSED, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from schemas import (
+    CANCELLED,
+    CLOSED,
+    COMMANDS,
+    CONSUMER_EVENTS,
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    SEGMENTS,
+    Table,
+)
 from schemas.columns import TIME
 from state import tick_bits
 
@@ -148,8 +161,11 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays) -> list
     if deliveries_until is None:
         return found
     due = min(mark.due_ms, deliveries_until)
-    old = f"last_due <= timestamp_millis({due})"
-    return [*found, Expired.within(DELIVERIES, kept, {"due_time": due, **below}), Expired(PUBLICATIONS, old)]
+    old, limits = f"last_due <= timestamp_millis({due})", {"due_time": due, **below}
+    # What became of a command is told by deliveries: its rows do not outlive them.
+    said = Expired.within(COMMANDS, KeptLedgers(), limits)
+    left_out = Expired(REJECTED_DISPATCH, f"reason = '{CANCELLED}' AND due_time <= timestamp_millis({due})")
+    return [*found, said, left_out, Expired.within(DELIVERIES, kept, limits), Expired(PUBLICATIONS, old)]
 
 
 def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:

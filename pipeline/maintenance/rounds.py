@@ -30,6 +30,7 @@ from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.settled import SettledMark
 from schemas import (
     CLOSED,
+    COMMANDS,
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
@@ -66,9 +67,9 @@ _CONFLICTS = (
 T = TypeVar("T")
 _FOLLOWED = (DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
 """Tables that are written for others, who may follow their logs."""
-_REPLAYED, _REPLAYED_MS = (CONSUMER_EVENTS, CURSORS, CLOSED), 2 * MINUTE_MS
-"""Tables whose logs clients follow, and how long those stay at least. A client that was away for longer begins with
-what `cursors` and `closed` say."""
+_REPLAYED, _REPLAYED_MS = (CONSUMER_EVENTS, CURSORS, CLOSED, COMMANDS), 2 * MINUTE_MS
+"""Tables whose logs clients follow or add to, and how long those stay at least. A client that was away for longer
+begins with what `cursors` and `closed` say."""
 
 
 @dataclass(frozen=True)

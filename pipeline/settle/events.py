@@ -18,13 +18,13 @@ import pyarrow.compute as pc
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import CONSUMER_EVENTS
+from schemas import CANCELLED, CONSUMER_EVENTS
 from state.buckets import MAX_TIME
 from state.leases import LeaseKind, LeaseRow
 from state.positions import Positions
 from state.retry import MAX_ROUND
 from state.runs import MAX_ENTRY, MAX_LEDGER
-from state.settling import Ack, Nack, Released, Undeliverable
+from state.settling import Ack, Cancel, Nack, Released, Undeliverable
 
 ACK, NACK = "ack", "nack"
 UNKNOWN_KIND, NOT_ACKNOWLEDGING, OTHER_INCARNATION = "unknown_kind", "not_acknowledging", "other_incarnation"
@@ -96,15 +96,24 @@ def released_by(rows: pa.Table, version: int, listeners: Mapping[Name, Listener]
             yield name, Released(_positions(own, counts == count), int(count), version)
 
 
-def refused_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Undeliverable]]:
-    """What dispatch refused, by subscription; `rows` have the columns of `rejected_dispatch`, which names no life."""
+def refused_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Cancel | Undeliverable]]:
+    """What dispatch refused, or left out because a command withdrew it, by subscription.
+
+    Rows of other lives do not count. Those of an earlier version of this project name none, and count.
+    """
     if not rows.num_rows:
         return
     for end in ("first_entry", "last_entry"):
         rows = rows.append_column(end, rows.column("entry_id"))
     for name, number in _by_name(rows):
-        if name is not None and name in listeners:
-            yield name, Undeliverable(_positions(rows.take(pa.array(number)), None))
+        if name is None or name not in listeners:
+            continue
+        own = rows.take(pa.array(number))
+        own = own.filter(pc.fill_null(pc.equal(own.column("life"), listeners[name].life), fill_value=True))
+        cancelled = pc.equal(own.column("reason"), CANCELLED)
+        for event, some in ((Cancel, own.filter(cancelled)), (Undeliverable, own.filter(pc.invert(cancelled)))):
+            if some.num_rows:
+                yield name, event(_positions(some, None))
 
 
 def _of_listeners(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, pa.Table]]:

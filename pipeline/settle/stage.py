@@ -3,8 +3,8 @@
 It is a loop over a few small tables and not a query of Spark's: nothing in it is work for Spark (decision 0043). A
 batch takes what its sources have; its plan says how far. Before the first commit that somebody else reads the plan is
 noted, so that a repeated batch is the same, and commits what is missing: `inbox`, `segments`, `closed`,
-`rejected_settle`, and `cursors` last. The events are looked up before the releases: whatever a consumer was handed, its
-release is known when its acknowledgement is read.
+`rejected_settle`, and `cursors` last. The events, and what dispatch refused, are looked up before the releases:
+whatever a consumer was handed, its release is known when its acknowledgement is read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from pipeline.subscriptions.presence import PresentIncarnations
 from schemas import CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state.settling import Event
 
-_REFUSED = ("topic", "subscription", "ledger_id", "entry_id")
+_REFUSED = ("topic", "subscription", "life", "ledger_id", "entry_id", "reason")
 _RELEASES_MS = 1_000
 """While no consumer says anything, releases are counted so often, by a live clock."""
 MESSAGE_MISSING, POLICY = "message_missing", "policy"
@@ -111,8 +111,9 @@ class Settle:
             return None
         begin = self._begin()
         events = self._newest(CONSUMER_EVENTS.name, begin.events)
-        released = self._newest(REDELIVERY.name, begin.released)
-        end = Upto(events, released, self._newest(REJECTED_DISPATCH.name, begin.refused))
+        # What dispatch refused or left out was released before: its release is in this batch or was in an earlier one.
+        refused = self._newest(REJECTED_DISPATCH.name, begin.refused)
+        end = Upto(events, self._newest(REDELIVERY.name, begin.released), refused)
         lives = self._presence.marker(registry)
         quiet = last is not None and (registry, lives, events) == (last.registry, last.lives, begin.events)
         if quiet and (end == begin or (patient and last is not None and instant - last.now < _RELEASES_MS)):

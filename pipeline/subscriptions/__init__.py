@@ -1,7 +1,11 @@
-"""Who gets what, since when: the registry, incarnations of subscriptions, markers, and the mark of what is settled."""
+"""Who gets what, since when: the registry, incarnations of subscriptions, markers, and the mark of what is settled.
+
+Also what users withdrew by commands, which dispatch and clients read.
+"""
 
 __all__ = [
     "audience",
+    "commands",
     "cursors",
     "destination",
     "incarnations",

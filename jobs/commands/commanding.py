@@ -1,0 +1,63 @@
+"""What `cancel`, `undo` and `commands` print, as text or JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from jobs.commands.values import iso, printable
+from pipeline.client.commanding.commands import Command
+from pipeline.client.commanding.outcomes import Outcome
+
+_DONE = {"cancel": "cancelled", "undo": "taken back"}
+
+
+def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:
+    """Lines for people: how many, for whom, when they are due, some of them, and how to take it back."""
+    chosen, what = found.selection, _DONE[found.kind]
+    if not chosen.count:
+        yield f"{printable(topic)}: nothing that is pending is meant"
+        return
+    yield f"{printable(topic)}: {chosen.count:,} {'would be ' if dry else ''}{what}"
+    yield from (f"  for {printable(name)}: {count:,}" for name, count in sorted(chosen.subscriptions.items()))
+    if chosen.first_due is not None and chosen.last_due is not None:
+        yield f"first due {iso(chosen.first_due)}, last due {iso(chosen.last_due)}"
+    for each in chosen.examples:
+        key = "" if each.key is None else f" [{printable(each.key)}]"
+        ledger, entry = each.position
+        yield f"  {printable(each.subscription)} {ledger}:{entry}{key} due {iso(each.due)}"
+    if found.command_id is not None:
+        yield f"command {found.command_id}"
+
+
+def as_json(found: Command) -> str:
+    """The same for scripts; times in ms UTC."""
+    return json.dumps(asdict(found))
+
+
+def listed(found: Sequence[Outcome]) -> Iterator[str]:
+    """A line for each command, and what it asked for."""
+    if not found:
+        yield "No command."
+    for each in found:
+        when = "" if each.at is None else f"{iso(int(each.at.timestamp() * 1_000))}  "
+        by = "" if each.by is None else f" by {printable(each.by)}"
+        names = ", ".join(each.subscriptions)
+        what = f"of {printable(each.undoes)}" if each.undoes else f"{printable(f'{each.topic}/{names}')}"
+        yield f"{when}{printable(each.command_id)}  {printable(each.kind)} {what}{by}"
+        yield f"  {each.count:,} named: {', '.join(_figures(each))}"
+        told = (("where", each.asked), ("reason", each.reason))
+        yield from (f"  {name}: {printable(text)}" for name, text in told if text)
+
+
+def listed_json(found: Sequence[Outcome]) -> Iterator[str]:
+    """The same for scripts, a line for each command; times in ms UTC."""
+    for each in found:
+        at = None if each.at is None else int(each.at.timestamp() * 1_000)
+        yield json.dumps(asdict(each) | {"at": at})
+
+
+def _figures(found: Outcome) -> Iterator[str]:
+    """What became of it; what is nothing is left out, but for what was applied."""
+    yield f"{found.applied:,} applied"
+    rest = (("too late", found.too_late), ("undone", found.undone), ("being decided", found.deciding))
+    yield from (f"{number:,} {name}" for name, number in rest if number)

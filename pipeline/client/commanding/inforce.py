@@ -1,0 +1,32 @@
+"""Rows of `commands`, read without Spark, and what is withdrawn by them at present."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pipeline.config.errors import NoWarehouse
+from pipeline.delta.deltars import arrow_of, open_table
+from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.commands import READ, withdrawals
+from schemas import COMMANDS
+from state.withdrawals import Parts
+
+
+def rows(root: str, columns: Sequence[str]) -> pa.Table:
+    """Columns of `commands`. A warehouse that an earlier version of this project made has no such table, and none."""
+    schema = arrow_schema(COMMANDS.columns)
+    wanted = pa.schema([schema.field(name) for name in columns])
+    try:
+        opened = open_table(root, COMMANDS)
+    except NoWarehouse:
+        return wanted.empty_table()
+    # DataFusion gives views of texts.
+    return arrow_of(f"SELECT {', '.join(columns)} FROM commands", commands=opened).cast(wanted)  # noqa: S608 - our own words
+
+
+def in_force(root: str) -> Parts:
+    """The positions that are withdrawn, also those that dispatch had taken before."""
+    found = rows(root, READ)
+    return withdrawals(found).in_force() if found.num_rows else {}

@@ -1,0 +1,142 @@
+"""What rows of `commands` say, by whole arrays; and why some cannot be followed.
+
+Users append rows with any Delta writer, and dispatch reads them on its way. So each row is looked at before it counts,
+and one that is wrong changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.storage.arrays import IntArray, arrow_schema
+from schemas import COMMANDS
+from state.positions import Positions
+from state.positionset import PositionSet
+from state.retry import MAX_ROUND
+from state.runs import MAX_ENTRY, MAX_LEDGER
+from state.withdrawals import Parts, Round, Withdrawals
+
+CANCEL, UNDO = "cancel", "undo"
+MAX_RUN = 1 << 20
+"""A row names no more entries: whoever takes it apart can hold them."""
+UNKNOWN_KIND, NO_NAME, BAD_POSITION, BAD_ROUND = "unknown_kind", "no_name", "bad_position", "bad_round"
+READ = (
+    "kind", "command_id", "undoes", "topic", "subscription", "life", "redelivery_count", "ledger_id", "first_entry",
+    "last_entry",
+)  # fmt: skip
+"""The columns that say what is withdrawn."""
+_RUN = ("ledger_id", "first_entry", "last_entry")
+_WHO = ("kind", "command_id", "undoes")
+
+
+def withdrawals(rows: pa.Table) -> Withdrawals:
+    """What rows of `commands` say; those that cannot be followed say nothing. O(rows log rows).
+
+    Args:
+        rows: the columns `READ`, in any order.
+    """
+    found = Withdrawals()
+    for who, of, positions in _parts(_followed(rows)):
+        take = found.cancel if who["kind"] == CANCEL else found.undo
+        take(who["undoes"] or who["command_id"], of, PositionSet.of(positions))
+    return found
+
+
+def named_by(rows: pa.Table) -> dict[str, Parts]:
+    """The positions that each command names, a cancel or an undo; rows that cannot be followed name none."""
+    found: dict[str, Parts] = {}
+    for who, of, positions in _parts(_followed(rows)):
+        parts = found.setdefault(who["command_id"], {})
+        parts[of] = parts.get(of, PositionSet()) | PositionSet.of(positions)
+    return found
+
+
+def wrong(rows: pa.Table) -> pa.Array:
+    """Why each row cannot be followed; NULL: it can."""
+    ledger, first, last, life, count = (_filled(rows, name) for name in (*_RUN, "life", "redelivery_count"))
+    placed = (ledger >= 0) & (ledger <= MAX_LEDGER) & (first >= 0) & (first <= last) & (last <= MAX_ENTRY)
+    # A difference of numbers that are in their ranges cannot overflow.
+    placed &= np.where(placed, last - first, MAX_RUN) < MAX_RUN
+    kinds = pc.fill_null(rows.column("kind"), "")
+    named = pc.or_(pc.not_equal(kinds, UNDO), pc.is_valid(rows.column("undoes")))
+    for name in ("command_id", "topic", "subscription"):
+        named = pc.and_(named, pc.is_valid(rows.column(name)))
+    flags = (
+        (UNKNOWN_KIND, pc.invert(pc.is_in(kinds, pa.array([CANCEL, UNDO])))),
+        (NO_NAME, pc.invert(named)),
+        (BAD_POSITION, pa.array(~placed)),
+        (BAD_ROUND, pa.array((life < 0) | (count < 0) | (count > MAX_ROUND))),
+    )
+    found = pa.nulls(rows.num_rows, pa.string())
+    for reason, are in flags:
+        found = pc.coalesce(found, pc.if_else(are, reason, pa.scalar(None, pa.string())))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def rows_of(parts: Parts, told: Mapping[str, object]) -> pa.Table:
+    """Rows of `commands` that name positions, a row for each run; no longer than `MAX_RUN`.
+
+    Args:
+        parts: the positions.
+        told: other columns, the same in all rows.
+    """
+    pieces = [_rows(of, _cut(positions.positions()), told) for of, positions in sorted(parts.items())]
+    return pa.concat_tables([arrow_schema(COMMANDS.columns).empty_table(), *pieces])
+
+
+def _rows(of: Round, positions: Positions, told: Mapping[str, object]) -> pa.Table:
+    same = {**of._asdict(), **told}
+    runs = dict(zip(_RUN, (positions.ledger_ids, positions.first_entries, positions.last_entries), strict=True))
+    columns = []
+    for field in arrow_schema(COMMANDS.columns):
+        if field.name in runs:
+            columns.append(pa.array(runs[field.name]))
+        else:
+            columns.append(pa.repeat(pa.scalar(same.get(field.name), field.type), len(positions)))
+    return pa.Table.from_arrays(columns, schema=arrow_schema(COMMANDS.columns))
+
+
+def _cut(positions: Positions) -> Positions:
+    """Runs in pieces that are short enough."""
+    lengths = positions.last_entries - positions.first_entries + 1
+    pieces = -(-lengths // MAX_RUN)
+    run = np.repeat(np.arange(len(lengths)), pieces)
+    number = np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    firsts = positions.first_entries[run] + number * MAX_RUN
+    lasts = np.minimum(firsts + MAX_RUN - 1, positions.last_entries[run])
+    return Positions(positions.ledger_ids[run], firsts, lasts)
+
+
+def _followed(rows: pa.Table) -> pa.Table:
+    """The rows that count; a cancel undoes nothing, whatever it says."""
+    rows = rows.filter(pc.is_null(wrong(rows)))
+    undoes = pc.if_else(pc.equal(rows.column("kind"), UNDO), rows.column("undoes"), pa.scalar(None, pa.string()))
+    return rows.set_column(rows.column_names.index("undoes"), "undoes", undoes)
+
+
+def _parts(rows: pa.Table) -> Iterator[tuple[dict[str, str], Round, Positions]]:
+    """The positions of each kind, command and round."""
+    if not rows.num_rows:
+        return
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in (*_WHO, *Round._fields):
+        own = rows.column(name).combine_chunks().dictionary_encode()
+        place = pc.fill_null(own.indices, -1).to_numpy().astype(np.int64) + 1
+        # Numbered anew with each column, so that they stay small.
+        codes = np.unique(codes * (int(place.max()) + 1) + place, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        own = rows.take(pa.array(part))
+        told = own.select([*_WHO, *Round._fields]).slice(0, 1).to_pylist()[0]
+        of = Round(*(told[name] for name in Round._fields))
+        yield {name: told[name] for name in _WHO}, of, Positions.of(*(_filled(own, name) for name in _RUN))
+
+
+def _filled(rows: pa.Table, column: str) -> IntArray:
+    """Numbers of a column; -1 is none."""
+    found: IntArray = pc.fill_null(rows.column(column), -1).to_numpy()
+    return found

@@ -1,0 +1,175 @@
+"""Messages are cancelled, and some of that is taken back, while the stages run and whatever dies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.client.commanding.commands import cancel, undo
+from pipeline.client.commanding.outcomes import Outcome, outcomes
+from pipeline.client.pending import pending
+from pipeline.client.subscribing.seeking import begin_anew
+from pipeline.config.stages import DISPATCH, SCHEDULE
+from pipeline.service.rebuild import rebuild
+from schemas import CLOSED, CURSORS, REJECTED_DISPATCH
+from tests.support.consuming import acknowledging, received, standing
+from tests.support.examined import sound
+from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
+
+T0 = 1_700_000_000_000
+SECOND = 1_000
+HOUR = 3_600_000
+DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.rejected", "dispatch.noted", "dispatch.deliveries")
+DECIDED = 2
+"""From this death on the batch had said what it leaves out."""
+
+
+def keyed(key: str, after: int) -> dict[str, Any]:
+    """A message whose payload is its key."""
+    return {**message(key, after=after), "message_key": key}
+
+
+def cancelled(*keys: str, name: str | None = None) -> Step:
+    """Cancel messages by their keys, for one subscription or for all."""
+
+    def step(world: World) -> None:
+        for key in keys:
+            assert cancel(world.warehouse.root, "t", name, key=key).command_id is not None, key
+
+    return step
+
+
+def taken_back(key: str) -> Step:
+    """Undo the cancel of a key."""
+
+    def step(world: World) -> None:
+        assert undo(world.warehouse.root, told(world, key).command_id).command_id is not None, key
+
+    return step
+
+
+def told(world: World, key: str) -> Outcome:
+    """What became of the cancel of a key."""
+    return next(each for each in outcomes(world.warehouse.root, 99) if each.asked == f"message_key = '{key}'")
+
+
+def became(key: str, *counts: int) -> Step:
+    """A cancel was applied, too late, undone, and is being decided for so many."""
+
+    def look(world: World) -> None:
+        found = told(world, key)
+        assert (found.applied, found.too_late, found.undone, found.deciding) == counts, key
+
+    return check(look)
+
+
+def got(*keys: str, name: str = "s") -> Step:
+    """A subscription was given exactly these messages so far, each once."""
+    return check(lambda world: same(Counter(received(world, name)), Counter((key, 0) for key in keys)))
+
+
+def same(found: object, wanted: object) -> None:
+    """Both are equal."""
+    assert found == wanted
+
+
+def waiting(count: int, name: str = "s") -> Step:
+    """So many messages are pending for a subscription."""
+    return check(lambda world: same(pending(world.warehouse.root, "t", name).backlogs[0].count, count))
+
+
+def rebuilt(world: World) -> None:
+    """Schedule and dispatch lose their checkpoints."""
+    world.end()
+    for stage in (SCHEDULE, DISPATCH):
+        rebuild(world.spark, world.warehouse, stage, world.options)
+
+
+def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(spark: SparkSession, folder: str) -> None:
+    """Near and parked, for one subscription or for all, with and without acknowledgement; the tables tell it all."""
+    world = play(
+        spark,
+        folder,
+        [
+            acknowledging("t", "s"),
+            subscribe("t", "plain"),
+            advance(T0 - SECOND),
+            append(*(keyed(key, 60 * SECOND) for key in ("all", "one", "back", "kept"))),
+            append(keyed("now", 0), keyed("parked", 9 * HOUR), keyed("again", 9 * HOUR)),
+            advance(T0),
+            waiting(6),
+            cancelled("all", "back", "parked", "again"),
+            cancelled("one", name="plain"),
+            became("all", 2, 0, 0, 0),
+            waiting(2),
+            waiting(1, name="plain"),
+            taken_back("back"),
+            became("back", 0, 0, 2, 0),
+            waiting(3),
+            check(lambda world: same(cancel(world.warehouse.root, "t", key="now").selection.count, 0)),
+            advance(T0 + 61 * SECOND),
+            got("now", "one", "back", "kept"),
+            got("now", "back", "kept", name="plain"),
+            became("all", 2, 0, 0, 0),
+            became("one", 1, 0, 0, 0),
+            became("back", 0, 0, 2, 0),
+            # What was left out is settled, and nothing else.
+            check(lambda world: same(len(standing(world).open()), 4)),
+            check(rebuilt),
+            restart(),
+            # Another life: commands named positions of the one before.
+            check(lambda world: void(begin_anew(world.warehouse.root, "t", "plain", T0 + 60 * SECOND))),
+            advance(T0 + 62 * SECOND),
+            taken_back("again"),
+            advance(T0 + 10 * HOUR),
+            got("now", "one", "back", "kept", "again"),
+            waiting(0),
+        ],
+    )
+    root = world.warehouse.root
+    left_out = Counter((row["subscription"], row["life"]) for row in world.rows(REJECTED_DISPATCH))
+    assert left_out == {("s", 1): 2, ("plain", 1): 2}
+    assert world.rows(CLOSED) == []
+    sound(root)
+
+
+def void(_: object) -> None:
+    """A step says nothing."""
+
+
+def test_commands_in_flight_count_or_come_too_late_whatever_dies(spark: SparkSession, folder: str) -> None:
+    """Dispatch dies in each of its steps. Meanwhile one cancel is taken back and another one is given.
+
+    The batch is repeated by Spark, where arrays made it. Until it said what it leaves out, both commands count; from
+    then on neither does. A message is delivered or left out, never both and never neither.
+    """
+    steps: list[Step] = [subscribe("t", "s"), subscribe("t", "plain"), advance(T0 - SECOND)]
+    given: list[str] = []
+    for number, death in enumerate(DEATHS):
+        instant, old, late, other = T0 + number * 10 * SECOND, f"old{number}", f"late{number}", f"other{number}"
+        decided = number >= DECIDED
+        given += [other, late if decided else old]
+        steps += [
+            append(*(keyed(key, 5 * SECOND) for key in (old, late, other))),
+            advance(instant),
+            cancelled(old, name="s"),
+            kill_after(death),
+            advance(instant + 6 * SECOND),
+            cancelled(late, name="s") if death != "dispatch.deliveries" else check(void),
+            taken_back(old) if not decided else check(void),
+            restart(driver_rows=0 if number % 2 == 0 else 200_000),
+            advance(instant + 7 * SECOND),
+            got(*given),
+            became(old, *((1, 0, 0, 0) if decided else (0, 0, 1, 0))),
+        ]
+        if death != "dispatch.deliveries":
+            steps.append(became(late, *((0, 1, 0, 0) if decided else (1, 0, 0, 0))))
+    world = play(spark, folder, steps)
+    assert world.rows(CURSORS) == []
+    every = [f"{kind}{number}" for number in range(len(DEATHS)) for kind in ("old", "late", "other")]
+    assert Counter(received(world, "plain")) == Counter((key, 0) for key in every)
+    left_out = Counter((row["reason"], row["subscription"]) for row in world.rows(REJECTED_DISPATCH))
+    assert left_out == {("cancelled", "s"): len(every) - len(given)}
+    sound(world.warehouse.root)
