@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.doctor.check_checkpoints import checkpoints
+from pipeline.doctor.check_commands import commanded
 from pipeline.doctor.check_dispatch import delivered
 from pipeline.doctor.check_ingest import accounted
 from pipeline.doctor.check_prepared import prepared
@@ -21,6 +22,7 @@ CHECKS: Mapping[str, Check] = {
     "released": released,
     "delivered": delivered,
     "settled": settled,
+    "commands": commanded,
     "checkpoints": checkpoints,
     "prepared": prepared,
     "clock": clock,

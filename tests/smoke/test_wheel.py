@@ -111,6 +111,18 @@ def test_a_newcomer_sees_in_ten_minutes_what_becomes_of_what_failed(environment:
     assert len(re.findall(r"^orders \d+:\d+  scribble  \(ack\)$", text, re.MULTILINE)) == 1
 
 
+@pytest.mark.soak
+def test_a_reader_changes_their_mind_about_messages_that_wait(environment: Path) -> None:
+    """The page of commands: look, cancel, take back, and see that what was cancelled does not come."""
+    text = followed(environment, ROOT / "docs" / "change-your-mind.md")
+    assert "reminders: 2 would be cancelled" in text
+    assert "reminders: 2 cancelled" in text
+    assert re.search(r"^undo of \S+: 1 taken back$", text, re.MULTILINE)
+    assert "reminders/mail  1 pending" in text
+    assert "would be cancelled: 1 ['DL-3']" in text
+    assert re.findall(r"reminders/mail \[(\S+)\]  check in now", text) == ["AA-5"]
+
+
 def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:
     """Install, init, subscribe, run, produce and consume in all the ways it names, stop: as a reader types it."""
     text = followed(environment, ROOT / "README.md")

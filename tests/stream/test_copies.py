@@ -273,7 +273,7 @@ COPIED = (
     ("_checkpoints", "_clock"),
     ("deliveries", "publications", "rejected_dispatch"),
     ("redelivery", "rejected_schedule"),
-    ("segments", "rejected_ingest"),
+    ("segments", "rejected_ingest", "commands"),
     ("messages",),
     ("inbox", "subscriptions"),
 )

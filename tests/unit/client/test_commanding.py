@@ -1,0 +1,271 @@
+"""Cancelling and undoing without Spark: what a condition names, what is written, what became of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.client.client import Client
+from pipeline.client.commanding.commands import Command, cancel, undo
+from pipeline.client.commanding.outcomes import outcomes
+from pipeline.client.commanding.selecting import Example, choose
+from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
+from pipeline.client.pending import pending
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.errors import BadValue, NoWarehouse
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.subscriptions.settled import MARK, SettledMark
+from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH
+from state.withdrawals import Round
+from tests.support.client import at, delivery_row, message_row, noticed, put
+
+NOON = 1_700_000_000_000
+SECOND = 1_000
+PLACES = [(1, 0), (1, 1), (1, 2), (4, 0), (4, 7)]
+
+
+def rows() -> list[dict[str, Any]]:
+    """Five messages, a second between two; the first and the third are of one airline."""
+    made = []
+    for number, place in enumerate(PLACES):
+        airline = "UA" if number in (0, 2) else "DL"
+        more = {"message_key": f"it's {number}", "properties": [("airline", airline), ("seats", str(number))]}
+        made.append({**message_row(*place, NOON + number * SECOND), **more, "payload": b"x" * number})
+    return made
+
+
+@pytest.fixture
+def flights(root: str) -> str:
+    """Those messages, and two subscriptions that ingest knows; `late` joined with the second ledger."""
+    for name, since in (("s", 0), ("late", 4)):
+        subscribe(root, Subscription("t", name))
+        noticed(root, name, since)
+    put(root, MESSAGES, *rows())
+    return root
+
+
+def named(root: str, where: str, subscription: str | None = "s") -> list[tuple[int, int]]:
+    """The positions that a condition names."""
+    return [
+        place
+        for each in choose(root, "t", subscription, where, {})
+        for place in zip(each.ledgers.tolist(), each.entries.tolist(), strict=True)
+    ]
+
+
+def release(root: str, ledger: int, first: int, last: int, name: str = "s") -> None:
+    """Positions become due."""
+    times = dict.fromkeys(("due_time", "message_due", "released_at"), at(NOON))
+    of = {"topic": "t", "subscription": name, "life": 1, "ledger_id": ledger, "first_entry": first, "last_entry": last}
+    put(root, REDELIVERY, {**of, **times, "tick_ms": 1, "redelivery_count": 0, "cause": "due", "batch_id": 0})
+
+
+def leave_out(root: str, ledger: int, entry: int, name: str = "s") -> None:
+    """Dispatch leaves out a position."""
+    times = dict.fromkeys(("due_time", "rejected_at"), at(NOON))
+    of = {"topic": "t", "subscription": name, "life": 1, "ledger_id": ledger, "entry_id": entry, "cause": "due"}
+    put(root, REJECTED_DISPATCH, {**of, **times, "reason": "cancelled", "redelivery_count": 0, "batch_id": 0})
+
+
+def figures(root: str) -> list[tuple[str, int, int, int, int, int]]:
+    """Kind, count, applied, too late, undone, being decided of each command, the newest first."""
+    found = outcomes(root)
+    return [(o.kind, o.count, o.applied, o.too_late, o.undone, o.deciding) for o in found]
+
+
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("true", PLACES),
+        ("false", []),
+        ("properties['airline'] = 'UA'", [PLACES[0], PLACES[2]]),
+        ("CAST(properties['seats'] AS INT) > 3", PLACES[4:]),
+        ("message_key LIKE 'it''s %' AND due_time >= '2023-11-14T22:13:22Z'", PLACES[2:]),
+        ("publish_time < '1970-01-02' AND payload_bytes BETWEEN 1 AND 2", PLACES[1:3]),
+        ("subscription = 's' AND ledger_id = 4", PLACES[3:]),
+        ("subscription = 'other' OR topic = 'other'", []),
+        ("entry_id = 0 -- and nothing else", [PLACES[0], PLACES[3]]),
+    ],
+)
+def test_a_condition_is_sql_over_what_is_pending(flights: str, where: str, found: list[tuple[int, int]]) -> None:
+    """Topic, subscription, key, properties, times and sizes."""
+    assert named(flights, where) == found
+
+
+@pytest.mark.parametrize("where", ["", "nosuch = 1", "topic =", "topic", "true; DROP TABLE messages"])
+def test_a_condition_that_cannot_be_followed_is_refused_with_the_columns_there_are(flights: str, where: str) -> None:
+    """Nothing is written."""
+    with pytest.raises(BadValue) as refused:
+        cancel(flights, "t", where=where)
+    assert (refused.value.field, refused.value.value) == ("where", where)
+    assert "payload_bytes" in refused.value.allowed
+    assert outcomes(flights) == []
+
+
+def test_what_is_delivered_settled_or_withdrawn_is_not_pending_and_nobody_gets_what_was_before_it(flights: str) -> None:
+    """Each subscription for itself, in its present life."""
+    made = rows()
+    put(
+        flights, DELIVERIES, delivery_row(made[1]), {**delivery_row(made[2]), "life": 7}, delivery_row(made[3], count=1)
+    )
+    assert named(flights, "true") == [PLACES[0], *PLACES[2:]]
+    assert named(flights, "true", "late") == PLACES[3:]
+    assert cancel(flights, "t", "s", where="ledger_id = 4").selection.count == 2
+    assert cancel(flights, "t", "s", where="true").selection.count == 2
+    assert cancel(flights, "t", "late", where="true").selection.count == 2
+    Path(path_of(flights, MESSAGES), MARK).write_text(SettledMark(NOON + SECOND, 2, 1).dumps(), encoding="ascii")
+    assert named(flights, "true") == PLACES[2:]
+
+
+def test_a_dry_run_says_what_the_command_then_does(flights: str) -> None:
+    """How many, for whom, when they are due, five of them; and nothing is written."""
+    asked = {"where": "ledger_id = 4 OR entry_id = 2", "by": "me", "reason": "rain"}
+    dry = cancel(flights, "t", dry_run=True, **asked)  # a map of texts
+    assert dry.command_id is None
+    assert (dry.selection.count, dry.selection.subscriptions) == (5, {"late": 2, "s": 3})
+    assert (dry.selection.first_due, dry.selection.last_due) == (NOON + 2 * SECOND, NOON + 4 * SECOND)
+    assert len(dry.selection.examples) == 5
+    assert dry.selection.examples[0] == Example("s", (1, 2), NOON + 2 * SECOND, "it's 2")
+    assert outcomes(flights) == []
+    done = cancel(flights, "t", **asked)  # type: ignore[arg-type]
+    assert done == Command(done.command_id, "cancel", dry.selection)
+    (found,) = outcomes(flights)
+    assert (found.command_id, found.topic, found.subscriptions) == (done.command_id, "t", ("late", "s"))
+    assert (found.asked, found.by, found.reason) == (asked["where"], "me", "rain")
+    assert open_table(flights, COMMANDS).version() == 1
+
+
+def test_a_key_is_a_key_whatever_it_says(flights: str) -> None:
+    """Quotes are data."""
+    assert cancel(flights, "t", "s", key="it's 3").selection.examples[0].position == PLACES[3]
+    assert cancel(flights, "t", "s", key="' OR true --").command_id is None
+
+
+def test_what_is_cancelled_is_not_pending(flights: str) -> None:
+    """Before its time, after it was left out, and also when it was too late."""
+    assert [each.count for each in pending(flights).backlogs] == [2, 5]
+    cancel(flights, "t", "s", where="ledger_id = 1")
+    assert [each.count for each in pending(flights).backlogs] == [2, 2]
+    assert pending(flights, "t", "s").backlogs[0].next_due == NOON + 3 * SECOND
+    put(flights, DELIVERIES, delivery_row(rows()[1]))
+    assert [each.count for each in pending(flights).backlogs] == [2, 2]
+    put(flights, DELIVERIES, delivery_row(rows()[3]))
+    assert [each.count for each in pending(flights).backlogs] == [2, 1]
+
+
+def test_very_many_cancelled_messages_are_a_table_in_the_query(flights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are subtracted one by one, and not spelled out."""
+    cancel(flights, "t", "s", where="entry_id > 0")
+    spelled_out = pending(flights)
+    monkeypatch.setattr("pipeline.client.pending._SPELLED_OUT", 1)
+    assert pending(flights) == spelled_out
+
+
+def test_the_tables_tell_what_became_of_a_cancel(flights: str) -> None:
+    """What waits is cancelled for sure; what is released is being decided, until it is delivered or left out."""
+    done = cancel(flights, "t", "s", where="true")
+    assert figures(flights) == [("cancel", 5, 5, 0, 0, 0)]
+    release(flights, 1, 0, 2)
+    assert figures(flights) == [("cancel", 5, 2, 0, 0, 3)]
+    put(flights, DELIVERIES, delivery_row(rows()[0]), delivery_row(rows()[3], subscription="late"))
+    leave_out(flights, 1, 1)
+    assert figures(flights) == [("cancel", 5, 3, 1, 0, 1)]
+    back = undo(flights, str(done.command_id))
+    assert back.selection.count == 3
+    assert figures(flights) == [("undo", 3, 2, 0, 0, 1), ("cancel", 5, 1, 1, 3, 0)]
+    # Dispatch had decided before: the undo came too late.
+    leave_out(flights, 1, 2)
+    assert figures(flights) == [("undo", 3, 2, 1, 0, 0), ("cancel", 5, 2, 1, 2, 0)]
+    release(flights, 4, 0, 7)
+    put(flights, DELIVERIES, delivery_row(rows()[3]), delivery_row(rows()[4]))
+    assert figures(flights) == [("undo", 3, 2, 1, 0, 0), ("cancel", 5, 2, 1, 2, 0)]
+
+
+def test_an_undo_brings_back_what_can_come_and_nothing_twice(flights: str) -> None:
+    """Then the message is pending again, and may be cancelled again by another command."""
+    done = cancel(flights, "t", where="ledger_id = 4")
+    dry = undo(flights, str(done.command_id), dry_run=True)
+    assert (dry.command_id, dry.selection.subscriptions) == (None, {"late": 2, "s": 2})
+    assert named(flights, "true") == PLACES
+    assert cancel(flights, "t", where="ledger_id = 4").command_id is None
+    back = undo(flights, str(done.command_id), by="me")
+    assert back.selection == dry.selection
+    assert undo(flights, str(done.command_id)).command_id is None
+    assert [each.count for each in pending(flights).backlogs] == [2, 5]
+    assert cancel(flights, "t", where="ledger_id = 4").selection.count == 4
+    assert [each.count for each in pending(flights).backlogs] == [0, 3]
+
+
+def test_what_waits_for_a_life_that_is_over_comes_to_nobody(flights: str) -> None:
+    """The command was for that life."""
+    cancel(flights, "t", "s", where="entry_id = 0")
+    release(flights, 1, 0, 0)
+    assert figures(flights) == [("cancel", 2, 1, 0, 0, 1)]
+    noticed(flights, "s", -1, marker=2)
+    noticed(flights, "s", 0, marker=3)
+    assert figures(flights) == [("cancel", 2, 2, 0, 0, 0)]
+    (chosen,) = choose(flights, "t", "s", "entry_id = 0 AND ledger_id = 1", {})
+    assert chosen.of == Round("t", "s", 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ({"topic": "t"}, BadValue),
+        ({"topic": "t", "key": "a", "where": "true"}, BadValue),
+        ({"topic": "t", "key": "\udcff"}, BadValue),
+        ({"topic": "t", "where": "true", "by": "\udcff"}, BadValue),
+        ({"topic": "nosuch", "where": "true"}, SubscriptionNotFound),
+        ({"topic": "t", "subscription": "nosuch", "where": "true"}, SubscriptionNotFound),
+        ({"topic": "t", "subscription": "new", "where": "true"}, BadValue),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(flights: str, how: dict[str, Any], error: type[Exception]) -> None:
+    """Before anything is written."""
+    subscribe(flights, Subscription("t", "new"))
+    with pytest.raises(error):
+        cancel(flights, **how)
+    assert open_table(flights, COMMANDS).version() == 0
+
+
+def test_only_a_cancel_that_is_there_can_be_undone(flights: str) -> None:
+    """An undo is final: to cancel again is another command."""
+    done = cancel(flights, "t", where="true")
+    back = undo(flights, str(done.command_id))
+    for wrong in ("nosuch", str(back.command_id)):
+        with pytest.raises(CommandNotFound) as refused:
+            undo(flights, wrong)
+        assert refused.value.command_id == wrong
+
+
+def test_lines_that_nobody_would_write_by_command_are_listed_and_change_nothing(flights: str) -> None:
+    """The table is open to any writer."""
+    good = {"topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0, "ledger_id": 1}
+    odd = {**good, "kind": "forget", "command_id": "odd", "first_entry": 0, "last_entry": 2}
+    put(flights, COMMANDS, odd, {"kind": "cancel"}, {**odd, "kind": "cancel", "command_id": "c", "last_entry": None})
+    assert [each.count for each in pending(flights).backlogs] == [2, 5]
+    assert sorted(figures(flights)) == [("cancel", 0, 0, 0, 0, 0), ("forget", 0, 0, 0, 0, 0)]
+    with pytest.raises(CommandNotFound):
+        undo(flights, "odd")
+
+
+def test_a_warehouse_of_before_has_nothing_withdrawn_and_says_what_it_lacks(flights: str) -> None:
+    """A start makes the table."""
+    Path(path_of(flights, COMMANDS)).rename(Path(flights, "away"))
+    assert [each.count for each in pending(flights).backlogs] == [2, 5]
+    assert outcomes(flights) == []
+    with pytest.raises(NoWarehouse):
+        cancel(flights, "t", where="true")
+
+
+def test_a_client_cancels_undoes_and_lists(flights: str) -> None:
+    """The names of the module functions; the last commands first."""
+    with Client(flights) as client:
+        assert client.cancel("t", "s", key="it's 1", dry_run=True).selection.count == 1
+        done = client.cancel("t", where="entry_id = 0", by="me")
+        assert done.command_id is not None
+        assert client.undo(done.command_id, reason="sun").selection.count == 3
+        assert [each.kind for each in client.commands()] == ["undo", "cancel"]
+        assert [each.reason for each in client.commands(limit=1)] == ["sun"]

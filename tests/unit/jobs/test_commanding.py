@@ -1,0 +1,130 @@
+"""The commands that cancel what waits: what they print, what they refuse; and those of the page are commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+import typer
+from typer.testing import CliRunner, Result
+
+from jobs import cli
+from pipeline.client.create import create_all
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from schemas import MESSAGES
+from tests.support.client import message_row, noticed, put
+from tests.support.guide import blocks
+from tests.support.modules import ROOT
+
+NOON = 1_700_000_000_000
+PAGE = ROOT / "docs" / "change-your-mind.md"
+_LINE = re.compile(r"delayline [a-z-]+(?: (?:\"[^\"]*\"|'[^']*'|[^|;)\"'\s]+))*")
+UA = ("--where", "properties['airline'] = 'UA'")
+
+
+@pytest.fixture
+def trips(tmp_path: Path) -> str:
+    """Three reminders that wait, two of them of one airline."""
+    root = str(tmp_path)
+    create_all(root)
+    subscribe(root, Subscription("reminders", "mail"))
+    noticed(root, "mail", 0, topic="reminders")
+    keys = ("UA-1", "UA-2", "DL-3")
+    rows = [message_row(1, number, NOON + number * 1_000, "reminders") for number in range(3)]
+    put(
+        root,
+        MESSAGES,
+        *({**r, "message_key": k, "properties": [("airline", k[:2])]} for r, k in zip(rows, keys, strict=True)),
+    )
+    return root
+
+
+def run(root: str, *words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
+
+
+def told(root: str, *words: str) -> str:
+    """What a command prints when all is well."""
+    result = run(root, *words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_a_dry_run_prints_what_the_command_then_does_and_an_undo_takes_it_back(trips: str) -> None:
+    """As on the page."""
+    dry = told(trips, "cancel", "--topic", "reminders", *UA, "--dry-run").splitlines()
+    assert dry == [
+        "reminders: 2 would be cancelled",
+        "  for mail: 2",
+        "first due 2023-11-14T22:13:20.000Z, last due 2023-11-14T22:13:21.000Z",
+        "  mail 1:0 [UA-1] due 2023-11-14T22:13:20.000Z",
+        "  mail 1:1 [UA-2] due 2023-11-14T22:13:21.000Z",
+    ]
+    assert told(trips, "commands") == "No command.\n"
+    done = told(trips, "cancel", "--topic", "reminders", *UA, "--by", "ann", "--reason", "snow").splitlines()
+    assert done[1:-1] == dry[1:]
+    assert done[0] == "reminders: 2 cancelled"
+    command = done[-1].removeprefix("command ")
+    first, *rest = told(trips, "commands").splitlines()
+    assert first.endswith(f"  {command}  cancel reminders/mail by ann")
+    assert rest == ["  2 named: 2 applied", "  where: properties['airline'] = 'UA'", "  reason: snow"]
+    back = told(trips, "undo", command).splitlines()
+    assert back[0] == f"undo of {command}: 2 taken back"
+    listed = told(trips, "commands").splitlines()
+    assert listed[0].split("  ")[-1] == f"undo of {command}"
+    assert "  2 named: 0 applied, 2 undone" in listed
+    again = told(trips, "undo", command).splitlines()
+    assert again == [f"undo of {command}: nothing that is pending is meant"]
+
+
+def test_scripts_get_json(trips: str) -> None:
+    """Times in ms."""
+    done: dict[str, Any] = json.loads(told(trips, "cancel", "--topic", "reminders", "--key", "DL-3", "--json"))
+    assert (done["kind"], done["selection"]["count"], done["selection"]["last_due"]) == ("cancel", 1, NOON + 2_000)
+    (line,) = told(trips, "commands", "--json").splitlines()
+    found = json.loads(line)
+    assert (found["command_id"], found["applied"], found["asked"]) == (done["command_id"], 1, "message_key = 'DL-3'")
+    assert found["at"] > NOON
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("cancel", "--topic", "reminders"), 2, "--where"),
+        (("cancel", "--topic", "reminders", "--key", "a", "--where", "true"), 2, "--where"),
+        (("cancel", "--topic", "reminders", "--where", "nosuch = 1"), 2, "payload_bytes"),
+        (("cancel", "--topic", "nosuch", "--where", "true"), 1, "nosuch"),
+        (("cancel", "--topic", "reminders", "--subscription", "nosuch", "--where", "true"), 1, "nosuch"),
+        (("undo", "nosuch"), 1, "command_id = 'nosuch'"),
+        (("commands", "--limit", "0"), 2, "--limit"),
+    ],
+)
+def test_what_cannot_be_followed_is_said_in_a_line(trips: str, words: tuple[str, ...], code: int, says: str) -> None:
+    """What it is, and what is allowed."""
+    result = run(trips, *words)
+    assert result.exit_code == code
+    assert says in result.output
+    assert told(trips, "commands") == "No command.\n"
+
+
+def test_every_command_of_the_page_is_a_command() -> None:
+    """The page itself is typed by a test that takes minutes."""
+    group: Any = typer.main.get_command(cli.app)
+    texts = [text.replace("\\\n", " ") for kind, text in blocks(PAGE.read_text(encoding="utf-8")) if kind == "shell"]
+    lines = [line for text in texts for line in _LINE.findall(text)]
+    assert len(lines) > 12
+    for words in (shlex.split(line)[1:] for line in lines):
+        with group.make_context("delayline", list(words)) as context:
+            name, found, rest = group.resolve_command(context, list(words))
+            assert found is not None
+            found.make_context(name, [word for word in rest if word != "&"])

@@ -1,0 +1,35 @@
+"""What a batch of settle takes: whatever was refused or acknowledged, its release is known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
+
+from pipeline.settle.stage import Settle
+from schemas import CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH
+
+
+def test_what_was_refused_was_released_in_this_batch_or_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be open for ever: the refusal is read, then the release. Others commit between any two looks."""
+    versions = dict.fromkeys((REDELIVERY.name, REJECTED_DISPATCH.name, CONSUMER_EVENTS.name), 0)
+
+    def look(_: object, table: str, __: int) -> int:
+        found = versions[table]
+        # A position is released, dispatch refuses it at once, and somebody acknowledges it.
+        versions.update({name: version + 1 for name, version in versions.items()})
+        return found
+
+    monkeypatch.setattr(Settle, "_newest", look)
+    monkeypatch.setattr("pipeline.settle.stage.newest", lambda *_: 0)
+    settle: Any = object.__new__(Settle)
+    settle._last, settle._opened = None, {}
+    settle._registry = SimpleNamespace(version=lambda: 1, at=lambda _: {("t", "s"): None})
+    settle._presence = SimpleNamespace(marker=lambda _: 1)
+    settle._files, settle._warehouse = None, SimpleNamespace(path=lambda _: "")
+    plan = settle._plan(1_000, patient=False)
+    assert plan.begin.refused < plan.refused < plan.released
+    assert plan.begin.events < plan.events < plan.released
