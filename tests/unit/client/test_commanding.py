@@ -129,7 +129,7 @@ def test_a_dry_run_says_what_the_command_then_does(flights: str) -> None:
     assert len(dry.selection.examples) == 5
     assert dry.selection.examples[0] == Example("s", (1, 2), NOON + 2 * SECOND, "it's 2")
     assert outcomes(flights) == []
-    done = cancel(flights, "t", **asked)  # type: ignore[arg-type]
+    done = cancel(flights, "t", **asked)
     assert done == Command(done.command_id, "cancel", dry.selection)
     (found,) = outcomes(flights)
     assert (found.command_id, found.topic, found.subscriptions) == (done.command_id, "t", ("late", "s"))
