@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.warehouse import Warehouse
 from schemas import (
+    CANCELLED,
     DELIVERIES,
     PUBLICATIONS,
     REJECTED_DISPATCH,
@@ -18,11 +19,14 @@ from schemas import (
 
 
 def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
-    """Everything that any stage refused: stage, reason, rejected_at, batch_id, topic, and the source row as JSON."""
+    """Everything that any stage refused: stage, reason, rejected_at, batch_id, topic, and the source row as JSON.
+
+    What dispatch left out because a command withdrew it was not refused.
+    """
     parts = [
-        warehouse.read(spark, table).select(
-            F.lit(table.writer).alias("stage"), "reason", "rejected_at", "batch_id", "topic", _source_row(table)
-        )
+        warehouse.read(spark, table)
+        .where(F.col("reason") != CANCELLED)
+        .select(F.lit(table.writer).alias("stage"), "reason", "rejected_at", "batch_id", "topic", _source_row(table))
         for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
     ]
     return reduce(DataFrame.unionByName, parts)

@@ -74,13 +74,16 @@ class WithdrawnLog:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._path = spark, warehouse.path(COMMANDS)
+        self._spark, self._path, self._files = spark, warehouse.path(COMMANDS), session_files(spark)
         self._live = LiveFiles(spark, self._path, COMMANDS, lambda _: None)
         self._rows: dict[str, pa.Table] = {}
         self._known = Withdrawn()
 
     def look(self) -> Withdrawn:
-        """What is withdrawn as of the newest version."""
+        """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log."""
+        if self._known.version <= 0 and newest(self._files, self._path, 0) == 0:
+            self._known = Withdrawn(0)
+            return self._known
         version, files = self._live.look()
         if version != self._known.version:
             self._known = Withdrawn(version, self._parts(files))

@@ -16,7 +16,7 @@ from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.rebuild import rebuild
 from schemas import SEGMENTS, TABLES
-from tests.support.older import age, columns
+from tests.support.older import NEW_COLUMNS, age, columns
 from tests.support.retries import Again, again, put_back
 from tests.support.stream import (
     Step,
@@ -106,9 +106,10 @@ def test_two_processes_that_start_together_bring_a_warehouse_up_to_date_once(spa
         for each in [both.submit(bring_up_to_date, spark, Warehouse(folder)) for _ in range(2)]:
             each.result()
     bring_up_to_date(spark, Warehouse(folder))
-    assert columns(folder) == SEGMENTS.schema.names
+    for table in NEW_COLUMNS:
+        assert columns(folder, table) == table.schema.names
     versions = {table.name: DeltaTable(f"{folder}/{table.name}").version() for table in TABLES}
-    assert versions == dict.fromkeys(versions, 0) | {SEGMENTS.name: 1}
+    assert versions == dict.fromkeys(versions, 0) | {table.name: 1 for table in NEW_COLUMNS}
 
 
 def test_a_folder_that_is_no_warehouse_stays_as_it_is(spark: SparkSession, folder: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -10,43 +11,48 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, REJECTED_SETTLE, SEGMENTS
+from schemas import CLOSED, COMMANDS, CONSUMER_EVENTS, CURSORS, REJECTED_DISPATCH, REJECTED_SETTLE, SEGMENTS, Table
 
-NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE)
-NEW_COLUMNS = ("redelivery_count", "cause")
-"""Of `segments`."""
+NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS)
+NEW_COLUMNS = {SEGMENTS: ("redelivery_count", "cause"), REJECTED_DISPATCH: ("life",)}
+"""Of tables that were there."""
 
 
 def age(spark: SparkSession, root: str) -> None:
-    """Take away what a warehouse had not before there was acknowledgement; its stages are stopped.
+    """Take away what a warehouse had not before there was acknowledgement, and commands; its stages are stopped.
 
-    Files of `segments` keep the columns, of which nobody is told.
+    Files keep the columns, of which nobody is told.
     """
     for table in NEW_TABLES:
         rmtree(Path(root, table.name))
-    for file in Path(root, SEGMENTS.name, "_delta_log").glob("*.*"):
+    for table, names in NEW_COLUMNS.items():
+        _age(Path(root, table.name, "_delta_log"), names)
+    jvm: Any = spark.sparkContext._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    assert not any(set(names) & set(columns(root, table)) for table, names in NEW_COLUMNS.items())
+
+
+def columns(root: str, table: Table = SEGMENTS) -> list[str]:
+    """The columns of a table."""
+    return [each.name for each in DeltaTable(f"{root}/{table.name}").schema().fields]
+
+
+def _age(log: Path, names: Sequence[str]) -> None:
+    for file in log.glob("*.*"):
         if file.suffix == ".json":
             actions = [json.loads(line) for line in file.read_text().splitlines()]
             for metadata in (each["metaData"] for each in actions if "metaData" in each):
-                _forget(metadata)
+                _forget(metadata, names)
             file.write_text("".join(f"{json.dumps(each)}\n" for each in actions))
         elif file.suffix == ".crc" and not file.name.startswith("."):
             sums = json.loads(file.read_text())
-            _forget(sums["metadata"])
+            _forget(sums["metadata"], names)
             file.write_text(json.dumps(sums))
-    for file in Path(root, SEGMENTS.name, "_delta_log").glob(".*.crc"):
+    for file in log.glob(".*.crc"):
         file.unlink()
-    jvm: Any = spark.sparkContext._jvm
-    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    assert not set(NEW_COLUMNS) & set(columns(root))
 
 
-def columns(root: str) -> list[str]:
-    """The columns of `segments`."""
-    return [each.name for each in DeltaTable(f"{root}/{SEGMENTS.name}").schema().fields]
-
-
-def _forget(metadata: dict[str, Any]) -> None:
+def _forget(metadata: dict[str, Any], names: Sequence[str]) -> None:
     told = json.loads(metadata["schemaString"])
-    told["fields"] = [each for each in told["fields"] if each["name"] not in NEW_COLUMNS]
+    told["fields"] = [each for each in told["fields"] if each["name"] not in names]
     metadata["schemaString"] = json.dumps(told)

@@ -26,12 +26,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
 from pipeline.storage.hadoop import HadoopFiles, session_files
-from schemas import CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
+from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
 _NO_LINKS = {errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 """What a file system says that has no links."""
-_SHARED = frozenset(table.name for table in (INBOX, SUBSCRIPTIONS, CONSUMER_EVENTS))
+_SHARED = frozenset(table.name for table in (INBOX, SUBSCRIPTIONS, CONSUMER_EVENTS, COMMANDS))
 """Tables to which others commit as well."""
 _SETTLED_S = 0.1
 """So long after a commit a process of Spark that had looked before it, and not found it, has renamed its own."""

@@ -19,7 +19,17 @@ from pipeline.maintenance.rounds import Done, maintain
 from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark
-from schemas import CLOSED, CONSUMER_EVENTS, CURSORS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+from schemas import (
+    CLOSED,
+    COMMANDS,
+    CONSUMER_EVENTS,
+    CURSORS,
+    DELIVERIES,
+    MESSAGES,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    Table,
+)
 from state import Ack, Nack, Outstanding
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, message_row, put
@@ -190,6 +200,28 @@ def test_settle_holds_what_it_has_not_read(spark: SparkSession, tmp_path: Path) 
     assert settled_upto(spark, warehouse) == {"events": 4, "released": 5, "refused": 2}
     assert [unread_from(spark, warehouse, table) for table in followed] == [5, 0, 3]
     assert unread_from(spark, warehouse, CURSORS) is None
+
+
+def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Deliveries tell what became of a command. What may wait yet stays, and so does what was refused otherwise."""
+    told = {"kind": "cancel", "command_id": "c", "topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0}
+    for ledger, due in ((LEDGER, OLD), (LEDGER, MARK + 1), (LEDGER + 1, OLD)):
+        run = {"ledger_id": ledger, "first_entry": due, "last_entry": due}
+        put(warehouse.root, COMMANDS, {**told, **run, "due_time": at(due)})
+    refused = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "redelivery_count": 0, "cause": "due"}
+    for entry, reason, due in ((0, "cancelled", OLD), (1, "cancelled", MARK + 1), (2, "message_missing", OLD)):
+        times = {"due_time": at(due), "rejected_at": at(due), "batch_id": 0}
+        put(warehouse.root, REJECTED_DISPATCH, {**refused, **times, "entry_id": entry, "reason": reason})
+    keep = Upkeep(retain_ms=HOUR_MS)
+    done = {each.table: each for each in maintain(spark, warehouse, keep, wall_ms())}
+    assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (0, 0)
+    done = _round(spark, warehouse)
+    assert {step for each in done.values() for step in each.failed} == set()
+    assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (1, 1)
+    assert _entries(warehouse, COMMANDS) == [OLD, MARK + 1]
+    assert _entries(warehouse, REJECTED_DISPATCH) == [1, 2]
 
 
 def test_cursors_are_not_merged(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.client.client import Client
-from pipeline.client.commanding.commands import Command, cancel, undo
+from pipeline.client.commanding.commands import Command, HowCancelled, cancel, undo
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example, choose
 from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
@@ -121,7 +121,7 @@ def test_what_is_delivered_settled_or_withdrawn_is_not_pending_and_nobody_gets_w
 
 def test_a_dry_run_says_what_the_command_then_does(flights: str) -> None:
     """How many, for whom, when they are due, five of them; and nothing is written."""
-    asked = {"where": "ledger_id = 4 OR entry_id = 2", "by": "me", "reason": "rain"}
+    asked: HowCancelled = {"where": "ledger_id = 4 OR entry_id = 2", "by": "me", "reason": "rain"}
     dry = cancel(flights, "t", dry_run=True, **asked)  # a map of texts
     assert dry.command_id is None
     assert (dry.selection.count, dry.selection.subscriptions) == (5, {"late": 2, "s": 3})
