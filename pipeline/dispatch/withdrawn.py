@@ -1,4 +1,4 @@
-"""What commands withdraw: dispatch leaves it out, and says so in `rejected_dispatch` (decision 0055).
+"""What commands withdraw: dispatch leaves it out, and says so in `rejected_dispatch` (decision 0057).
 
 Dispatch looks at `commands` once for each batch. A batch that is repeated after it said what it left out leaves out
 exactly that.

@@ -1,4 +1,4 @@
-"""Cancelling messages that wait, and taking that back: rows of `commands`, one commit each (decision 0055)."""
+"""Cancelling messages that wait, and taking that back: rows of `commands`, one commit each (decision 0057)."""
 
 from __future__ import annotations
 
