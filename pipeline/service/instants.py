@@ -59,6 +59,10 @@ class Instants(Protocol):
         """Wait no more, and give no more instants: whoever asks is to stop."""
         ...
 
+    def close(self) -> None:
+        """Give free what the clock holds of the system. Nobody asks any more."""
+        ...
+
 
 class VirtualInstants:
     """Those of a file, one by one, so that one instant is one release in every stage."""
@@ -79,6 +83,10 @@ class VirtualInstants:
     def end(self) -> None:
         """Wait no more, and give no more."""
         self._ended = True
+
+    def close(self) -> None:
+        """Give no more; there is nothing to give free."""
+        self.end()
 
     def _wait_while_held(self) -> None:
         """Say that somebody waits, and for which hold."""
@@ -130,6 +138,14 @@ class NoInstants:
     def end(self) -> None:
         """Wait no more, and give no more."""
         self._ended = True
+        if self._folders is not None:
+            self._folders.wake()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self.end()
+        if self._folders is not None:
+            self._folders.close()
 
     def _turn(self, seen: list[int]) -> float:
         """When what has changed since the last answer has its turn, ms of the monotonic clock; never: infinite."""

@@ -86,7 +86,7 @@ class TickSource:
 
     def stop(self) -> None:
         """The query has ended."""
-        self.end()
+        self._instants.close()
 
     def toString(self) -> str:  # noqa: N802
         """What plans and the progress of queries call it."""

@@ -79,6 +79,11 @@ class Folders:
                     os.close(each)
             self._events = self._woken = self._wake = -1
 
+    def __del__(self) -> None:
+        """Give the handles of the system free: there are few of them."""
+        if hasattr(self, "_wake"):
+            self.close()
+
     def _watch(self) -> None:
         """Ask the system to tell of those folders that are there by now."""
         watched = self._watches.values()

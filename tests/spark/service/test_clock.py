@@ -136,6 +136,8 @@ def test_who_waits_for_a_clock_that_has_ended_waits_no_more(monkeypatch: pytest.
     wall.meanwhile[wall.waits + 3] = reader.end
     assert reader.after(1_000_000) == 1_000_000
     assert wall.waits == 3
+    reader.close()
+    assert reader.after(1_000_000) == 1_000_000
     wall.ms = 2_000_000
     assert reader.after(1_000_000) == 1_000_000
 

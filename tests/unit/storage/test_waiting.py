@@ -95,3 +95,17 @@ def test_who_waits_is_woken_by_another_thread(folders: list[Path], monkeypatch: 
     assert not watched.wait(60)
     assert time.monotonic() - begun < 30
     watched.close()
+
+
+def test_whoever_is_forgotten_holds_nothing_of_the_system(tmp_path: Path) -> None:
+    """Linux has a hundred watches or so for a user, and a process starts its stages again and again."""
+    held = Path("/proc/self/fd")
+
+    def count() -> int:
+        return sum(1 for _ in held.iterdir()) if held.is_dir() else 0
+
+    Folders([str(tmp_path)]).state()
+    before = count()
+    for _ in range(5):
+        Folders([str(tmp_path)]).state()
+    assert count() == before
