@@ -10,6 +10,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -92,11 +93,17 @@ class Kept:
             case "complete":
                 return f"-XX:SharedArchiveFile={self._archive} -Xshare:auto {_QUIET}"
             case "missing":
+                # One start at a time: it takes seconds more at its begin, and ten of a processor at its end.
+                with suppress(OSError):
+                    self._archive.touch()
                 return f"-XX:ArchiveClassesAtExit={self._archive} {_QUIET}"
         return ""
 
     def _state(self) -> Literal["complete", "missing", "begun"]:
-        """Java may be writing it still, after the command has ended; what it has left half done is written again."""
+        """Whether the archive is there; `begun`: Java writes it, or will do so when a start of these minutes has ended.
+
+        Java may be at it still when the command has ended. What a killed one has left half done is written again.
+        """
         try:
             with self._archive.open("rb") as file:
                 if file.read(len(_MAGIC)) == _MAGIC:

@@ -61,6 +61,8 @@ def test_an_archive_that_is_being_written_is_neither_used_nor_written_again(tmp_
     assert kept.java_options() == ""
     os.utime(archive, (1, 1))
     assert "ArchiveClassesAtExit" in kept.java_options()
+    # That start goes on with it now.
+    assert kept.java_options() == ""
 
 
 def test_jars_that_are_gone_are_resolved_again(tmp_path: Path, kept: Kept) -> None:
