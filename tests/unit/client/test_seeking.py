@@ -150,7 +150,7 @@ def test_all_consumers_go_on_with_what_was_sought(tmp_path: Path) -> None:
     world, a, b, _ = sought(tmp_path)
     assert not drained(a)
     assert not drained(b)
-    world.run(30)
+    world.run(15)
     world.dispatch.deliver((1, 3), (1, 4), (1, 5), (1, 6), (1, 7))
     world.run(2)
     assert sorted(names([*drained(a), *drained(b)])) == [(1, entry) for entry in range(3, 8)]
@@ -171,7 +171,7 @@ def test_another_life_is_noticed_with_the_next_commit_of_settle(tmp_path: Path) 
 def test_what_was_received_before_a_seek_is_not_settled_by_it(tmp_path: Path) -> None:
     """An application that acknowledges late, or gives back, what it had before says nothing of the new life."""
     world, a, b, held = sought(tmp_path)
-    world.run(30)
+    world.run(15)
     world.dispatch.deliver(*names(held))
     for consumer, message in zip((a, b), held, strict=True):
         consumer.acknowledge(message)
