@@ -19,6 +19,7 @@ from pipeline.delta.logs.entries import entry, newest
 from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended
 from pipeline.storage.files import Files
+from pipeline.storage.parquet import typed
 from schemas import CONSUMER_EVENTS
 from state import LeaseReplay, LeaseRow
 
@@ -89,7 +90,8 @@ class LeaseLog:
     def _fold_file(self, wanted: dict[Key, _Folded], path: str, version: int) -> None:
         try:
             with self._files.open(f"{self._folder}/{path}") as file:
-                table = pq.read_table(file, columns=_COLUMNS)
+                # Whoever appends rows on Spark may leave columns out, and then they are not in the file.
+                table = typed(CONSUMER_EVENTS, pq.ParquetFile(file).read(_COLUMNS), _COLUMNS)
         except FileNotFoundError as error:
             raise VersionGone(CONSUMER_EVENTS.name, version, path) from error
         acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))

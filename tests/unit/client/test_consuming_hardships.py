@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
@@ -20,9 +21,9 @@ from pipeline.client.following import cursorlog, deliverylog
 from pipeline.config.errors import VersionGone
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append
-from schemas import DELIVERIES
+from schemas import CONSUMER_EVENTS, DELIVERIES
 from state import SubscriptionType
-from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
+from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names, noted
 from tests.unit.client.test_consuming import APPEND, PATIENCE_S, TEN, Settling, cut
 
 EXCLUSIVE = SubscriptionType.EXCLUSIVE
@@ -173,6 +174,19 @@ def test_a_consumer_whose_application_stands_still_does_not_keep_the_whole_log(
         found += more
         world.run(1)
     assert names(found) == MANY
+
+
+def test_rows_that_somebody_appended_without_some_columns_stop_no_consumer(tmp_path: Path) -> None:
+    """Spark leaves out of a file what its rows lack, as those of the guide do that give a delivery back."""
+    world = World(str(tmp_path))
+    consumer = world.joined()
+    row = {"kind": "nack", "topic": TOPIC, "subscription": SUBSCRIPTION, "life": 1, "ledger_id": 1}
+    noted(world.root, CONSUMER_EVENTS, [row], "nobody", {})
+    path = max(Path(world.root, CONSUMER_EVENTS.name).glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns)
+    pq.write_table(pq.read_table(path).select(list(row)), path)
+    world.dispatch.deliver(*TEN)
+    world.run(1, settles=False)
+    assert names(drained(consumer)) == TEN
 
 
 def test_consumers_of_many_topics_share_a_look_at_what_settle_says(
