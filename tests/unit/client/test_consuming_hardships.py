@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming.engine import Engine
 from pipeline.client.following import cursorlog, deliverylog
 from pipeline.config.errors import VersionGone
 from pipeline.delta import deltars
@@ -237,7 +238,7 @@ def test_who_waits_for_a_message_in_vain_costs_little(tmp_path: Path) -> None:
 def test_messages_come_while_the_store_takes_long_to_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who appends what consumers say is another thread than the one that reads for them."""
     world = World(str(tmp_path), EXCLUSIVE)
-    engine, begun, ends = world.process(), threading.Event(), threading.Event()
+    engine, begun, ends = Engine(world.root), threading.Event(), threading.Event()
 
     def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
         begun.set()
