@@ -19,12 +19,14 @@ from pipeline.delta.logs.entries import commits, metadata, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver, row_groups
 from pipeline.subscriptions.commands import READ, withdrawals
+from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import CANCELLED, COMMANDS, REJECTED_DISPATCH, Table
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
@@ -70,12 +72,16 @@ class Withdrawn:
 
 
 class WithdrawnLog:
-    """The files of `commands`, each read once and held as bitmaps until maintenance takes it out."""
+    """The files of `commands`, each read once and held until maintenance takes it out.
+
+    Rows below the mark of what is settled are for nobody any more: dispatch has taken their positions for good.
+    """
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._path, self._files = spark, warehouse.path(COMMANDS), session_files(spark)
-        self._live = LiveFiles(spark, self._path, COMMANDS, lambda _: None)
+        self._root = warehouse.root
+        self._live = LiveFiles(spark, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats")))
         self._rows: dict[str, pa.Table] = {}
         self._known = Withdrawn()
 
@@ -89,11 +95,12 @@ class WithdrawnLog:
             self._known = Withdrawn(version, self._parts(files))
         return self._known
 
-    def _parts(self, files: Mapping[str, object]) -> Parts:
-        if files.keys() == self._rows.keys():
-            return self._known.parts
-        fresh = {path: self._read(path) for path in files if path not in self._rows}
-        self._rows = {path: rows for path, rows in (self._rows | fresh).items() if path in files}
+    def _parts(self, files: Mapping[str, Bounds]) -> Parts:
+        mark = read_mark(self._files, self._root)
+        fresh = {
+            path: self._read(path) for path, held in files.items() if path not in self._rows and _above(held, mark)
+        }
+        self._rows = {path: _needed(rows, mark) for path, rows in (self._rows | fresh).items() if path in files}
         return withdrawals(pa.concat_tables(self._rows.values())).in_force() if self._rows else {}
 
     def _read(self, path: str) -> pa.Table:
@@ -139,6 +146,18 @@ def read_files(spark: SparkSession, path: str, table: Table, names: list[str]) -
             return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
     found = spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names))
     return found.toArrow().cast(wanted)
+
+
+def _above(held: Bounds, mark: SettledMark) -> bool:
+    """Whether a file has rows that are not below a mark."""
+    return held.last_due > mark.due_ms or held.last_ledger >= mark.ledger
+
+
+def _needed(rows: pa.Table, mark: SettledMark) -> pa.Table:
+    """The rows that are not below a mark."""
+    due = pc.less_equal(rows.column("due_time").cast(pa.int64()), mark.due_ms * 1_000)
+    below = pc.and_(due, pc.less(rows.column("ledger_id"), mark.ledger))
+    return rows.filter(pc.invert(pc.fill_null(below, fill_value=False)))
 
 
 _NOTHING = PositionSet()

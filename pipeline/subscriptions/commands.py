@@ -23,10 +23,11 @@ from state.withdrawals import Parts, Round, Withdrawals
 CANCEL, UNDO = "cancel", "undo"
 MAX_RUN = 1 << 20
 """A row names no more entries: whoever takes it apart can hold them."""
-UNKNOWN_KIND, NO_NAME, BAD_POSITION, BAD_ROUND = "unknown_kind", "no_name", "bad_position", "bad_round"
+UNKNOWN_KIND, NO_NAME, NO_DUE_TIME = "unknown_kind", "no_name", "no_due_time"
+BAD_POSITION, BAD_ROUND = "bad_position", "bad_round"
 READ = (
     "kind", "command_id", "undoes", "topic", "subscription", "life", "redelivery_count", "ledger_id", "first_entry",
-    "last_entry",
+    "last_entry", "due_time",
 )  # fmt: skip
 """The columns that say what is withdrawn."""
 _RUN = ("ledger_id", "first_entry", "last_entry")
@@ -68,6 +69,7 @@ def wrong(rows: pa.Table) -> pa.Array:
     flags = (
         (UNKNOWN_KIND, pc.invert(pc.is_in(kinds, pa.array([CANCEL, UNDO])))),
         (NO_NAME, pc.invert(named)),
+        (NO_DUE_TIME, pc.is_null(rows.column("due_time"))),
         (BAD_POSITION, pa.array(~placed)),
         (BAD_ROUND, pa.array((life < 0) | (count < 0) | (count > MAX_ROUND))),
     )

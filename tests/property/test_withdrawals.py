@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ RUN = st.fixed_dictionaries(
     }
 )
 COMMAND = st.tuples(st.sampled_from(["cancel", "undo"]), st.sampled_from("ab"), RUN)
+DUE = datetime(2026, 12, 24, tzinfo=UTC)
 Place = tuple[str, int, int, int, int]
 
 
@@ -40,7 +42,14 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 def row(kind: str, command: str, run: dict[str, Any]) -> dict[str, Any]:
     """A row of `commands`; an undo has an id of its own."""
     ids = {"command_id": command} if kind == "cancel" else {"command_id": f"undo {command}", "undoes": command}
-    return {"kind": kind, "topic": "t", **ids, **run, "last_entry": run["first_entry"] + run["length"] - 1}
+    return {
+        "kind": kind,
+        "topic": "t",
+        "due_time": DUE,
+        **ids,
+        **run,
+        "last_entry": run["first_entry"] + run["length"] - 1,
+    }
 
 
 def places(run: dict[str, Any]) -> set[Place]:
@@ -105,7 +114,7 @@ def test_rows_that_are_written_say_what_they_were_made_of(told: list[Any], most:
     parts = withdrawals(table([row(*each) for each in told])).in_force()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(commands, "MAX_RUN", most)
-        rows = rows_of(parts, {"kind": "cancel", "command_id": "c", "asked": "true"})
+        rows = rows_of(parts, {"kind": "cancel", "command_id": "c", "asked": "true", "due_time": DUE})
         assert wrong(rows).null_count == rows.num_rows
         assert withdrawals(rows).in_force() == parts
         assert all(each["last_entry"] - each["first_entry"] < most for each in rows.to_pylist())
@@ -120,6 +129,7 @@ def test_rows_that_are_written_say_what_they_were_made_of(told: list[Any], most:
         ({"topic": None}, "no_name"),
         ({"subscription": None}, "no_name"),
         ({"kind": "undo"}, "no_name"),
+        ({"due_time": None}, "no_due_time"),
         ({"ledger_id": None}, "bad_position"),
         ({"first_entry": 3, "last_entry": 2}, "bad_position"),
         ({"first_entry": -1}, "bad_position"),

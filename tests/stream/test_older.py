@@ -106,10 +106,10 @@ def test_two_processes_that_start_together_bring_a_warehouse_up_to_date_once(spa
         for each in [both.submit(bring_up_to_date, spark, Warehouse(folder)) for _ in range(2)]:
             each.result()
     bring_up_to_date(spark, Warehouse(folder))
-    for table in NEW_COLUMNS:
+    for table, _ in NEW_COLUMNS:
         assert columns(folder, table) == table.schema.names
     versions = {table.name: DeltaTable(f"{folder}/{table.name}").version() for table in TABLES}
-    assert versions == dict.fromkeys(versions, 0) | {table.name: 1 for table in NEW_COLUMNS}
+    assert versions == dict.fromkeys(versions, 0) | {table.name: 1 for table, _ in NEW_COLUMNS}
 
 
 def test_a_folder_that_is_no_warehouse_stays_as_it_is(spark: SparkSession, folder: str) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from schemas import CLOSED, COMMANDS, CONSUMER_EVENTS, CURSORS, REJECTED_DISPATCH, REJECTED_SETTLE, SEGMENTS, Table
 
 NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS)
-NEW_COLUMNS = {SEGMENTS: ("redelivery_count", "cause"), REJECTED_DISPATCH: ("life",)}
+NEW_COLUMNS = ((SEGMENTS, ("redelivery_count", "cause")), (REJECTED_DISPATCH, ("life",)))
 """Of tables that were there."""
 
 
@@ -25,11 +25,11 @@ def age(spark: SparkSession, root: str) -> None:
     """
     for table in NEW_TABLES:
         rmtree(Path(root, table.name))
-    for table, names in NEW_COLUMNS.items():
+    for table, names in NEW_COLUMNS:
         _age(Path(root, table.name, "_delta_log"), names)
     jvm: Any = spark.sparkContext._jvm
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
-    assert not any(set(names) & set(columns(root, table)) for table, names in NEW_COLUMNS.items())
+    assert not any(set(names) & set(columns(root, table)) for table, names in NEW_COLUMNS)
 
 
 def columns(root: str, table: Table = SEGMENTS) -> list[str]:

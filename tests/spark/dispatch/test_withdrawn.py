@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from pipeline.client.create import create_all
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch import release_spark, withdrawn
-from pipeline.dispatch.withdrawn import Withdrawn
+from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog
 from pipeline.storage.arrays import arrow_schema
-from schemas import REDELIVERY
+from pipeline.subscriptions.settled import MARK, SettledMark
+from schemas import COMMANDS, MESSAGES, REDELIVERY
 from state.positions import Positions
 from state.positionset import PositionSet
 from state.withdrawals import Round
+from tests.support.client import at, put
 from tests.support.rows import T0, runs
 
 KEYS = ("topic", "subscription", "life", "redelivery_count", "ledger_id")
@@ -57,3 +63,35 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
     ours, theirs = (sorted(map(str, each.to_pylist())) for each in refused)
     assert ours == theirs
     assert {row["reason"] for row in refused[0].to_pylist()} == {"cancelled"}
+
+
+def told(ledger: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
+    """A row of `commands` for the first entry of a ledger."""
+    of = {"topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0, "first_entry": 0, "last_entry": 0}
+    return {"kind": "cancel", "command_id": "c", "ledger_id": ledger, "due_time": at(due), **of, **more}
+
+
+def test_the_log_of_commands_is_followed_and_what_is_below_the_mark_is_not_held(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each file is read once, whatever maintenance makes of it; what is settled takes no memory, however long it stays.
+
+    A row that cannot be followed changes nothing.
+    """
+    warehouse = Warehouse(str(tmp_path))
+    create_all(warehouse.root)
+    log = WithdrawnLog(spark, warehouse)
+    assert log.look() == Withdrawn(0)
+    put(warehouse.root, COMMANDS, told(3, T0), told(4, T0 + 9), told(5, T0, last_entry=None))
+    held = log.look()
+    assert {ledger for each in held.parts.values() for ledger, _ in each.by_ledger()} == {3, 4}
+    assert log.look() is held
+    put(warehouse.root, COMMANDS, told(6, T0 + 9), told(4, T0 + 9, kind="undo", command_id="u", undoes="c"))
+    assert {ledger for each in log.look().parts.values() for ledger, _ in each.by_ledger()} == {3, 6}
+    open_table(warehouse.root, COMMANDS).optimize.compact()
+    assert log.look().version == 3
+    assert {ledger for each in log.look().parts.values() for ledger, _ in each.by_ledger()} == {3, 6}
+    Path(path_of(warehouse.root, MESSAGES), MARK).write_text(SettledMark(T0, 6, 1).dumps(), encoding="ascii")
+    put(warehouse.root, COMMANDS, told(7, T0))
+    for each in (log, WithdrawnLog(spark, warehouse)):
+        assert {ledger for of in each.look().parts.values() for ledger, _ in of.by_ledger()} == {6, 7}

@@ -242,7 +242,7 @@ def test_only_a_cancel_that_is_there_can_be_undone(flights: str) -> None:
 
 def test_lines_that_nobody_would_write_by_command_are_listed_and_change_nothing(flights: str) -> None:
     """The table is open to any writer."""
-    good = {"topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0, "ledger_id": 1}
+    good = {"topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0, "ledger_id": 1, "due_time": at(NOON)}
     odd = {**good, "kind": "forget", "command_id": "odd", "first_entry": 0, "last_entry": 2}
     put(flights, COMMANDS, odd, {"kind": "cancel"}, {**odd, "kind": "cancel", "command_id": "c", "last_entry": None})
     assert [each.count for each in pending(flights).backlogs] == [2, 5]
