@@ -1,0 +1,123 @@
+"""Benchmark of commands: half a million of ten million pending messages are cancelled by a condition, and taken back.
+
+    python -m benchmarks.commanding [--messages 10000000] [--json]
+
+The tables are made first, by delta-rs; no stage runs. What is timed is the client: from the call to the commit, from
+which on dispatch leaves out what is cancelled. `fold` is what dispatch does with the rows, once for each new version.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from benchmarks.support.machine import describe
+from benchmarks.support.report import tell
+from pipeline.client.client import Client
+from pipeline.client.create import create_all
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.delta.deltars import append, arrow_of, open_table, rows_of
+from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.commands import READ, withdrawals
+from schemas import COMMANDS, MESSAGES, SEGMENTS
+
+PER_FILE, PER_LEDGER, SHARES = 500_000, 50_000, 20
+TOPIC, SUBSCRIPTION = "flights", "mail"
+WHERE = "properties['airline'] = 'A7'"
+_START_MS, _WEEK_MS = 1_900_000_000_000, 7 * 86_400_000
+
+
+def fill(root: str, count: int) -> None:
+    """Make a warehouse with so many messages that wait, due within a week, one in `SHARES` of each airline."""
+    create_all(root)
+    subscribe(root, Subscription(TOPIC, SUBSCRIPTION))
+    joined = {"name": SUBSCRIPTION, "life": 0, "tick_ms": 1}
+    marker = {"topic": TOPIC, "count": 0, "kind": "marker", "batch_id": 0, "first_ledger": 0, "marker": 1}
+    append(root, SEGMENTS, rows_of(SEGMENTS, [marker | {"subscriptions": [joined]}]))
+    draw = np.random.default_rng(20_261_125)
+    for first in range(0, count, PER_FILE):
+        rows = _messages(draw, first, min(PER_FILE, count - first))
+        write_deltalake(open_table(root, MESSAGES), rows, mode="append")
+
+
+def _messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
+    """Messages of one batch, numbered by due time as ingest does."""
+    schema, place = arrow_schema(MESSAGES.columns), np.arange(count)
+    due = np.sort(_START_MS + draw.integers(0, _WEEK_MS, count)) * 1_000
+    airlines = [[("airline", f"A{each}")] for each in draw.integers(0, SHARES, count).tolist()]
+    columns = {
+        "topic": pa.repeat(TOPIC, count),
+        "ledger_id": pa.array((first + place) // PER_LEDGER),
+        "entry_id": pa.array((first + place) % PER_LEDGER),
+        "message_key": pa.array([f"flight-{first + each}" for each in place.tolist()]),
+        "properties": pa.array(airlines, schema.field("properties").type),
+        "publish_time": pa.array(np.full(count, (_START_MS - 1) * 1_000)),
+        "deliver_at": pa.array(due),
+        "due_time": pa.array(due),
+        "parked": pa.repeat(pa.scalar(value=True), count),
+        "batch_id": pa.repeat(first // PER_FILE, count),
+        "payload": pa.array([b"x" * 100] * count, pa.binary()),
+    }
+    return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def rows(count: int) -> Iterator[dict[str, Any]]:
+    """What each command took, and how many messages it named."""
+    with TemporaryDirectory() as folder:
+        root = str(Path(folder) / "warehouse")
+        fill(root, count)
+        with Client(root) as client:
+            middle = f"flight-{count // 2}"
+            yield _timed("dry run", lambda: client.cancel(TOPIC, where=WHERE, dry_run=True).selection.count)
+            yield _timed("dry run by key", lambda: client.cancel(TOPIC, key=middle, dry_run=True).selection.count)
+            done = client.cancel(TOPIC, key=middle)
+            row = _timed("cancel", lambda: client.cancel(TOPIC, where=WHERE).selection.count)
+            yield row
+            yield _timed("fold", lambda: _fold(root))
+            found = client.commands()
+            yield _timed("commands", lambda: sum(each.applied for each in client.commands()))
+            last = next(each.command_id for each in found if each.command_id != done.command_id)
+            yield _timed("undo", lambda: client.undo(last).selection.count)
+
+
+def _fold(root: str) -> int:
+    said = arrow_of(f"SELECT {', '.join(READ)} FROM t", t=open_table(root, COMMANDS))  # noqa: S608 - our own words
+    schema = arrow_schema(COMMANDS.columns)
+    typed = said.cast(pa.schema([schema.field(name) for name in READ]))
+    return sum(len(each) for each in withdrawals(typed).in_force().values())
+
+
+def _timed(name: str, call: Callable[[], int]) -> dict[str, Any]:
+    begun = time.perf_counter()
+    count = call()
+    return {"what": name, "messages": count, "seconds": time.perf_counter() - begun}
+
+
+def show(row: dict[str, Any]) -> Iterator[str]:
+    """A row for a person."""
+    yield f"  {row['what']:15} {row['messages']:>10,} messages {row['seconds']:8.2f} s"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the benchmark; return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.commanding", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("--messages", type=int, default=10_000_000, help="so many wait")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    tell(describe("deltalake", "pyarrow"), rows(options.messages), show, as_json=options.json)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
