@@ -24,6 +24,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
+from pipeline.client.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, arrow_of, open_table, rows_of
 from pipeline.storage.arrays import arrow_schema
@@ -83,6 +84,7 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
             row = _timed("cancel", lambda: client.cancel(TOPIC, where=WHERE).selection.count)
             yield row
             yield _timed("fold", lambda: _fold(root))
+            yield _timed("pending", lambda: pending(root).backlogs[0].count)
             found = client.commands()
             yield _timed("commands", lambda: sum(each.applied for each in client.commands()))
             last = next(each.command_id for each in found if each.command_id != done.command_id)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
@@ -42,6 +43,9 @@ from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Tabl
 MINUTE_MS = 60_000
 _Row: TypeAlias = tuple[str, str, *tuple[int, ...]]
 """Topic, subscription and numbers."""
+_WITHDRAWN = pa.schema(
+    [("topic", pa.string()), ("subscription", pa.string()), ("ledger_id", pa.int64()), ("entry_id", pa.int64())]
+)
 _SPELLED_OUT = 1_000
 """So many listeners are named in a query."""
 
@@ -185,23 +189,24 @@ def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
     return Incarnation(0, 0, line.tick_ms) if known is None and line.start == "earliest" else known
 
 
-def _withdrawn(root: str, since: Mapping[Name, Incarnation | None]) -> list[_Row]:
+def _withdrawn(root: str, since: Mapping[Name, Incarnation | None]) -> pa.Table:
     """Topic, subscription, ledger and entry of what commands withdraw of the first deliveries to present lives."""
     lives = {name: life.number for name, life in since.items() if life is not None}
-    return [
-        (of.topic, of.subscription, ledger, entry)
-        for of, positions in in_force(root).items()
-        if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life
-        for ledger, entries in positions.by_ledger()
-        for entry in entries
-    ]
+    pieces = [_WITHDRAWN.empty_table()]
+    for of, positions in in_force(root).items():
+        if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life:
+            for ledger, entries in positions.by_ledger():
+                own = pa.array(np.asarray(entries.to_array(), np.int64))
+                same = [pa.repeat(value, len(own)) for value in (of.topic, of.subscription, ledger)]
+                pieces.append(pa.Table.from_arrays([*same, own], schema=_WITHDRAWN))
+    return pa.concat_tables(pieces)
 
 
 def _backlogs(
     deliveries: DeltaTable,
     messages: DeltaTable,
     since: Mapping[Name, Incarnation | None],
-    withdrawn: Sequence[_Row],
+    withdrawn: pa.Table,
     settled: SettledMark,
 ) -> Iterator[Backlog]:
     counted = {name: life for name, life in since.items() if life is not None}
@@ -211,10 +216,10 @@ def _backlogs(
         rows = [(*name, life.since or 0, life.entry, life.number) for name, life in sorted(counted.items())]
         with (
             _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more),
-            _relation("withdrawn", withdrawn, "ledger_id", "entry_id") as (less, others),
+            _named("withdrawn", withdrawn) as (less, others),
         ):
             tables = {"deliveries": deliveries, "messages": messages, **more, **others}
-            changes = _changes(listeners, less if withdrawn else None, settled)
+            changes = _changes(listeners, less if withdrawn.num_rows else None, settled)
             minutes = _minutes(tables, changes)
             due = _next(tables, changes, minutes)
     for name in sorted(since):
@@ -255,18 +260,27 @@ def _next(tables: Mapping[str, DeltaTable], changes: str, minutes: Mapping[Name,
 
 @contextmanager
 def _relation(name: str, rows: Sequence[_Row], *numbers: str) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
-    """Rows as a subquery, and the tables that it reads; `numbers` names the columns after topic and subscription.
-
-    Few are spelled out. Of many the parser would take 25 kB each, so they are a table in a folder for temporary files.
-    """
+    """Rows as a subquery, and the tables that it reads; `numbers` names the columns after topic and subscription."""
     names = ("topic", "subscription", *numbers)
-    if len(rows) <= _SPELLED_OUT:
-        yield _values(rows, names), {}
-        return
     types = [pa.string(), pa.string(), *(pa.int64() for _ in numbers)]
     columns = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), types, strict=True)]
+    with _named(name, pa.Table.from_arrays(columns, names=names)) as found:
+        yield found
+
+
+@contextmanager
+def _named(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
+    """The same of a table whose first columns are topic and subscription, and the others numbers.
+
+    Few rows are spelled out. Of many the parser would take 25 kB each, so they are a table in a folder for temporary
+    files.
+    """
+    if rows.num_rows <= _SPELLED_OUT:
+        told = zip(*(rows.column(each).to_pylist() for each in rows.column_names), strict=True)
+        yield _values(list(told), rows.column_names), {}
+        return
     with TemporaryDirectory() as folder:
-        write_deltalake(folder, pa.Table.from_arrays(columns, names=names))
+        write_deltalake(folder, rows)
         yield f"SELECT * FROM {name}", {name: DeltaTable(folder)}  # noqa: S608 - our own word
 
 
