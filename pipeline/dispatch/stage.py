@@ -46,7 +46,8 @@ class Note:
     `registry` and `lives` are the version of `subscriptions` and the marker by which removed ones and earlier lives
     were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index). `closed` is
     the version of that table by which redeliveries were left out; -1 when the batch had none. `commands` is the version
-    of that table by which something was left out; a repetition follows the rows of its own commit instead.
+    of that table by which something was left out; a repetition follows the rows of its own commit instead. `complete`:
+    the batch has nothing to hand over, so the commit to `rejected_dispatch` is all that it does.
     """
 
     registry: int
@@ -55,6 +56,7 @@ class Note:
     source: tuple[int, int]
     closed: int = -1
     commands: int = -1
+    complete: bool = False
 
     @property
     def decided_by(self) -> tuple[int, int]:
@@ -107,14 +109,15 @@ class Dispatch:
         registry, lives = self._versions() if refused is None else noted(refused.note).decided_by
         closed = Closed(self._closed, -1 if refused is None else noted(refused.note).closed)
         # What decides is looked up after the end of the batch was: so a command counts for all that is released later.
-        withdrawn = self._withdrawn.look() if refused is None else said(self._spark, self._warehouse, refused)
+        withdrawn = self._withdrawn.look() if refused is None else self._said(batch_id)
         present = self._presence.at(lives, self._registry.at(registry))
         release, cancelled = self._release(redelivery, present, closed, withdrawn, batch_id)
         if release is None and cancelled is None:
             return
-        note = self._note(registry, lives, closed.version, withdrawn.version, batch_id)
         self._observe("dispatch.counted", batch_id)
         parts = () if release is None else self._write(release, batch_id)
+        ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
+        note = Note(registry, lives, *ends, closed.version, withdrawn.version, complete=not parts)
         rejected = _rejected(release, parts, cancelled, batch_id)
         if rejected is not None:
             self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
@@ -124,6 +127,10 @@ class Dispatch:
             self.publisher.take(Prepared(owner, batch_id, released_at, note.source, parts, note.begin))
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
+
+    def _said(self, batch_id: int) -> Withdrawn:
+        """What a batch that is repeated left out, by its commit."""
+        return said(self._spark, self._warehouse, self._checkpoint.start(batch_id).offset)
 
     def _write(self, release: Release, batch_id: int) -> tuple[Part, ...]:
         """Write the files of the deliveries of a batch."""
@@ -160,10 +167,6 @@ class Dispatch:
         left, gone = parted(redelivery, withdrawn.rows())
         rows = cancelled_rows(gone, batch_id)
         return SparkRelease.of(left, lives, self._log, closed), None if rows.isEmpty() else rows
-
-    def _note(self, registry: int, lives: int, closed: int, commands: int, batch_id: int) -> Note:
-        start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
-        return Note(registry, lives, (start.version, start.index), (end.version, end.index), closed, commands)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""

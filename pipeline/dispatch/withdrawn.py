@@ -18,6 +18,7 @@ from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import commits, metadata, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import Commit
+from pipeline.delta.offsets import Offset
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
@@ -107,15 +108,23 @@ class WithdrawnLog:
         return read_files(self._spark, self._path, COMMANDS, [path]).select(READ)
 
 
-def said(spark: SparkSession, warehouse: Warehouse, commit: Commit) -> Withdrawn:
-    """What a batch left out, by its commit to `rejected_dispatch`: the files that it added, whatever was said since."""
+def said(spark: SparkSession, warehouse: Warehouse, after: Offset) -> Withdrawn:
+    """What dispatch left out of `redelivery` behind a place, by the files that its commits added, whatever came since.
+
+    For a batch that is repeated that is its own commit. When notes of batches are lost, one batch stands for several.
+    """
     files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
+    added: list[str] = []
     for actions in commits(files, path, newest(files, path)):
         noted = Commit.loads(metadata(actions))
-        if noted is not None and (noted.stage, noted.owner, noted.batch) == (DISPATCH, commit.owner, commit.batch):
-            rows = read_files(spark, path, REJECTED_DISPATCH, [each["path"] for each in appended(actions)])
-            return Withdrawn(-1, _parts_of(rows.filter(pc.equal(rows.column("reason"), CANCELLED))))
-    return Withdrawn()
+        if noted is None or noted.stage != DISPATCH:
+            continue
+        if tuple(noted.note["source"]) <= after:
+            break
+        added += [each["path"] for each in appended(actions)]
+    rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
+    rows = read_files(spark, path, REJECTED_DISPATCH, added) if added else rows
+    return Withdrawn(-1, _parts_of(rows.filter(pc.equal(rows.column("reason"), CANCELLED))))
 
 
 def cancelled_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:

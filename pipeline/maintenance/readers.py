@@ -95,10 +95,10 @@ def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
     refused, shown = (last_commit(spark, warehouse.path(t), DISPATCH) for t in (REJECTED_DISPATCH, DELIVERIES))
     handed_over = [each.source for each in PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()]
     handed_over += [] if shown is None else [tuple(shown.note["source"])]
+    note = None if refused is None else noted(refused.note)
+    handed_over += [note.source] if note is not None and note.complete else []
     done = max(handed_over, default=(0, EVERYTHING_BEFORE))
-    if refused is None or tuple(refused.note["source"]) <= done:
-        return done[0]
-    return min(done[0], noted(refused.note).begin[0])
+    return done[0] if note is None or note.source <= done else min(done[0], note.begin[0])
 
 
 @dataclass(frozen=True)

@@ -100,18 +100,20 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
 
     What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
     again. A batch that died between `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had
-    nothing to hand over: their positions were of removed subscriptions. They are looked at again.
+    nothing to hand over: their positions were of removed subscriptions, and are looked at again; or all was left out.
     """
     restore_all(spark, warehouse, options.settings, timeline(options.clock))
     noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
     tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
     handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]
-    done = max(handed_over, default=_NOWHERE)
     refused = last[0]
-    if refused is not None and tuple(refused.note["source"]) > done:
-        note = dispatch.noted(refused.note)
-        past = Past(refused.owner, Position(0, *note.begin), Position(0, *note.source))
+    note = None if refused is None else dispatch.noted(refused.note)
+    handed_over += [note.source] if note is not None and note.complete else []
+    done = max(handed_over, default=_NOWHERE)
+    if refused is not None and note is not None and note.source > done:
+        # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
+        past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
         rows = warehouse.between(spark, REDELIVERY, past.begin.offset, past.end.offset)
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(rows, refused.batch)
