@@ -1,4 +1,4 @@
-"""What brokers on this machine share: Java, its packages, and ports."""
+"""What brokers on this machine share: Java, its packages, ports, and a process that is killed and started again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ import os
 import shutil
 import socket
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from typing import TypeVar
 
 import pyspark
 
 FOLDER = Path.home() / ".ivy2" / "delayline"
 """What was fetched stays here, outside the tree."""
+# The broker ends when whoever started it does: that closes the pipe.
+_SHELL = '"$@" </dev/null & read -r _; kill -9 $! 2>/dev/null; wait'
+_LOOK_S, _PATIENCE_S = 0.2, 120.0
 
 
 class NoJava(Exception):
@@ -28,6 +36,58 @@ def java() -> str:
     if home is None and shutil.which("java") is None:
         raise NoJava("Java was not found; a broker needs it")
     return "java" if home is None else str(Path(home, "bin", "java"))
+
+
+class Server:
+    """A process with a folder: what it says is in `broker.log` there, what it keeps is there, too."""
+
+    def __init__(self, folder: Path) -> None:
+        """Nothing runs yet."""
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """What is started."""
+        raise NotImplementedError
+
+    def is_up(self) -> bool:
+        """Whether it does what it is for."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Start it, and wait until it is up.
+
+        Raises:
+            TimeoutError: it ended, or was not up in time.
+        """
+        with (self.folder / "broker.log").open("ab") as log:
+            command = ["sh", "-c", _SHELL, "sh", *self.command()]
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder)  # noqa: S603
+        end = time.monotonic() + _PATIENCE_S
+        while not self.is_up():
+            if time.monotonic() > end:
+                raise TimeoutError((self.folder / "broker.log").read_text()[-2_000:])
+            Event().wait(_LOOK_S)
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+
+
+Found = TypeVar("Found", bound=Server)
+
+
+@contextmanager
+def running(server: Found) -> Iterator[Found]:
+    """A server that runs, and is ended."""
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
 
 
 def fetched(name: str, *told: str) -> str:

@@ -6,10 +6,8 @@ with what it had on its disk.
 
 from __future__ import annotations
 
-import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from benchmarks.support.brokers import fetched, free_port, java
+from benchmarks.support.brokers import Server, fetched, free_port, java, running
 
 VERSION = "4.2.0"
 _PATIENCE_S = 60
@@ -41,48 +39,34 @@ auto.create.topics.enable=false
 """
 
 
-class Broker:
+class Broker(Server):
     """A process with its folder."""
 
     def __init__(self, folder: Path, jars: str) -> None:
         """Choose ports, and make an empty disk."""
-        self._folder, self._jars = folder, jars
+        super().__init__(folder)
+        self._jars = jars
         self.port, control = free_port(), free_port()
         self._properties = folder / "server.properties"
         self._properties.write_text(_PROPERTIES.format(port=self.port, control=control, folder=folder))
         told = ["format", "-t", _CLUSTER, "-c", str(self._properties)]
         subprocess.run(self._java("kafka.tools.StorageTool", *told), check=True, capture_output=True, cwd=folder)  # noqa: S603
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def servers(self) -> str:
         """How clients name it."""
         return f"127.0.0.1:{self.port}"
 
-    def start(self) -> None:
-        """Start it, and wait until it answers.
+    def command(self) -> list[str]:
+        """See `Server`."""
+        return self._java("kafka.Kafka", str(self._properties))
 
-        Raises:
-            TimeoutError: it does not.
-        """
-        with (self._folder / "broker.log").open("ab") as log:
-            command = self._java("kafka.Kafka", str(self._properties))
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
-        admin = self._admin()
-        for _ in range(_PATIENCE_S):
-            with suppress(confluent_kafka.KafkaException):
-                admin.list_topics(timeout=1)
-                return
-            if self._process.poll() is not None:
-                break
-        raise TimeoutError((self._folder / "broker.log").read_text()[-2_000:])
-
-    def kill(self) -> None:
-        """End it as a power cut does."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+    def is_up(self) -> bool:
+        """Whether it answers."""
+        with suppress(confluent_kafka.KafkaException):
+            self._admin().list_topics(timeout=1)
+            return True
+        return False
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Make a topic."""
@@ -140,19 +124,13 @@ _TO_THE_END = {"enable.partition.eof": True, "enable.auto.commit": False}
 _END = confluent_kafka.KafkaError._PARTITION_EOF  # noqa: SLF001 - its public name
 
 
-@contextmanager
-def broker(folder: Path) -> Iterator[Broker]:
+def broker(folder: Path) -> AbstractContextManager[Broker]:
     """A broker that runs, and is ended.
 
     Raises:
         NoJava: there is no Java.
     """
-    found = Broker(folder, jars())
-    try:
-        found.start()
-        yield found
-    finally:
-        found.kill()
+    return running(Broker(folder, jars()))
 
 
 @cache

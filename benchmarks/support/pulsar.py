@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tarfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,7 +21,7 @@ from uuid import uuid4
 
 import pulsar
 
-from benchmarks.support.brokers import FOLDER, fetched, free_port, java
+from benchmarks.support.brokers import FOLDER, Server, fetched, free_port, java, running
 
 VERSION = "4.0.8"
 _PATIENCE_S = 120
@@ -60,25 +58,23 @@ _OPENED = (
     *("java.base/jdk.internal.platform", "java.management/sun.management"),
     "jdk.management/com.sun.management.internal",
 )
-# The broker ends when whoever started it does: that closes the pipe.
-_SHELL = '"$@" </dev/null & read -r _; kill -9 $! 2>/dev/null; wait'
 TENANT = "public/default"
 DEDUPLICATED = "public/once"
 """A namespace whose topics drop what they have already."""
 
 
-class Broker:
+class Broker(Server):
     """A process with its folder."""
 
     def __init__(self, folder: Path, home: Path, tick_ms: int = 1_000) -> None:
         """Choose ports, and make an empty disk."""
-        self._folder, self._home = folder, home
+        super().__init__(folder)
+        self._home = home
         self.port, self.web = free_port(), free_port()
         ours = dict(line.split("=") for line in _SETTINGS.format(port=self.port, web=self.web, tick=tick_ms).split())
         theirs = (home / "conf" / "standalone.conf").read_text().splitlines()
         kept = [line for line in theirs if line.partition("=")[0] not in ours]
         (folder / "standalone.conf").write_text("\n".join([*kept, *(f"{key}={each}" for key, each in ours.items())]))
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def service(self) -> str:
@@ -90,32 +86,14 @@ class Broker:
         """Where its REST interface is."""
         return f"http://127.0.0.1:{self.web}"
 
-    def start(self) -> None:
-        """Start it, and wait until it answers.
-
-        Raises:
-            TimeoutError: it does not.
-        """
-        with (self._folder / "broker.log").open("ab") as log:
-            command = ["sh", "-c", _SHELL, "sh", *self._java()]
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self._folder)  # noqa: S603
-        end = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < end:
-            with suppress(OSError, ValueError):
-                # It answers before it has made its first namespace, and before its bookie takes a ledger.
-                if TENANT in self.admin("GET", "namespaces/public", expected=(200, 404, 500, 503)):
-                    self._namespaces()
-                    self.admin("DELETE", f"persistent/{self.create(f'up-{uuid4().hex}')}")
-                    return
-            Event().wait(0.2)
-        raise TimeoutError((self._folder / "broker.log").read_text()[-2_000:])
-
-    def kill(self) -> None:
-        """End it as a power cut does."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-            self._process.wait()
-            self._process = None
+    def is_up(self) -> bool:
+        """Whether it takes messages. It answers before it has a namespace, and before its bookie takes a ledger."""
+        with suppress(OSError, ValueError):
+            if TENANT in self.admin("GET", "namespaces/public", expected=(200, 404, 500, 503)):
+                self._namespaces()
+                self.admin("DELETE", f"persistent/{self.create(f'up-{uuid4().hex}')}")
+                return True
+        return False
 
     def admin(self, method: str, path: str, body: object = None, expected: tuple[int, ...] = (200, 204)) -> Any:  # noqa: ANN401 - JSON
         """Ask the REST interface; the answer as JSON, or as text where it is none."""
@@ -133,13 +111,11 @@ class Broker:
             return content
 
     def _asked(self, method: str, path: str, body: object) -> tuple[int, str]:
-        connection = HTTPConnection("127.0.0.1", self.web, timeout=30)
         text = None if body is None else json.dumps(body)
-        connection.request(method, f"/admin/v2/{path}", text, {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        content = answer.read().decode()
-        connection.close()
-        return answer.status, content
+        with closing(HTTPConnection("127.0.0.1", self.web, timeout=30)) as connection:
+            connection.request(method, f"/admin/v2/{path}", text, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
 
     def create(self, topic: str, partitions: int = 0, namespace: str = TENANT) -> str:
         """Make a topic; give its name with its namespace."""
@@ -172,8 +148,9 @@ class Broker:
         self.admin("PUT", f"namespaces/{DEDUPLICATED}", expected=(204, 409))
         self.admin("POST", f"namespaces/{DEDUPLICATED}/deduplication", body=True)
 
-    def _java(self) -> list[str]:
-        folder, opened = self._folder, [word for each in _OPENED for word in ("--add-opens", f"{each}=ALL-UNNAMED")]
+    def command(self) -> list[str]:
+        """See `Server`."""
+        folder, opened = self.folder, [word for each in _OPENED for word in ("--add-opens", f"{each}=ALL-UNNAMED")]
         path = f"{self._home}/conf:{self._home}/lib/*"
         logs = ["-Dpulsar.log.appender=Console", "-Dpulsar.routing.appender.default=Console", "-Dpulsar.log.level=warn"]
         told = ["--config", f"{folder}/standalone.conf", "-nfw", "-nss", "-a", "127.0.0.1"]
@@ -183,19 +160,13 @@ class Broker:
         return [java(), *memory, *logs, "-Dpulsar.log.root.level=warn", *opened, "-cp", path, *main, *told, *disks]
 
 
-@contextmanager
-def broker(folder: Path, tick_ms: int = 1_000) -> Iterator[Broker]:
+def broker(folder: Path, tick_ms: int = 1_000) -> AbstractContextManager[Broker]:
     """A broker that runs, and is ended.
 
     Raises:
         NoJava: there is no Java.
     """
-    found = Broker(folder, home(), tick_ms)
-    try:
-        found.start()
-        yield found
-    finally:
-        found.kill()
+    return running(Broker(folder, home(), tick_ms))
 
 
 @cache

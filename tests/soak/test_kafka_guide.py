@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.support import guide
-from tests.support.kafka import broker
+from tests.support import brokers, guide
 from tests.support.modules import ROOT
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def typed(folder: Path, kafka: Broker) -> str:
 
 def test_a_stranger_who_types_the_guide_gets_the_timeout(tmp_path: Path) -> None:
     """Topic in, topic out, from nothing."""
-    with broker(tmp_path) as kafka:
+    with brokers.kafka(tmp_path) as kafka:
         page = typed(tmp_path, kafka)
         known = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
         done = subprocess.run(  # noqa: S603 - our own

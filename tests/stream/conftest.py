@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support import kafka as kafka_support
-from tests.support import pulsar as pulsar_support
+from tests.support import brokers
 from tests.support.spark import session
 
 if TYPE_CHECKING:
@@ -33,12 +32,12 @@ def folder(tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarBroker]:
     """One Pulsar broker for all, which a test may kill and start again."""
-    with pulsar_support.broker(tmp_path_factory.mktemp("pulsar")) as found:
+    with brokers.pulsar(tmp_path_factory.mktemp("pulsar")) as found:
         yield found
 
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """One Kafka broker for all, which a test may kill and start again."""
-    with kafka_support.broker(tmp_path_factory.mktemp("kafka")) as found:
+    with brokers.kafka(tmp_path_factory.mktemp("kafka")) as found:
         yield found

@@ -23,7 +23,7 @@ from pipeline.moving.places import Wanted
 from pipeline.moving.pulsar import Taken, _Partition, take
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from schemas import INBOX
-from tests.support.pulsar import client
+from tests.support.brokers import pulsar_client
 
 if TYPE_CHECKING:
     from benchmarks.support.pulsar import Broker
@@ -90,7 +90,7 @@ def test_what_waits_is_taken_and_the_rest_stays(root: str, pulsar: Broker, topic
     send(pulsar, topic, "soon", due_ms=wall_ms() + SOON_MS // 2)
     send(pulsar, topic, "later3", due_ms=later)
     with pulsar.connected() as found:
-        consumer = found.subscribe(f"persistent://{topic}", "s", consumer_type=client().ConsumerType.Shared)
+        consumer = found.subscribe(f"persistent://{topic}", "s", consumer_type=pulsar_client().ConsumerType.Shared)
         consumer.acknowledge(consumer.receive(30_000))
         consumer.close()
     done = last(take(root, wanted(pulsar, topic)))
