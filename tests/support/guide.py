@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 BEGIN, END = "<!-- guide: begin -->", "<!-- guide: end -->"
 PATIENCE_S = 300
+# What goes on in the background ends when the guide does, whatever ended that: the pipe is closed then.
+_BESIDE = """exec 3<&0
+{text}going=$!
+(read -r _; kill -9 -- -$$) <&3 >/dev/null 2>&1 &
+wait $going"""
+_LOOK_S = 1.0
 _BLOCK = re.compile(r"^```(shell|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -61,14 +67,23 @@ def follow(page: str) -> int:
 @contextmanager
 def _background(text: str) -> Iterator[subprocess.Popen[bytes]]:
     """A block that goes on, killed with all that it started when it is still there at the end."""
-    process = subprocess.Popen(["bash", "-c", f"{text}wait $!"], start_new_session=True)  # noqa: S603, S607
+    command = ["bash", "-c", _BESIDE.format(text=text)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603
     try:
         yield process
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
+        process.wait()
+
+
+def _end_with(parent: int) -> None:
+    """End at once when the process that started this one is gone."""
+    while os.getppid() == parent:
+        Event().wait(_LOOK_S)
+    os._exit(1)
 
 
 if __name__ == "__main__":
+    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     follow(Path(sys.argv[1]).read_text(encoding="utf-8"))
