@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from benchmarks.support.processes import apart, memory, usage
 from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
-from benchmarks.support.standalone import HERE, Cluster, cluster, submit
+from benchmarks.support.standalone import DELTA, HERE, Cluster, cluster, submit
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -48,7 +47,6 @@ FILE = WORKLOADS / "cluster.toml"
 T0, SEGMENT_MS = 1_700_000_100_000, 5 * MINUTE_MS
 MEMORY = "2g"
 """Of an executor, and of the driver's JVM."""
-DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 PARTS = ("ingest", "encode", "schedule", "release")
 """What is measured; `encode` is the part of ingest that makes positions into chunks."""
 ALL = "all"
@@ -216,14 +214,15 @@ def amdahl(one: float, more: float, executors: int) -> float:
     return round(min(1.0, max(0.0, (more * executors / one - 1) / (executors - 1))), 2)
 
 
-def compared(batch: Batch) -> dict[str, Any]:
-    """The batch on one executor, and on so many as the workload says."""
+def compared(batch: Batch, counts: Sequence[int]) -> dict[str, Any]:
+    """The batch on so many executors each; with two sizes also how they compare."""
     sizes = {}
-    for count in (1, batch.executors):
+    for count in counts:
         with standing(count) as (folder, nodes):
             workers = [worker.process.pid for worker in nodes.workers]
             sizes[str(count)] = apart(one_size, batch, folder, nodes.url, workers)
-    return {"workload": "cluster, batch", "kind": "batch", "parameters": vars(batch), "sizes": sizes} | scaled(sizes)
+    told = {"workload": "cluster, batch", "kind": "batch", "parameters": vars(batch), "sizes": sizes}
+    return told | (scaled(sizes) if len(sizes) > 1 else {})
 
 
 def scaled(sizes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -256,7 +255,8 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {count} executors, the driver: " + ", ".join(
             f"{kind} {size:,}" for kind, size in told["driver"].items()
         )
-    yield _line("serial", row["serial"].values()) + f"   {row['ratio']}x, by processor time {row['by_cpu']}x"
+    if "serial" in row:
+        yield _line("serial", row["serial"].values()) + f"   {row['ratio']}x, by processor time {row['by_cpu']}x"
 
 
 def _line(name: str, values: Iterable[float]) -> str:
@@ -268,15 +268,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--only", choices=["live", "batch"], help="one of the two")
+    parser.add_argument("--executors", type=int, help="of the batch: this number alone, without a comparison")
+    parser.add_argument("--messages", type=int, help="of the batch")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
     streamed, executors, batch = load(full=told.full)
+    batch = replace(batch, messages=told.messages or batch.messages)
+    counts = [told.executors] if told.executors else [1, batch.executors]
 
     def rows() -> Iterator[dict[str, Any]]:
         if told.only != "batch":
             yield lateness(streamed, executors)
         if told.only != "live":
-            yield compared(batch)
+            yield compared(batch, counts)
 
     found = tell(describe("pyspark", "delta-spark", "pyarrow"), rows(), show, as_json=told.json)
     lived = [row for row in found if row["kind"] == "live"]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,7 +34,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.subscriptions.policies import Policies
 
 FILE = WORKLOADS / "pulsar.toml"
-OURS, THEIRS = "delayline", "Pulsar"
+SYSTEMS = OURS, THEIRS = "delayline", "Pulsar"
 _SOURCE = """
 [source.orders]
 from = "{service}/{topic}"
@@ -44,18 +44,20 @@ deliver_at = "timestamp_millis(CAST(properties['due'] AS BIGINT))"
 _PATIENCE_S, _LATE_S = 180, 10
 
 
-def measured(workload: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for the broker's own delays, and one for ours."""
+def measured(workload: dict[str, Any], systems: Sequence[str] = SYSTEMS) -> Iterator[dict[str, Any]]:
+    """A row for the broker's own delays, and one for ours; or for one of the two."""
     with tempfile.TemporaryDirectory(prefix="delayline-pulsar-") as name:
         folder = Path(name)
         (folder / "broker").mkdir()
         with broker(folder / "broker") as found:
-            own = found.create("own")
-            yield _stream(workload, folder, found.service, (own, own), THEIRS)
-            taken, given = found.create("in"), found.create("out", namespace=DEDUPLICATED)
-            found.admin("PUT", f"persistent/{given}/subscription/s")
-            with _job(workload, folder, found, taken, given):
-                yield _stream(workload, folder, found.service, (taken, given), OURS)
+            if THEIRS in systems:
+                own = found.create("own")
+                yield _stream(workload, folder, found.service, (own, own), THEIRS)
+            if OURS in systems:
+                taken, given = found.create("in"), found.create("out", namespace=DEDUPLICATED)
+                found.admin("PUT", f"persistent/{given}/subscription/s")
+                with _job(workload, folder, found, taken, given):
+                    yield _stream(workload, folder, found.service, (taken, given), OURS)
 
 
 def _stream(
@@ -142,10 +144,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when something of ours came early, twice or not at all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pulsar", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--full", action="store_true", help="the full size")
+    parser.add_argument("--system", action="append", choices=SYSTEMS, help="one of the two; without it both")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    measures = (row for workload in entries(FILE, full=told.full) for row in measured(workload))
+    measures = (row for workload in entries(FILE, full=told.full) for row in measured(workload, told.system or SYSTEMS))
     rows = tell(machine, measures, show, as_json=told.json)
     return int(any(row[name] for row in rows if row["system"] == OURS for name in ("early", "twice", "missing")))
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import pyspark
@@ -23,6 +24,8 @@ from benchmarks.support.processes import tree
 HOME = Path(pyspark.__file__).parent
 """The installation of Spark."""
 HERE = "127.0.0.1"
+DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
+"""Delta for Spark, as Maven names it."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 """What the command line of an executor has."""
 _PATIENCE_S = 60

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.support.standalone import DELTA
 from pipeline.config.session import HADOOP_AWS
-from tests.support.jars import DELTA, fetch
+from tests.support.jars import fetch
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,7 +19,6 @@ from benchmarks.support.way import appended
 from pipeline.client.inbox import Message, send
 from schemas import DELIVERIES
 from tests.support.alone import alone
-from tests.support.jars import DELTA
 from tests.support.jobs import PROFILE, Process, started
 from tests.support.modules import ROOT
 
@@ -65,7 +64,7 @@ class Site:
         """`jobs/deliver.py` as README says, with settings of Spark; its driver runs in an empty folder, here."""
         words = ["--py-files", str(self.package), str(self.package.parent / "jobs" / "deliver.py")]
         words += ["--profile", str(PROFILE), "--warehouse", str(warehouse)]
-        command = standalone.submit(self.cluster.url, [DELTA], {"spark.driver.memory": "1g", **conf}, words)
+        command = standalone.submit(self.cluster.url, [standalone.DELTA], {"spark.driver.memory": "1g", **conf}, words)
         told = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
         told |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
         with started(command, folder, **told) as process:

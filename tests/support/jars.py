@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,7 +10,6 @@ import pyspark
 
 from tests.support.alone import alone
 
-DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 _IVY = Path.home() / ".ivy2.5.2" / "jars"
 """Where Spark puts them. Where it is told another folder nothing is found here, and Ivy looks again."""
 
