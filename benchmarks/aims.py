@@ -288,6 +288,17 @@ def _kafka(result: Row) -> Iterator[Line]:
         what = f"{_short(row['records'])} in {row['source_s']} s, {row['per_s']:,}/s: {row['ratio']}x"
         beside = f"plain copy {row['copy_s']} s"
         yield Line("kafka", "intake against a plain copy by Spark", ">= 0.7x", what, row["ratio"] >= 0.7, beside)
+    if row := rows.get("release"):
+        yield _burst(row)
+
+
+def _burst(row: Row) -> Line:
+    """Judged at a million only."""
+    counts = {name: row[name] for name in ("lost", "twice", "disordered")}
+    what = f"{_short(row['messages'])} in {row['seconds']} s, {row['per_s']:,}/s"
+    met = row["seconds"] <= 10 and not any(counts.values()) if row["messages"] >= MILLION else None
+    told = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return Line("kafka", "due at one instant, at a consumer, in order", "1 M <= 10 s", what, met, told)
 
 
 def _cluster(result: Row) -> Iterator[Line]:

@@ -6,6 +6,10 @@ started again in the middle: what comes while it is away, and in the seconds aft
 
 `intake`: a topic is filled, and read to its end by one session: by a source into `inbox`, and by a stream of Spark from
 Kafka to a Delta table; each twice, and the faster one counts.
+
+`release`: messages that are all due at one instant are appended to `inbox` before it, and a sink publishes them. A
+consumer that is shown committed records only says when the last one came, and in which order; a few have been
+released before, so that all is warm.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.support import ROOT
+from benchmarks.support import ROOT, kafkaburst
 from benchmarks.support.kafka import Broker, broker
 from benchmarks.support.kafkaload import Load, consume, fill
 from benchmarks.support.machine import describe
@@ -47,8 +51,13 @@ _PROFILE = """
 from = "kafka://{servers}/in"
 deliver_at = "timestamp_millis(CAST(properties['due'] AS BIGINT))"
 """
+WORKLOADS = ["way", "intake", "release"]
 RECORDS = {"short": 1_000_000, "full": 5_000_000}
+RELEASED = {"short": 200_000, "full": 1_000_000}
 SECONDS = {"short": 60, "full": 300}
+_FEW, _SOON_S, _LEAD_S, _PER_S = 20_000, 15, 20, 25_000
+"""Of `release`: what is released before; from its append to its due time; the same for the others, with so many more
+seconds as ingest may take for them."""
 
 
 def way(folder: Path, seconds: int, rate: int, delays_s: tuple[float, float], restart_s: float) -> dict[str, Any]:
@@ -92,6 +101,23 @@ def intake(folder: Path, records: int) -> dict[str, Any]:
     ours, copy = (min(each) for each in times.values())
     told = {"workload": "intake", "records": records, "source_s": round(ours, 1), "copy_s": round(copy, 1)}
     return told | {"per_s": round(records / ours), "ratio": round(copy / ours, 2)}
+
+
+def release(folder: Path, messages: int) -> dict[str, Any]:
+    """Messages that are due at one instant, in a topic."""
+    with broker(folder) as kafka:
+        for topic in (_IN, _OUT):
+            kafka.create(topic, _PARTITIONS)
+        root = str(folder / "warehouse")
+        with _job(folder, kafka), kafkaburst.consume(kafka.servers, _OUT, _PARTITIONS) as came:
+            for begin, count, lead_s in ((0, _FEW, _SOON_S), (_FEW, messages, _LEAD_S + messages / _PER_S)):
+                due_ms = round((time.time() + lead_s) * 1_000)
+                kafkaburst.send(root, _IN, begin, count, due_ms)
+                left_s = due_ms / 1_000 - time.time()
+                _wait_until(lambda: came.count >= begin + count, left_s + _START_S)  # noqa: B023 - called at once
+        figures = came.figures(root, _FEW, messages, due_ms)
+    told = {"workload": "release", "messages": messages, "sent_before_s": round(left_s, 1), **figures}
+    return told | {"per_s": round(messages / max(0.1, figures["seconds"]))}
 
 
 def _by_source(spark: Any, kafka: Broker, folder: Path, name: str) -> float:  # noqa: ANN401 - a session
@@ -158,6 +184,10 @@ def show(row: dict[str, Any]) -> Iterator[str]:
         yield f"intake: {row['records']:,} records in {row['source_s']} s, {row['per_s']:,}/s"
         yield f"  a plain copy takes {row['copy_s']} s: {row['ratio']}x its rate"
         return
+    if row["workload"] == "release":
+        yield f"release: {row['messages']:,} at one instant, the last one {row['seconds']} s after it"
+        yield f"  {row['per_s']:,}/s, lost {row['lost']}, twice {row['twice']}, out of order {row['disordered']}"
+        return
     yield f"way: {row['rate']:,}/s for {row['seconds']} s, delays {row['delays_s']} s, restart {row['away_s']} s"
     yield f"  late p50 {row['p50_s']} s, p99 {row['p99_s']} s"
     yield f"  lost {row['lost']}, twice {row['twice']}, early {row['early']}"
@@ -167,8 +197,8 @@ def show(row: dict[str, Any]) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when something was lost, came early or twice."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("workload", nargs="*", choices=["way", "intake"], default=["way", "intake"])
-    parser.add_argument("--full", action="store_true", help="5 minutes, and 5 million records")
+    parser.add_argument("workload", nargs="*", choices=WORKLOADS, default=WORKLOADS)
+    parser.add_argument("--full", action="store_true", help="5 minutes, 5 million records, a million at once")
     parser.add_argument("--rate", type=int, default=2_000)
     parser.add_argument("--seconds", type=int)
     parser.add_argument("--records", type=int)
@@ -183,11 +213,13 @@ def main(arguments: list[str] | None = None) -> int:
                     yield way(
                         Path(folder), told.seconds or SECONDS[size], told.rate, (5.0, 120.0 if told.full else 40.0), 0.5
                     )
-                else:
+                elif name == "intake":
                     yield intake(Path(folder), told.records or RECORDS[size])
+                else:
+                    yield release(Path(folder), told.records or RELEASED[size])
 
     rows = tell(describe("pyspark", "delta-spark", "confluent-kafka"), measured(), show, as_json=told.json)
-    return int(any(row.get(wrong) for row in rows for wrong in ("lost", "twice", "early")))
+    return int(any(row.get(wrong) for row in rows for wrong in ("lost", "twice", "early", "disordered")))
 
 
 if __name__ == "__main__":
