@@ -93,7 +93,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)
-        with upkeep(spark, warehouse, stages, profile.options), sinks(warehouse, stages):
+        with upkeep(spark, warehouse, stages, profile.options), sinks(warehouse, stages, watch):
             reason = serve(running, asked, stop_file)
     if reason is None:
         return STOPPED

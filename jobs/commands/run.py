@@ -115,7 +115,7 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
             echo(line)
         beside = upkeep(spark, Warehouse(root), STAGES, told.options)
         taking_in = sources(spark, Warehouse(root), running, told.sources, options)
-        with taking_in, reporting(watch, echo), beside, sinks(Warehouse(root), STAGES):
+        with taking_in, reporting(watch, echo), beside, sinks(Warehouse(root), STAGES, watch):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)

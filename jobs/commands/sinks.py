@@ -5,14 +5,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from jobs.commands.values import printable
-from pipeline.delta.deltars import open_table
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
+from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces, late_s
 from schemas import DELIVERIES
 
 
-def noted(root: str) -> list[tuple[SinkPlace, int]]:
-    """Each sink as it was noted last, and how many versions of `deliveries` it has yet to read.
+def noted(root: str) -> list[tuple[SinkPlace, int, float | None]]:
+    """Each sink as it was noted last, how many versions of `deliveries` it has yet to read, and how late it is, s.
 
     Raises:
         NoWarehouse: the folder has no deliveries.
@@ -20,7 +21,9 @@ def noted(root: str) -> list[tuple[SinkPlace, int]]:
     newest, places = open_table(root, DELIVERIES).version(), SinkPlaces(Files(), root)
     found = [place for place in map(places.get, places.names()) if place is not None]
     found.sort(key=lambda place: (place.topic, place.subscription))
-    return [(place, max(0, newest + 1 - place.version)) for place in found]
+    table, now_ms = path_of(root, DELIVERIES), wall_ms()
+    late = (late_s(Files(), table, place.version, now_ms) for place in found)
+    return [(place, max(0, newest + 1 - place.version), each) for place, each in zip(found, late, strict=True)]
 
 
 def report(root: str) -> Iterator[str]:
@@ -28,12 +31,18 @@ def report(root: str) -> Iterator[str]:
     found = noted(root)
     if not found:
         yield "No sink has begun."
-    for place, behind in found:
+    for place, behind, late in found:
         name = printable(f"{place.topic}/{place.subscription}")
         how = "publishing" if place.error is None else f"stands still: {printable(place.error)}"
-        yield f"{name}  published {place.published:,}  versions behind {behind:,}  {how}"
+        yield f"{name}  published {place.published:,}  versions behind {behind:,}  late {_seconds(late)}  {how}"
 
 
 def as_json(root: str) -> str:
     """The same for scripts."""
-    return json.dumps([{**asdict(place), "versions_behind": behind} for place, behind in noted(root)])
+    return json.dumps(
+        [{**asdict(place), "versions_behind": behind, "late_s": late} for place, behind, late in noted(root)]
+    )
+
+
+def _seconds(late: float | None) -> str:
+    return "unknown" if late is None else f"{late:,.1f} s"

@@ -83,6 +83,9 @@ class Watch:
     def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""
 
+    def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
+        """So long ago became visible what the sink of a subscription publishes next; 0: nothing; None: nobody knows."""
+
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible.
 

@@ -13,6 +13,7 @@ from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.config.options import Options
 from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
+from pipeline.config.watching import Watch
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.inboxsums import summing
 from pipeline.maintenance.upkeep import maintaining
@@ -78,9 +79,9 @@ def upkeep(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], opt
         yield
 
 
-def sinks(warehouse: Warehouse, stages: Sequence[str]) -> AbstractContextManager[None]:
+def sinks(warehouse: Warehouse, stages: Sequence[str], watch: Watch) -> AbstractContextManager[None]:
     """What runs beside the stages while they are served: the sinks, in the process that has dispatch."""
-    return publishing(warehouse.root) if DISPATCH in stages else nullcontext()
+    return publishing(warehouse.root, watch) if DISPATCH in stages else nullcontext()
 
 
 @contextmanager

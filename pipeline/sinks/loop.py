@@ -10,7 +10,7 @@ import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import dropwhile
 from threading import Event, Thread
 
 from pipeline.client.reading.deliveries import Deliveries
@@ -23,8 +23,8 @@ from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
 
 _LOG = logging.getLogger(__name__)
-_MOST = 10_000
-"""Messages that are published together."""
+_MOST_BYTES = 32 << 20
+"""Of the payloads that are published together: they are held meanwhile."""
 _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
 """So often a place that the broker keeps is noted while it moves, and committed while it does not: brokers forget."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
@@ -71,7 +71,13 @@ class SinkLoop:
     """A sink at work: in a thread, or step by step."""
 
     def __init__(
-        self, root: str, table: str, line: Line, places: SinkPlaces, connect: Connect = connect_to, most: int = _MOST
+        self,
+        root: str,
+        table: str,
+        line: Line,
+        places: SinkPlaces,
+        connect: Connect = connect_to,
+        most: int = 1 << 30,
     ) -> None:
         """Note that it is there, so that the log stays.
 
@@ -81,7 +87,7 @@ class SinkLoop:
             line: of the registry.
             places: where the place is noted.
             connect: makes a connection.
-            most: messages that are published together.
+            most: messages that are published together, where the topic does not ask for fewer.
         """
         self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
         self.name, self._producer, self._to = line.name(table), line.producer(table), Destination.parse(line.sink)
@@ -98,6 +104,11 @@ class SinkLoop:
     def _first_place(self) -> SinkPlace:
         after = Deliveries(self._root, earliest=False).newest if self._line.after is None else self._line.after
         return SinkPlace(self._line.topic, self._line.subscription, after + 1, 0)
+
+    @property
+    def version(self) -> int:
+        """The version of `deliveries` of which it publishes next."""
+        return self._place[0]
 
     def start(self, pause_s: float) -> None:
         """Work in a thread that looks for news so often."""
@@ -129,15 +140,25 @@ class SinkLoop:
 
     def _step(self) -> bool:
         topic, deliveries = self._connected()
-        found = list(islice(self._rows, self._most))
-        if len(found) < self._most:
+        found, more = self._some(min(self._most, topic.most))
+        if not more:
             self._rows = deliveries.rows(self._line.topic, self._line.subscription, topic.columns)
-        place = found[-1][0] if len(found) == self._most else (deliveries.next_version, 0)
+        place = found[-1][0] if more else (deliveries.next_version, 0)
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
             topic.publish(found, place)
             self._committed_ms = monotonic_ms()
         self._moved(place, len(found))
         return bool(found)
+
+    def _some(self, most: int) -> tuple[list[Row], bool]:
+        """What is published together; whether there may be more."""
+        found, size = list[Row](), 0
+        for order, row in self._rows:
+            found.append((order, row))
+            size += len(row["payload"] or b"")
+            if len(found) == most or size >= _MOST_BYTES:
+                return found, True
+        return found, False
 
     def _connected(self) -> tuple[Topic, Deliveries]:
         if self._topic is None or self._deliveries is None:
@@ -148,7 +169,8 @@ class SinkLoop:
                 problem = f"it has published up to version {self._place[0]}, which `deliveries` does not have"
                 raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
             fresh = self._deliveries.rows(self._line.topic, self._line.subscription, self._topic.columns)
-            self._rows = ((order, row) for order, row in fresh if order > self._place)
+            place = self._place
+            self._rows = dropwhile(lambda found: found[0] <= place, fresh)
             self._committed_ms = monotonic_ms()
         return self._topic, self._deliveries
 

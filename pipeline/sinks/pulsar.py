@@ -31,6 +31,8 @@ class PulsarTopic:
 
     columns: Sequence[str] = ("message_key", "properties", "publish_time", "deliver_at", "payload")
     keeps_place = False
+    most = 10_000
+    """So many are sent again after a crash."""
 
     def __init__(self, to: Destination, _producer: str, place: str) -> None:
         """Become the only producer of that name: the broker refuses a second one while the first is connected.

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.config.wallclock import wall_ms
+from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.connect import connect as connect_to
 from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.sinks.topic import Connect
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sinkplaces import SinkPlaces
+from pipeline.subscriptions.sinkplaces import SinkPlaces, late_s
 from schemas import DELIVERIES, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
@@ -25,12 +27,12 @@ _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 
 
 @contextmanager
-def publishing(root: str, connect: Connect = connect_to) -> Iterator[None]:
+def publishing(root: str, watch: Watch = NOBODY, connect: Connect = connect_to) -> Iterator[None]:
     """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
         yield
         return
-    sinks = Sinks(root, connect)
+    sinks = Sinks(root, watch, connect)
     sinks.start()
     try:
         yield
@@ -41,9 +43,9 @@ def publishing(root: str, connect: Connect = connect_to) -> Iterator[None]:
 class Sinks:
     """Follows the registry."""
 
-    def __init__(self, root: str, connect: Connect) -> None:
+    def __init__(self, root: str, watch: Watch, connect: Connect) -> None:
         """Look at nothing yet."""
-        self._root, self._connect, self._files = root, connect, Files()
+        self._root, self._watch, self._connect, self._files = root, watch, connect, Files()
         self._places, self._seen = SinkPlaces(self._files, root), -1
         self._running: dict[Line, SinkLoop] = {}
         self._ended = Event()
@@ -64,6 +66,7 @@ class Sinks:
         while not self._ended.is_set():
             try:
                 self._look()
+                self._tell()
             except Exception:  # noqa: BLE001 - a store that does not answer; it is asked again
                 _LOG.warning("the registry could not be read for sinks; it is tried again", exc_info=True)
             self._ended.wait(self._look_s)
@@ -86,6 +89,13 @@ class Sinks:
                 self._places.drop(name)
         self._seen = version
 
+    def _tell(self) -> None:
+        """Say of each sink how late it is."""
+        table, now_ms = path_of(self._root, DELIVERIES), wall_ms()
+        for line, loop in self._running.items():
+            self._watch.sink_late(line.topic, line.subscription, late_s(self._files, table, loop.version, now_ms))
+
     def _end(self, lines: set[Line]) -> None:
         for line in lines:
             self._running.pop(line).stop()
+            self._watch.sink_late(line.topic, line.subscription, None)

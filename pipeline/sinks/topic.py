@@ -24,10 +24,12 @@ class Topic(Protocol):
         columns: of `deliveries`, that a message is made of.
         keeps_place: whether the broker keeps the place, with the messages. Where it does not, the sink notes it
             behind each call of `publish`.
+        most: messages that are published together, at most.
     """
 
     columns: Sequence[str]
     keeps_place: bool
+    most: int
 
     def resume(self, noted: Place, *, begun: bool) -> Place:
         """Where to go on.

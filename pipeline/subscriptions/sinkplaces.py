@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from pipeline.delta.logs.entries import entry, exists
+from pipeline.delta.logs.logfiles import info_of
 from pipeline.storage.files import Files
 
 _FOLDER = "_sinks"
@@ -35,6 +37,15 @@ class SinkPlace:
     published: int = 0
     begun: bool = False
     error: str | None = None
+
+
+def late_s(files: Files, deliveries: str, version: int, now_ms: int) -> float | None:
+    """Since when a version of the table `deliveries` has been there, s; 0: it is not; None: nobody knows any more."""
+    told = entry(files, deliveries, version) if exists(files, deliveries, version) else []
+    if not told:
+        return None if told is None else 0.0
+    since_ms: int = info_of(told).get("timestamp", now_ms)
+    return max(0, now_ms - since_ms) / 1_000
 
 
 class SinkPlaces:

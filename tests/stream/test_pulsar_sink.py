@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.sinks.pulsar import PulsarTopic, partition
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
-from tests.support.pulsar import DEDUPLICATED, TENANT
+from tests.support.brokers import DEDUPLICATED, TENANT
 from tests.support.sinks import Killed, delivered, places, run, run_until_up, sink
+from tests.support.sources import inbox
 
 if TYPE_CHECKING:
     from benchmarks.support.pulsar import Broker
@@ -67,6 +69,24 @@ def test_what_came_from_pulsar_has_its_ordering_key_and_time_again(root: str, pu
     run(sink(root, PulsarTopic, f"{pulsar.service}/{topic}"))
     (found,) = pulsar.read(topic)
     assert (found.properties(), found.ordering_key(), found.event_timestamp()) == ({"a": "1"}, "o", 7)
+
+
+def test_what_a_client_said_of_a_message_is_said_to_consumers_of_pulsar(root: str, pulsar: Broker, topic: str) -> None:
+    """Client and sink name what `inbox` has no column for alike; the stages between them copy columns."""
+    how: dict[str, Any] = {
+        "partition_key": "k",
+        "ordering_key": "o",
+        "event_timestamp": 7,
+        "properties": {"a": "1", "é": ""},
+    }
+    with Client(root) as found:
+        found.create_producer("t").send(b"sent", **how)
+    (sent,) = inbox(root)
+    delivered(root, "sent", message_key=sent["message_key"], properties=sent["properties"])
+    run(sink(root, PulsarTopic, f"{pulsar.service}/{topic}"))
+    (came,) = pulsar.read(topic)
+    assert came.data() == b"sent"
+    assert {name: getattr(came, name)() for name in how} == how
 
 
 def test_messages_come_in_the_order_of_deliveries_and_once(root: str, pulsar: Broker, topic: str) -> None:

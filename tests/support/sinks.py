@@ -36,7 +36,7 @@ def places(root: str) -> SinkPlaces:
     return SinkPlaces(Files(), root)
 
 
-def sink(root: str, connect: Connect, address: str = ADDRESS, after: int | None = 0, most: int = 10_000) -> SinkLoop:
+def sink(root: str, connect: Connect, address: str = ADDRESS, after: int | None = 0, most: int = 1 << 30) -> SinkLoop:
     """The sink of the subscription `s` of the topic `t`; it does nothing until it is told to step."""
     return SinkLoop(root, "table", Line("t", "s", address, after), places(root), connect, most)
 
@@ -92,6 +92,7 @@ class MemoryTopic:
 
     columns: Sequence[str] = ("payload",)
     keeps_place: bool = True
+    most: int = 10_000
 
     def resume(self, noted: Place, *, begun: bool) -> Place:
         """The place that was committed, or the one that is noted."""

@@ -97,6 +97,12 @@ class Metrics:
         )
 
         self._left = self._gauge("source_behind", "Rows that a source has yet to read; NaN: nobody knows")
+        self._late = Gauge(
+            "delayline_sink_late_seconds",
+            "Since when what a sink publishes next has been visible, 0 when there is nothing; NaN: nobody knows",
+            ["topic", "subscription"],
+            registry=self.registry,
+        )
         self._settling = SettleMetrics(self.registry)
 
     def started(self, stage: str) -> None:
@@ -136,6 +142,10 @@ class Metrics:
     def source_behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""
         self._left.labels(source).set(float("nan") if rows is None else rows)
+
+    def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
+        """So long ago became visible what a sink publishes next; None: nobody knows, or it has ended."""
+        self._late.labels(topic, subscription).set(float("nan") if seconds is None else seconds)
 
     def published(self, part: Publication) -> None:
         """A commit made deliveries visible."""

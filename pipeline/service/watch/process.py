@@ -84,6 +84,10 @@ class Watcher(Watch):
         """A source has so many rows yet to read."""
         self.metrics.source_behind(source, rows)
 
+    def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
+        """How far a sink is behind `deliveries`."""
+        self.metrics.sink_late(topic, subscription, seconds)
+
     def taken(self, stage: str) -> int:
         """How many a stage read by itself since the last call."""
         with self._lock:

@@ -95,6 +95,18 @@ def test_what_a_broker_without_places_has_confirmed_is_noted_at_once(root: str) 
         assert (noted.version, noted.rows) == (1, rows)
 
 
+def test_large_messages_are_published_few_at_a_time(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are published together are held in memory; ten thousand of five megabytes would not fit."""
+    monkeypatch.setattr("pipeline.sinks.loop._MOST_BYTES", 10)
+    broker = MemoryBroker()
+    delivered(root, "a", "b", "c", payload=bytes(6))
+    loop = sink(root, broker.connect)
+    for published in (2, 3):
+        assert loop.step()
+        assert len(broker.payloads) == published
+    assert not loop.step()
+
+
 def test_a_failure_is_followed_by_a_new_connection(root: str) -> None:
     """The same thread goes on, from the place that was committed."""
     broker = MemoryBroker(fails=["", "after", "before"])

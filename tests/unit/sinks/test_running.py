@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.config.watching import Watch
 from pipeline.sinks.running import publishing
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.policies import Policies
@@ -38,6 +39,18 @@ def until(condition: Callable[[], bool]) -> None:
         Event().wait(0.01)
 
 
+class Late(Watch):
+    """What a process is told of sinks."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.seconds = dict[str, float | None]()
+
+    def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:  # noqa: ARG002 - of one topic
+        """By the subscription."""
+        self.seconds[subscription] = seconds
+
+
 def errors(root: str) -> set[str | None]:
     """Why sinks stand still, as it is noted."""
     found = [places(root).get(name) for name in places(root).names()]
@@ -55,10 +68,15 @@ def test_a_broker_that_is_away_stops_nobody_else(root: str) -> None:
 
     subscribe(root, Subscription("t", "away", policies=Policies(sink=AWAY)))
     subscribe(root, Subscription("t", "s", policies=Policies(sink=ADDRESS)))
-    with publishing(root, connect):
+    watch = Late()
+    with publishing(root, watch, connect):
         until(lambda: "ConnectionRefusedError: 127.0.0.1:1" in errors(root))
         delivered(root, "a")
+        delivered(root, "a", subscription="away")
         until(lambda: broker.payloads == [b"a"])
+        until(lambda: (watch.seconds.get("away") or 0) > 0)
+        until(lambda: watch.seconds["s"] == 0)
+    assert watch.seconds == {"away": None, "s": None}
     assert errors(root) == {None, "ConnectionRefusedError: 127.0.0.1:1"}
 
 
@@ -67,7 +85,7 @@ def test_a_sink_that_is_named_and_taken_away_is_followed_while_it_runs(root: str
     broker = MemoryBroker()
     subscribe(root, Subscription("t", "s"))
     delivered(root, "before")
-    with publishing(root, broker.connect):
+    with publishing(root, connect=broker.connect):
         set_policies(root, "t", "s", Policies(sink=ADDRESS))
         delivered(root, "a")
         until(lambda: broker.payloads == [b"a"])
@@ -80,7 +98,7 @@ def test_a_sink_that_is_named_and_taken_away_is_followed_while_it_runs(root: str
 def test_a_subscription_that_ends_takes_its_sink_along(root: str) -> None:
     """Else the log of deliveries would be kept for ever."""
     subscribe(root, Subscription("t", "s", policies=Policies(sink=ADDRESS)))
-    with publishing(root, MemoryBroker().connect):
+    with publishing(root, connect=MemoryBroker().connect):
         until(lambda: bool(places(root).names()))
         unsubscribe(root, "t", "s")
         until(lambda: not places(root).names())

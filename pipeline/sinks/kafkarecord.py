@@ -17,10 +17,10 @@ Header = tuple[str, bytes | None]
 
 def key_of(row: Mapping[str, Any]) -> bytes | None:
     """The key; NULL stays NULL. One that came from a broker and is no UTF-8 is what it was."""
-    key = row["message_key"]
+    key, properties = row["message_key"], row["properties"]
     if key is None:
         return None
-    if key == dict(row["properties"] or ()).get(KEY):
+    if properties and key == dict(properties).get(KEY):
         # Anybody may have written something else there.
         with suppress(ValueError):
             return b64decode(key, validate=True)
@@ -29,7 +29,9 @@ def key_of(row: Mapping[str, Any]) -> bytes | None:
 
 def headers_of(row: Mapping[str, Any]) -> list[Header]:
     """Properties as headers; a value that is NULL stays NULL. Headers that came from a broker are what they were."""
-    properties = dict(row["properties"] or ())
+    if not row["properties"]:
+        return []
+    properties = dict(row["properties"])
     properties.pop(KEY, None)
     came = _headers(properties.pop(HEADERS, None))
     known = {name for name, _ in came}
@@ -39,8 +41,10 @@ def headers_of(row: Mapping[str, Any]) -> list[Header]:
 
 def _headers(text: str | None) -> list[Header]:
     """What a source noted of headers; nothing when somebody else wrote something else there."""
+    if not text:
+        return []
     try:
-        told = json.loads(text or "[]")
+        told = json.loads(text)
         return [
             (str(each["key"]), b64decode(each["value"], validate=True) if "value" in each else None) for each in told
         ]
