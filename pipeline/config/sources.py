@@ -8,6 +8,7 @@ from pipeline.config.errors import BadSetting
 from pipeline.config.settings import check
 
 EARLIEST, LATEST = "earliest", "latest"
+MOST_ROWS = 1_000_000
 SOURCES = "source-"
 """What the names begin with under which sources note how far they have read."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -22,7 +23,8 @@ class Source:
     Attributes:
         name: its name. How far it has read is kept under it, so another name begins anew.
         address: what it follows: `kafka://HOST:PORT[,HOST:PORT]/TOPIC`, `pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC`,
-            or `delta:` and the folder of a table.
+            `delta:` and the folder of a table, or `json:`, `csv:` or `parquet:` and a folder of files.
+        columns: the columns of files, as Spark SQL declares them; of nothing else.
         start: where a source begins that has read nothing yet: `earliest` or `latest`.
         max_rows: rows that one batch takes at most.
         topic: the topic, a STRING.
@@ -37,7 +39,8 @@ class Source:
     name: str
     address: str
     start: str = EARLIEST
-    max_rows: int = 1_000_000
+    max_rows: int = MOST_ROWS
+    columns: str | None = None
     topic: str | None = None
     message_key: str | None = None
     properties: str | None = None
@@ -53,7 +56,7 @@ class Source:
         if self.start not in (EARLIEST, LATEST):
             raise BadSetting(self.field("start"), self.start, f"{EARLIEST} or {LATEST}")
         check(self.field("max_rows"), self.max_rows, 1, 100_000_000)
-        for name in ("address", *COLUMNS):
+        for name in ("address", "columns", *COLUMNS):
             told = getattr(self, name)
             if told is not None and (not isinstance(told, str) or not told.strip()):
                 raise BadSetting(self.field(name), told, "a text")

@@ -69,8 +69,15 @@ class Checkpoint:
         """The entry of a batch, which never changes. The last two are kept: a batch begins where the last one ends."""
         if batch_id not in self._logged:
             last = {key: value for key, value in self._logged.items() if key == batch_id - 1}
-            self._logged = last | {batch_id: parse(self._files.text(f"{self.path}/offsets/{batch_id}"))}
+            self._logged = last | {batch_id: parse(self._text(batch_id))}
         return self._logged[batch_id]
+
+    def entry(self, batch_id: int) -> list[str]:
+        """The lines of the offset log for a batch: the version, metadata, and a place for each source."""
+        return self._text(batch_id).splitlines()
+
+    def _text(self, batch_id: int) -> str:
+        return self._files.text(f"{self.path}/offsets/{batch_id}")
 
     def start(self, batch_id: int) -> Position:
         """The logged start of a batch: the end of the one before, or where the checkpoint begins."""

@@ -2,21 +2,25 @@
 
 That commit is all that counts. A batch whose commit is there was taken, one whose commit is not was not: a start goes
 on behind the last commit of the source, with a new checkpoint, which Spark needs only while the query runs. So there
-is no batch that is repeated, and no checkpoint that can be lost.
+is no batch that is repeated, and no checkpoint that can be lost. Where only Spark's checkpoint knows what was read, it
+is kept, and a batch that is repeated is found by its commit.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.errors import SourcePlaceGone
 from pipeline.config.options import Observer
 from pipeline.config.session import compiled
 from pipeline.config.sources import Source
 from pipeline.config.watching import Watch
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.datafiles import rows as rows_of
 from pipeline.delta.writing.datafiles import size_of
@@ -31,14 +35,10 @@ NOTE = "read"
 """The name under which a commit says how far the source is read."""
 _DRIVER_ROWS, _DRIVER_BYTES = 10_000, 64 << 20
 """Batches up to this are appended by this process, larger ones by Spark."""
+_BEFORE_THE_FIRST = -1
+"""What a commit without rows calls its batch."""
 _PACKED = 8
 """A file is that much smaller than its rows, or less."""
-
-
-def place_of(log: str) -> Place:
-    """The place that an entry of the offset log of a query with one source names."""
-    place: Place = json.loads(log.splitlines()[2])
-    return place
 
 
 class Batches:
@@ -62,15 +62,31 @@ class Batches:
         self.place: Place | None = None if last is None else last.note[NOTE]
         self.taken = 0
         self._row_bytes: float | None = None
-        self._owner, self._checkpoint = "", Path()
+        self._checkpoint: Checkpoint | None = None
 
-    def begin(self, owner: str, checkpoint: Path) -> None:
-        """Take part in a query: its name in the notes, and the folder of its checkpoint."""
-        self._owner, self._checkpoint = owner, checkpoint
+    def begin(self, checkpoint: Checkpoint, place: Place | None) -> None:
+        """Take part in a query, with its checkpoint and the place where it begins.
+
+        A place that no commit has is noted now. Else a process that dies before its first batch would choose another.
+
+        Raises:
+            SourcePlaceGone: the checkpoint says what was read, and it is not the one of the last commit.
+        """
+        self._checkpoint, last = checkpoint, self._sink.last
+        if self._door.lasting and last is not None and not _has(checkpoint, last):
+            problem = f"{checkpoint.path}, which knows what it has read, is gone or is not the one that read it"
+            raise SourcePlaceGone(self._source.name, problem)
+        if place != self.place:
+            self._sink.commit([], uuid4().hex, _BEFORE_THE_FIRST, {NOTE: place})
+            self.place = place
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Append a batch."""
-        end = place_of((self._checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8"))
+        assert self._checkpoint is not None  # noqa: S101 - the query began behind `begin`
+        owner = str(self._checkpoint.owner)
+        if self._sink.found(owner, batch_id) is not None:
+            return
+        end: Place = json.loads(self._checkpoint.entry(batch_id)[-1])
         count = None if self.place is None else self._door.count(self.place, end)
         mapped = self._mapping.of(rows)
         if count is not None and self._is_small(count):
@@ -84,7 +100,7 @@ class Batches:
                 files = self._sink.appender.write(mapped)
             self._row_bytes = _PACKED * size_of(files) / max(1, rows_of(files))
         self._observe(f"{self._source.stage}.files", batch_id)
-        self._sink.commit(files, self._owner, batch_id, {NOTE: end})
+        self._sink.commit(files, owner, batch_id, {NOTE: end})
         self._observe(f"{self._source.stage}.inbox", batch_id)
         self.place, self.taken = end, self.taken + rows_of(files)
         self._sink.appender.checkpoint()
@@ -93,3 +109,8 @@ class Batches:
         """By the size of the rows before; nobody knows that of the first ones."""
         known = self._row_bytes
         return known is not None and count <= _DRIVER_ROWS and count * known <= _DRIVER_BYTES
+
+
+def _has(checkpoint: Checkpoint, last: Commit) -> bool:
+    """Whether a checkpoint has the batch of a commit; one of a copy that was made before it does not."""
+    return last.owner == checkpoint.owner and last.batch in checkpoint.batches()

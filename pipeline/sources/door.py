@@ -1,4 +1,4 @@
-"""What a source is asked for: the door that each kind of outside system has."""
+"""What a source is asked for: the door that each kind of outside system has, and what doors share."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.errors import BadSetting, BadValue
+from pipeline.config.sources import Source
+from pipeline.subscriptions.destination import Destination
+
 Place = Mapping[str, Any]
 """How far a source is read: the offset of Spark's stream, as JSON writes it."""
+LOOK = "200 milliseconds"
+"""The pause of a source where a look costs little."""
+NO_PROPERTIES = "CAST(map() AS MAP<STRING, STRING>)"
+"""Properties with nothing in them, in SQL."""
 
 
 class Door(Protocol):
@@ -26,6 +34,14 @@ class Door(Protocol):
     def position(self) -> str:
         """A SQL expression, a text that says to people where a row is in the source."""
 
+    @property
+    def lasting(self) -> bool:
+        """Whether the checkpoint of the query has to last, as a place does not say what was read."""
+
+    @property
+    def pause(self) -> str:
+        """Between two looks for new rows, unless the profile states one for all."""
+
     def check(self, spark: SparkSession) -> None:
         """Ask whether it is there.
 
@@ -34,8 +50,15 @@ class Door(Protocol):
             SourceAway: nobody answers.
         """
 
+    def latest(self, spark: SparkSession) -> Place:
+        """The place behind all that is there now.
+
+        Raises:
+            SourceAway: nobody answers.
+        """
+
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
-        """The rows after a place, or from where the profile says (`after` is None), as one stream of Spark's.
+        """The rows after a place, or from the first one (`after` is None), as one stream of Spark's.
 
         Raises:
             SourcePlaceGone: the place is of something else, or is not there any more.
@@ -46,3 +69,15 @@ class Door(Protocol):
 
     def behind(self, told: Mapping[str, Any]) -> int | None:
         """How many rows are yet to be read, by what Spark says of the stream in a progress; None: nobody knows."""
+
+
+def destination(source: Source) -> Destination:
+    """The topic of a broker that an address names.
+
+    Raises:
+        BadSetting: it is none.
+    """
+    try:
+        return Destination.parse(source.address)
+    except BadValue as error:
+        raise BadSetting(source.field("address"), error.value, error.allowed) from error

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.config.errors import BadSetting, BadValue, NoSourceConnector, SourceAway, SourcePlaceGone
+from pipeline.config.errors import BadSetting, NoSourceConnector, SourceAway, SourcePlaceGone
 from pipeline.config.jvm import java_class
 from pipeline.config.session import KAFKA
-from pipeline.config.sources import Source
-from pipeline.sources.door import Place
+from pipeline.config.sources import EARLIEST, Source
+from pipeline.sources.door import LOOK, NO_PROPERTIES, Place, destination
 from pipeline.sources.kafkasettings import java_settings
-from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.records import HEADERS, KEY
 
 _WAIT_S = 10
@@ -42,15 +42,14 @@ _TEXT_KEY = "coalesce(is_valid_utf8(CAST(key AS STRING)), true)"
 _IS_TEXT = f"((h.value IS NULL OR is_valid_utf8(CAST(h.value AS STRING))) AND h.key NOT IN ('{HEADERS}', '{KEY}'))"
 _FIT = f"""(headers IS NULL OR size(headers) = size(array_distinct(transform(headers, h -> h.key)))
     AND forall(headers, h -> {_IS_TEXT}))"""
-_NONE = "CAST(map() AS MAP<STRING, STRING>)"
 _PLAIN = f"map_from_entries(transform(filter(headers, h -> {_IS_TEXT}), h -> struct(h.key, CAST(h.value AS STRING))))"
 _ALL = "to_json(transform(headers, h -> struct(h.key AS key, base64(h.value) AS value)))"
 _DERIVED = {
     "message_key": f"if({_TEXT_KEY}, CAST(key AS STRING), base64(key))",
     "properties": f"""CASE WHEN headers IS NULL AND {_TEXT_KEY} THEN NULL ELSE map_concat(
-        coalesce({_PLAIN}, {_NONE}),
-        if({_FIT}, {_NONE}, map('{HEADERS}', {_ALL})),
-        if({_TEXT_KEY}, {_NONE}, map('{KEY}', base64(key)))) END""",
+        coalesce({_PLAIN}, {NO_PROPERTIES}),
+        if({_FIT}, {NO_PROPERTIES}, map('{HEADERS}', {_ALL})),
+        if({_TEXT_KEY}, {NO_PROPERTIES}, map('{KEY}', base64(key)))) END""",
 }
 
 
@@ -66,6 +65,7 @@ class KafkaSource:
         "payload": "value",
     }
     position = "concat(topic, '-', partition, ' at ', offset)"
+    lasting, pause = False, LOOK
 
     def __init__(self, source: Source) -> None:
         """Read the address, and what the environment says of brokers.
@@ -74,15 +74,24 @@ class KafkaSource:
             BadSetting: it is none, or a setting of it is not one of a reader.
         """
         self._source, self._field = source, source.field("address")
-        try:
-            self._from = Destination.parse(source.address)
-        except BadValue as error:
-            raise BadSetting(self._field, error.value, error.allowed) from error
+        self._from = destination(source)
         self._settings = java_settings(self._from, self._field, os.environ)
 
     def check(self, spark: SparkSession) -> None:
         """See `Door`."""
         self._partitions(spark)
+
+    def latest(self, spark: SparkSession) -> Place:
+        """See `Door`. A transaction that is open lies behind it."""
+        with self._admin(spark) as admin:
+            found = java_class(spark, "java.util.HashMap")()
+            spec = java_class(spark, "org.apache.kafka.clients.admin.OffsetSpec").latest()
+            for number in range(self._count_of(spark, admin)):
+                found.put(java_class(spark, "org.apache.kafka.common.TopicPartition")(self._from.topic, number), spec)
+            committed = java_class(spark, "org.apache.kafka.common.IsolationLevel").READ_COMMITTED
+            how = java_class(spark, "org.apache.kafka.clients.admin.ListOffsetsOptions")(committed)
+            offsets = admin.listOffsets(found, how).all().get()
+            return {self._from.topic: {str(each.partition()): offsets[each].offset() for each in offsets}}
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """See `Door`. A partition that was not there when the place was noted begins with its first row.
@@ -91,7 +100,7 @@ class KafkaSource:
             SourcePlaceGone: another topic was read under this name.
             NoSourceConnector: Spark has no connector.
         """
-        partitions, start = self._partitions(spark), self._source.start
+        partitions, start = self._partitions(spark), EARLIEST
         if after is not None:
             known = after.get(self._from.topic)
             if known is None:
@@ -125,6 +134,16 @@ class KafkaSource:
             SourceAway: no broker answers.
             NoSourceConnector: Spark has no connector.
         """
+        with self._admin(spark) as admin:
+            return self._count_of(spark, admin)
+
+    def _count_of(self, spark: SparkSession, admin: Any) -> int:  # noqa: ANN401 - of the JVM
+        topics = java_class(spark, "java.util.List").of(self._from.topic)
+        return int(admin.describeTopics(topics).allTopicNames().get().get(self._from.topic).partitions().size())
+
+    @contextmanager
+    def _admin(self, spark: SparkSession) -> Iterator[Any]:
+        """Kafka's own client for questions; what it raises is ours."""
         settings = java_class(spark, "java.util.Properties")()
         for name, value in self._settings.items():
             settings.setProperty(name, value)
@@ -137,8 +156,7 @@ class KafkaSource:
         except Py4JError as error:
             raise NoSourceConnector(self._field, KAFKA) from error
         try:
-            topics = java_class(spark, "java.util.List").of(self._from.topic)
-            return int(admin.describeTopics(topics).allTopicNames().get().get(self._from.topic).partitions().size())
+            yield admin
         except Py4JJavaError as error:
             if "UnknownTopicOrPartitionException" in _reason(error):
                 raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error

@@ -13,25 +13,24 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from threading import Event, Thread
-from uuid import uuid4
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.options import Options
-from pipeline.config.sources import Source
+from pipeline.config.sources import LATEST, Source
 from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.batches import Batches
 from pipeline.sources.door import Door
 from pipeline.sources.mapping import InboxRows
+from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.sourcestates import SourceState, SourceStates
 
 _LOG = logging.getLogger(__name__)
-_PAUSE = "200 milliseconds"
-"""Between two looks for new rows, unless the profile states one for all."""
 _LOOK_S, _NOTE_MS = 0.5, 5_000
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _PATIENCE_S = 15.0
@@ -59,6 +58,7 @@ class SourceLoop:
         self._batches: Batches | None = None
         self._query: StreamingQuery | None = None
         self._folder: Path | None = None
+        self._begun = False
         self._ended, self._thread = Event(), Thread(target=self._run, name=f"delayline-{source.stage}", daemon=True)
 
     @property
@@ -110,19 +110,29 @@ class SourceLoop:
             self._state = replace(self._state, behind=self._door.behind(told), seen_ms=wall_ms())
 
     def _start(self) -> None:
-        """A new query, with a new checkpoint, behind the last commit."""
+        """A new query, behind the last commit."""
         source, options = self._source, self._options
         batches = Batches(
             self._spark, self._warehouse, source, self._door, self._mapping, options.observe, options.watch
         )
-        rows = self._door.stream(self._spark, batches.place)
+        place = batches.place
+        if place is None and source.start == LATEST:
+            place = self._door.latest(self._spark)
+        rows = self._door.stream(self._spark, place)
         self._mapping.check(self._spark, rows.schema)
-        folder = Path(mkdtemp(prefix=f"delayline-{source.stage}-"))
-        batches.begin(uuid4().hex, folder)
+        checkpoint = self._checkpoint()
+        batches.begin(checkpoint, place)
         writer = rows.writeStream.queryName(f"delayline-{source.stage}").foreachBatch(batches)
-        writer = writer.option("checkpointLocation", folder.as_uri()).trigger(processingTime=options.trigger or _PAUSE)
-        self._batches, self._folder = batches, folder
-        self._query = writer.start()
+        writer = writer.option("checkpointLocation", checkpoint.path)
+        self._batches, self._begun = batches, True
+        self._query = writer.trigger(processingTime=options.trigger or self._door.pause).start()
+
+    def _checkpoint(self) -> Checkpoint:
+        """A new one, in a folder of this machine that is removed; or the one in the warehouse, where it has to last."""
+        if self._door.lasting:
+            return Checkpoint(session_files(self._spark), self._warehouse.checkpoint(self._source.stage))
+        self._folder = Path(mkdtemp(prefix=f"delayline-{self._source.stage}-"))
+        return Checkpoint(Files(), self._folder.as_uri())
 
     def _drop(self) -> None:
         query, folder, batches = self._query, self._folder, self._batches
@@ -132,13 +142,13 @@ class SourceLoop:
             rmtree(folder, ignore_errors=True)
         if batches is not None:
             self._before += batches.taken
-        self._folder, self._batches = None, None
+        self._folder, self._batches, self._begun = None, None, False
 
     def _run(self) -> None:
         wait_s, noted = _FIRST_PAUSE_S, 0
         while not self._ended.wait(_LOOK_S):
             try:
-                if self._query is None or self._folder is None:
+                if not self._begun:
                     self._start()
                 self.look()
             except Exception as error:  # noqa: BLE001 - whatever it is, the stages go on, and so does it later

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import COLUMNS, Source
-from pipeline.sources.door import Door
+from pipeline.sources.door import NO_PROPERTIES, Door
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from schemas import INBOX
 
@@ -99,7 +99,7 @@ class InboxRows:
         found = rows.select(*cast, F.expr(self._position).alias("place"))
         missing = F.lit(self._due) & F.coalesce(*(F.col(name).cast("string") for name in _DUE)).isNull()
         why = F.create_map(F.lit(REFUSED), F.concat(F.lit(f"source {self._source.name}: no due time, "), "place"))
-        told = F.map_concat(F.coalesce("properties", F.expr("CAST(map() AS MAP<STRING, STRING>)")), why)
+        told = F.map_concat(F.coalesce("properties", F.expr(NO_PROPERTIES)), why)
         marked = {
             "properties": F.when(missing, told).otherwise(F.col("properties")),
             "deliver_after_ms": F.when(missing, F.lit(REFUSED_MS)).otherwise(F.col("deliver_after_ms")),

@@ -7,23 +7,21 @@ the due time among the properties. Key, properties, ordering key and the time of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.brokers.pulsar import connected, package
-from pipeline.config.errors import BadSetting, BadValue, SourceAway, SourcePlaceGone
+from pipeline.config.errors import BadSetting, SourceAway, SourcePlaceGone
 from pipeline.config.sources import Source
-from pipeline.sources.door import Place
-from pipeline.sources.pulsarstream import PulsarStream, kept
-from pipeline.subscriptions.destination import Destination
+from pipeline.sources.door import LOOK, NO_PROPERTIES, Place, destination
+from pipeline.sources.pulsarstream import PulsarStream, kept, place_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
 _MOST_ROWS = 50_000
 """Of a batch: the process that reads holds them."""
-_NONE = "CAST(map() AS MAP<STRING, STRING>)"
 
 
 class PulsarSource:
@@ -31,8 +29,8 @@ class PulsarSource:
 
     derived: Mapping[str, str] = {
         "message_properties": f"""map_concat(properties,
-            if(ordering_key IS NULL, {_NONE}, map('{ORDERING_KEY}', ordering_key)),
-            if(event_time IS NULL, {_NONE}, map('{EVENT_TIME}', CAST(unix_millis(event_time) AS STRING))))""",
+            if(ordering_key IS NULL, {NO_PROPERTIES}, map('{ORDERING_KEY}', ordering_key)),
+            if(event_time IS NULL, {NO_PROPERTIES}, map('{EVENT_TIME}', CAST(unix_millis(event_time) AS STRING))))""",
     }
     defaults: Mapping[str, str] = {
         "topic": "substring_index(topic, '/', -1)",
@@ -42,6 +40,7 @@ class PulsarSource:
         "payload": "payload",
     }
     position = "concat(topic, ', partition ', partition, ', at ', ledger, ':', entry, ':', batch_index)"
+    lasting, pause = False, LOOK
 
     def __init__(self, source: Source) -> None:
         """Read the address.
@@ -50,10 +49,7 @@ class PulsarSource:
             BadSetting: it is none, or has settings, of which a reader takes none.
         """
         self._source, self._field = source, source.field("address")
-        try:
-            self._from = Destination.parse(source.address)
-        except BadValue as error:
-            raise BadSetting(self._field, error.value, error.allowed) from error
+        self._from = destination(source)
         if self._from.settings:
             raise BadSetting(self._field, next(iter(self._from.settings)), "no settings")
         self._subscription = f"delayline-{source.name}"
@@ -61,12 +57,28 @@ class PulsarSource:
 
     def check(self, spark: SparkSession) -> None:  # noqa: ARG002 - a door is asked with the session
         """See `Door`."""
+        with self._partitions() as (client, partitions):
+            for each in partitions:
+                # The process before may not have left yet: the subscription is there then, and the query waits for it.
+                with suppress(package().ConsumerBusy):
+                    kept(client, each, self._subscription, self._source.start).close()
+
+    def latest(self, spark: SparkSession) -> Place:  # noqa: ARG002 - a door is asked with the session
+        """See `Door`. Only the subscription's consumer tells the last message of a partition."""
+        with self._partitions() as (client, partitions):
+            found = dict[str, str]()
+            for each in partitions:
+                keeper = kept(client, each, self._subscription, self._source.start)
+                found[each] = place_of(keeper.get_last_message_id(), 0)
+                keeper.close()
+            return found
+
+    @contextmanager
+    def _partitions(self) -> Iterator[tuple[Any, list[str]]]:
+        """A client, and the names of the topic's partitions; what the client raises is ours."""
         pulsar, client = package(), connected(self._service)
         try:
-            for each in client.get_topic_partitions(f"persistent://{self._from.topic}"):
-                # The process before may not have left yet: the subscription is there then, and the query waits for it.
-                with suppress(pulsar.ConsumerBusy):
-                    kept(client, each, self._subscription, self._source.start).close()
+            yield client, list(client.get_topic_partitions(f"persistent://{self._from.topic}"))
         except pulsar.TopicNotFound as error:
             raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error
         except pulsar.PulsarException as error:
@@ -77,7 +89,7 @@ class PulsarSource:
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """See `Door`. A partition that was not there when the place was noted begins with its first message."""
         options = {"service": self._service, "topic": self._from.topic, "subscription": self._subscription}
-        options |= {"max_rows": str(min(self._source.max_rows, _MOST_ROWS)), "start": self._source.start}
+        options["max_rows"] = str(min(self._source.max_rows, _MOST_ROWS))
         if after is not None:
             if other := next((each for each in after if not self._has(each)), None):
                 raise SourcePlaceGone(self._source.name, f"it has read {other} under this name")

@@ -8,7 +8,6 @@ messages were read until there. The readers belong to the process that plans the
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pipeline.brokers.pulsar import connected, package
-from pipeline.config.sources import LATEST
+from pipeline.config.sources import EARLIEST, LATEST
 
 Offset = dict[str, str]
 Row = tuple[Any, ...]
@@ -34,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PulsarStream(DataSource):
-    """The format's options: `service`, `topic`, `subscription`, `max_rows`, `start` or `after` (an offset)."""
+    """The format's options: `service`, `topic`, `subscription`, `max_rows`, and `after`, an offset, or nothing."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,13 +66,7 @@ class PulsarReader(SimpleDataSourceStreamReader):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's signature
         """Where a query begins."""
-        if "after" in self._options or self._options["start"] != LATEST:
-            return self._after
-        # Opened now: what comes from here on is read.
-        for partition in self._partitions():
-            self._readers[partition] = self._open(partition, package().MessageId.latest)
-            self._at[partition] = _BEGIN
-        return dict(self._at)
+        return self._after
 
     def read(self, start: Offset) -> tuple[Iterator[Row], Offset]:
         """What is there, up to `max_rows`, taken from the partitions in turn."""
@@ -95,22 +88,18 @@ class PulsarReader(SimpleDataSourceStreamReader):
         """The rows between two offsets once more."""
         for partition, last in end.items():
             begin = start.get(partition, _BEGIN)
-            # A query that began with the latest message says how many came since, and not where that was.
-            rows = deque[Row](maxlen=_count(last) - _count(begin))
-            if rows.maxlen:
-                self._move(partition, begin)
-                while _message(self._at[partition]) < _message(last):
-                    row = self._next(partition)
-                    if row is None:
-                        raise OSError(f"{partition} has no messages up to {last} any more")
-                    rows.append(row)
-            yield from rows
+            self._move(partition, begin)
+            for _ in range(_count(last) - _count(begin)):
+                row = self._next(partition)
+                if row is None:
+                    raise OSError(f"{partition} has no messages up to {last} any more")
+                yield row
 
     def commit(self, end: Offset) -> None:
         """What is up to there need not be kept."""
         for partition, place in end.items():
-            if partition in self._keepers and place != _BEGIN:
-                self._keepers[partition].acknowledge_cumulative(_message_id(place))
+            if partition in self._keepers and _count(place):
+                self._keepers[partition].acknowledge_cumulative(_message_id(partition, place))
 
     def _partitions(self) -> list[str]:
         if self._client is None:
@@ -118,7 +107,8 @@ class PulsarReader(SimpleDataSourceStreamReader):
         found = list(self._client.get_topic_partitions(f"persistent://{self._topic}"))
         for each in found:
             if each not in self._keepers:
-                self._keepers[each] = kept(self._client, each, self._options["subscription"], self._options["start"])
+                # A partition that came later is read, and so kept, from its beginning.
+                self._keepers[each] = kept(self._client, each, self._options["subscription"], EARLIEST)
         return found
 
     def _move(self, partition: str, place: str) -> None:
@@ -129,29 +119,23 @@ class PulsarReader(SimpleDataSourceStreamReader):
             self._client = connected(self._options["service"])
         with suppress(KeyError):
             self._readers.pop(partition).close()
-        self._readers[partition] = self._open(partition, _message_id(place))
+        self._readers[partition] = self._client.create_reader(partition, _message_id(partition, place))
         self._at[partition] = place
-
-    def _open(self, partition: str, begin: Any) -> Any:  # noqa: ANN401 - of the client
-        return self._client.create_reader(partition, begin)
 
     def _next(self, partition: str) -> Row | None:
         reader = self._readers[partition]
         if not reader.has_message_available():
             return None
         message = reader.read_next(_WAIT_MS)
-        at, count = message.message_id(), _count(self._at[partition]) + 1
-        place = at.ledger_id(), at.entry_id(), at.batch_index()
-        self._at[partition] = ":".join(map(str, (*place, count)))
-        return self._row(partition, place, message)
+        self._at[partition] = place_of(message.message_id(), _count(self._at[partition]) + 1)
+        return self._row(partition, message)
 
-    def _row(self, partition: str, place: tuple[int, int, int], message: Any) -> Row:  # noqa: ANN401 - of the client
-        number = partition.rpartition("-partition-")[2]
+    def _row(self, partition: str, message: Any) -> Row:  # noqa: ANN401 - of the client
         event_ms = message.event_timestamp()
         return (
             self._topic,
-            int(number) if number.isdecimal() else -1,
-            *place,
+            _number(partition),
+            *_position(message.message_id()),
             message.partition_key() or None,
             message.ordering_key() or None,
             dict(message.properties()),
@@ -168,14 +152,26 @@ def kept(client: Any, partition: str, subscription: str, start: str) -> Any:  # 
     return client.subscribe(partition, subscription, receiver_queue_size=0, initial_position=begin)
 
 
-def _message_id(place: str) -> Any:  # noqa: ANN401 - of the client
+def place_of(message_id: Any, count: int) -> str:  # noqa: ANN401 - of the client
+    """The place behind a message, as an offset has it; so many messages were read until there."""
+    return ":".join(map(str, (*_position(message_id), count)))
+
+
+def _position(message_id: Any) -> tuple[int, int, int]:  # noqa: ANN401 - of the client
+    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
+
+
+def _message_id(partition: str, place: str) -> Any:  # noqa: ANN401 - of the client
+    """The client compares partitions, too: with another one the last message of a partition would seem to be new."""
     ledger, entry, index, _ = map(int, place.split(":"))
     found = package().MessageId
-    return found.earliest if ledger < 0 else found(-1, ledger, entry, index)
+    return found.earliest if ledger < 0 else found(_number(partition), ledger, entry, index)
 
 
-def _message(place: str) -> tuple[int, ...]:
-    return tuple(map(int, place.split(":")))[:3]
+def _number(partition: str) -> int:
+    """The number of a partition; -1: the topic has none."""
+    found = partition.rpartition("-partition-")[2]
+    return int(found) if found.isdecimal() else -1
 
 
 def _count(place: str) -> int:

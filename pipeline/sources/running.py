@@ -13,6 +13,7 @@ from pipeline.config.session import KAFKA
 from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import Door
+from pipeline.sources.files import FORMATS, FileSource
 from pipeline.sources.kafka import KafkaSource
 from pipeline.sources.loop import SourceLoop
 from pipeline.sources.pulsar import PulsarSource
@@ -23,6 +24,7 @@ DOORS: Mapping[str, Callable[[Source], Door]] = {
     "pulsar": PulsarSource,
     "pulsar+ssl": PulsarSource,
     "delta": DeltaSource,
+    **dict.fromkeys(FORMATS, FileSource),
 }
 """Doors by the scheme of the address."""
 PACKAGES = {"kafka": KAFKA}
@@ -38,6 +40,8 @@ def door_of(source: Source) -> Door:
     made = DOORS.get(_scheme(source))
     if made is None:
         raise BadSetting(source.field("address"), f"{_scheme(source)}:...", ", ".join(f"{each}:" for each in DOORS))
+    if source.columns is not None and made is not FileSource:
+        raise BadSetting(source.field("columns"), source.columns, "nothing: only files are told their columns")
     return made(source)
 
 

@@ -9,11 +9,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, SourcePlaceGone
-from pipeline.config.sources import EARLIEST, Source
+from pipeline.config.sources import Source
 from pipeline.delta.logs.entries import between, newest, reaches_back, rows_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.warehouse import Warehouse
-from pipeline.sources.door import Place
+from pipeline.sources.door import LOOK, Place
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import Table
@@ -29,6 +29,7 @@ class DeltaSource:
     derived: Mapping[str, str] = {}
     defaults: Mapping[str, str] = {}
     position = "'in a row of the table'"
+    lasting, pause = False, LOOK
 
     def __init__(self, source: Source) -> None:
         """Read the address."""
@@ -45,21 +46,17 @@ class DeltaSource:
         except FileNotFoundError as error:
             raise BadSetting(self._source.field("address"), self._path, "the folder of a Delta table") from error
 
+    def latest(self, spark: SparkSession) -> Place:
+        """See `Door`."""
+        return {"reservoirVersion": newest(session_files(spark), self._path) + 1, "index": EVERYTHING_BEFORE}
+
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """See `Door`."""
-        files = session_files(spark)
-        if after is not None:
-            place = Position(0, *_offset(after))
-            if not reaches_back(files, self._path, place.version - 1):
-                raise SourcePlaceGone(
-                    self._source.name, f"the log of {self._path} was cut behind version {place.version}"
-                )
-        elif self._source.start == EARLIEST:
-            place = Position(0, 0, EVERYTHING_BEFORE)
-            if not reaches_back(files, self._path, -1):
-                raise SourcePlaceGone(self._source.name, f"the log of {self._path} does not have its first version")
-        else:
-            place = Position(0, newest(files, self._path) + 1, EVERYTHING_BEFORE)
+        place = Position(0, 0, EVERYTHING_BEFORE) if after is None else Position(0, *_offset(after))
+        if not reaches_back(session_files(spark), self._path, place.version - 1):
+            raise SourcePlaceGone(
+                self._source.name, f"the log of {self._path} does not have its version {place.version}"
+            )
         try:
             return self._warehouse.follow(spark, self._table, place, self._source.max_rows, _ALL_BYTES)
         except PySparkException as error:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
-from pipeline.sinks.mapping import headers_of, key_of
+from pipeline.sinks.kafkarecord import headers_of, key_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from pipeline.subscriptions.sourcestates import SourceStates
@@ -145,6 +145,18 @@ def test_each_start_goes_on_behind_the_last_commit(spark: SparkSession, root: st
     kafka.send(topic, *({"value": name, "partition": 3} for name in names(30, 40)))
     take_all(spark, root, source(kafka, topic, start="latest"))
     assert payloads(root) == names(0, 40)
+
+
+def test_a_source_that_begins_with_what_is_new_begins_there_once(
+    spark: SparkSession, root: str, kafka: Broker, topic: str
+) -> None:
+    """Records that come before the second start are taken, although the first one died before its first batch."""
+    kafka.send(topic, *({"value": name} for name in names(0, 10)))
+    with following(spark, root, source(kafka, topic, start="latest")):
+        pass
+    kafka.send(topic, *({"value": name} for name in names(10, 15)))
+    take_all(spark, root, source(kafka, topic, start="latest"))
+    assert payloads(root) == names(10, 15)
 
 
 def test_what_cannot_be_is_refused_at_the_start(spark: SparkSession, root: str, kafka: Broker, topic: str) -> None:

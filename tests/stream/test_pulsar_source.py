@@ -17,7 +17,7 @@ from pipeline.config.sources import Source
 from pipeline.sinks.pulsar import record
 from pipeline.sources.pulsarstream import PulsarReader
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
-from tests.support.pulsar import client
+from tests.support.brokers import pulsar_client
 from tests.support.sources import following, inbox, take_all
 
 if TYPE_CHECKING:
@@ -153,20 +153,36 @@ def test_the_topic_keeps_what_was_not_read_and_nothing_else(
 
 
 def test_a_batch_is_read_once_more_by_its_offsets(pulsar: Broker, topic: str) -> None:
-    """What executors do when the planner has lost what it read; also of a query that began with the latest message."""
-    options = {"service": pulsar.service, "topic": topic, "subscription": "r", "max_rows": "100"}
-    send(pulsar, topic, names(0, 10))
-    for start, begin in (("latest", 10), ("earliest", 0)):
-        reader = PulsarReader({**options, "start": start})
-        first = reader.initialOffset()
-        send(pulsar, topic, names(10, 20) if start == "latest" else [])
-        rows, end = reader.read(first)
+    """What executors do when the planner has lost what it read."""
+    options = {"service": pulsar.service, "topic": topic, "subscription": "r", "max_rows": "15"}
+    send(pulsar, topic, names(0, 20))
+    reader = PulsarReader(options)
+    begin, seen = reader.initialOffset(), list[str]()
+    for count in (15, 5):
+        rows, end = reader.read(begin)
         found = sorted(row[-1].decode() for row in rows)
-        assert found == names(begin, 20)
-        again = PulsarReader({**options, "start": start}).readBetweenOffsets(first, end)
+        again = PulsarReader(options).readBetweenOffsets(begin, end)
         assert sorted(row[-1].decode() for row in again) == found
-        for each in reader._keepers.values():
-            each.close()
+        assert len(found) == count
+        begin, seen = end, seen + found
+    assert sorted(seen) == names(0, 20)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_a_source_that_begins_with_what_is_new_begins_there_once(
+    spark: SparkSession, root: str, pulsar: Broker, topic: str, *, batches: bool
+) -> None:
+    """Messages that come before the second start are taken, although the first one died before its first batch.
+
+    A partition in which nothing is new holds up nobody.
+    """
+    send(pulsar, f"{topic}-partition-0", names(0, 5), batches=batches)
+    with following(spark, root, source(pulsar, topic, start="latest")):
+        pass
+    send(pulsar, f"{topic}-partition-1", names(5, 15), batches=batches)
+    for _ in range(2):
+        take_all(spark, root, source(pulsar, topic, start="latest"))
+    assert payloads(root) == names(5, 15)
 
 
 def test_what_cannot_be_is_refused_at_the_start(spark: SparkSession, root: str, pulsar: Broker) -> None:
@@ -181,7 +197,7 @@ def test_a_broker_that_is_not_there_refuses_the_start(
     spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No message tells a secret."""
-    client()
+    pulsar_client()
     monkeypatch.setenv("DELAYLINE_PULSAR_TOKEN", "unspeakable")
     with pytest.raises(SourceAway) as away:
         take_all(spark, root, Source("orders", "pulsar://127.0.0.1:9/public/default/t"))

@@ -1,22 +1,28 @@
-"""Sources with the stages: what comes in by one is delivered when it is due, and several stand side by side."""
+"""Sources that are tables and folders of files: each row is in `inbox` once, and several stand side by side."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.config.errors import BadSetting, StageRunning
+from pipeline.config.errors import BadSetting, SourcePlaceGone, StageRunning
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources import running
+from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from tests.support.sources import following, inbox, take_all
 
 
@@ -64,13 +70,14 @@ def test_a_table_is_followed_from_its_first_row_and_each_row_is_taken_once(
 
 
 def test_a_source_may_begin_with_what_is_new(spark: SparkSession, root: str, table: str) -> None:
-    """What is there stays where it is."""
+    """What is there stays where it is; where the first start began is kept, though it died before its first batch."""
     append(table, "old")
-    with following(spark, root, source(table, start="latest")) as loop:
-        assert loop.query is not None
-        append(table, "new")
-        loop.query.processAllAvailable()
-    assert payloads(root) == ["new"]
+    for name in ("new", "newer"):
+        with following(spark, root, source(table, start="latest")):
+            pass
+        append(table, name)
+    take_all(spark, root, source(table, start="latest"))
+    assert payloads(root) == ["new", "newer"]
 
 
 def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, table: str) -> None:
@@ -91,3 +98,82 @@ def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, tabl
     assert refused.value.field == "source.wrong.from"
     take_all(spark, root, both[0])
     assert payloads(root) == ["a", "a2"]
+
+
+def put(folder: Path, kind: str, *names: str) -> None:
+    """A file with rows, which is there at once."""
+    folder.mkdir(exist_ok=True)
+    rows = pa.table({"name": names, "wait": [1_000] * len(names)})
+    made = folder.parent / "made"
+    if kind == "json":
+        made.write_text("".join(f"{json.dumps(row)}\n" for row in rows.to_pylist()), encoding="utf-8")
+    elif kind == "csv":
+        pa_csv.write_csv(rows, made)
+    else:
+        pq.write_table(rows, made)
+    made.rename(folder / f"{names[0]}.{kind}")
+
+
+def files(folder: Path, kind: str = "json", **told: str) -> Source:
+    """What a profile says of a folder."""
+    columns: Mapping[str, str] = {"topic": "'t'", "payload": "name", "deliver_after_ms": "wait"} | told
+    header = "?header=true" if kind == "csv" else ""
+    return Source("theirs", f"{kind}:{folder}{header}", columns="name STRING, wait BIGINT", **columns)  # type: ignore[arg-type] # texts all
+
+
+@pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
+def test_each_file_of_a_folder_is_taken_once(spark: SparkSession, root: str, tmp_path: Path, kind: str) -> None:
+    """Those that were there, and those that come; over starts."""
+    folder = tmp_path / "theirs"
+    put(folder, kind, "a", "b")
+    take_all(spark, root, files(folder, kind))
+    put(folder, kind, "c")
+    for _ in range(2):
+        take_all(spark, root, files(folder, kind))
+    assert payloads(root) == ["a", "b", "c"]
+    assert {row["deliver_after_ms"] for row in inbox(root)} == {1_000}
+
+
+@pytest.mark.parametrize("step", ["files", "inbox"])
+def test_a_batch_of_files_that_dies_around_its_commit_is_taken_once(
+    spark: SparkSession, root: str, tmp_path: Path, step: str
+) -> None:
+    """Spark repeats it; the commit tells whether it was taken."""
+    folder = tmp_path / "theirs"
+    put(folder, "json", "a", "b")
+
+    def die(seen: str, _batch: int) -> None:
+        if seen == f"source-theirs.{step}":
+            raise RuntimeError(seen)
+
+    with pytest.raises(StreamingQueryException, match="source-theirs"):
+        take_all(spark, root, files(folder), die)
+    assert payloads(root) == (["a", "b"] if step == "inbox" else [])
+    put(folder, "json", "c")
+    take_all(spark, root, files(folder))
+    assert payloads(root) == ["a", "b", "c"]
+
+
+def test_files_are_not_taken_again_when_what_says_so_is_gone(spark: SparkSession, root: str, tmp_path: Path) -> None:
+    """The source stands still: only Spark's checkpoint knows the files. A line that cannot be read is refused."""
+    folder = tmp_path / "theirs"
+    with pytest.raises(BadSetting, match=r"source\.theirs\.from"):
+        take_all(spark, root, files(folder))
+    put(folder, "json", "a")
+    (folder / "b.json").write_text("{broken\n", encoding="utf-8")
+    take_all(spark, root, files(folder))
+    good, bad = sorted(inbox(root), key=lambda row: row["payload"] is None)
+    assert (good["payload"], good["deliver_after_ms"]) == (b"a", 1_000)
+    assert bad["deliver_after_ms"] == REFUSED_MS
+    assert dict(bad["properties"])[REFUSED].endswith("/theirs/b.json")
+    checkpoint, older = Path(root, "_checkpoints", "source-theirs"), tmp_path / "older"
+    copytree(checkpoint, older)
+    put(folder, "json", "c")
+    take_all(spark, root, files(folder))
+    rmtree(checkpoint)
+    with pytest.raises(SourcePlaceGone):
+        take_all(spark, root, files(folder))
+    copytree(older, checkpoint)
+    with pytest.raises(SourcePlaceGone):
+        take_all(spark, root, files(folder))
+    assert len(inbox(root)) == 3

@@ -63,12 +63,7 @@ class Topic:
     def create_reader(self, partition: str, begin: Any) -> Reader:  # noqa: ANN401 - an id, or a word
         """A reader behind a position."""
         log = self.logs[partition]
-        after = (
-            {"earliest": BEFORE_ALL, "latest": max(log, default=BEFORE_ALL)}.get(begin)
-            if isinstance(begin, str)
-            else None
-        )
-        return Reader(log, begin.place if after is None else after)
+        return Reader(log, BEFORE_ALL if begin == "earliest" else begin.place)
 
     def subscribe(self, partition: str, _name: str, **_told: object) -> SimpleNamespace:
         """A consumer that acknowledges only."""
@@ -107,15 +102,12 @@ class Reader:
 
 def reader(monkeypatch: pytest.MonkeyPatch, topic: Topic, **told: str) -> PulsarReader:
     """The source under test."""
-    ids = SimpleNamespace(earliest="earliest", latest="latest")
-    made = type("MessageId", (), {"earliest": ids.earliest, "latest": ids.latest, "__new__": lambda _, *at: Id(*at)})
+    made = type("MessageId", (), {"earliest": "earliest", "__new__": lambda _, *at: Id(*at)})
     positions = SimpleNamespace(Latest="latest", Earliest="earliest")
     client = SimpleNamespace(MessageId=made, InitialPosition=positions)
     monkeypatch.setattr(pulsarstream, "package", lambda: client)
     monkeypatch.setattr(pulsarstream, "connected", lambda _: topic)
-    return PulsarReader(
-        {"service": "s", "topic": "a/b/t", "subscription": "n", "start": "earliest", "max_rows": "9", **told}
-    )
+    return PulsarReader({"service": "s", "topic": "a/b/t", "subscription": "n", "max_rows": "9", **told})
 
 
 def taken(rows: Sequence[Any]) -> list[str]:
@@ -153,17 +145,6 @@ def test_wherever_batches_end_and_starts_begin_each_message_comes_once(
             offset, rows = end, rows + batch
         assert sorted(taken(rows)) == sorted(wanted(*first, *second))
         assert sum(int(each.rpartition(":")[2]) for each in offset.values()) == len(first) + len(second)
-
-
-def test_a_query_that_begins_with_the_latest_message_can_be_read_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first offset does not say where that was."""
-    topic = Topic({"p": [(1, 0, -1), (1, 1, 0)]})
-    source = reader(monkeypatch, topic, start="latest")
-    begin = source.initialOffset()
-    topic.logs["p"] += [(1, 1, 1), (2, 0, -1)]
-    rows, end = source.read(begin)
-    assert taken(list(rows)) == wanted((1, 1, 1), (2, 0, -1))
-    assert taken(list(reader(monkeypatch, topic).readBetweenOffsets(begin, end))) == wanted((1, 1, 1), (2, 0, -1))
 
 
 def test_what_is_done_with_is_acknowledged_and_a_new_partition_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

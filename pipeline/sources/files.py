@@ -1,0 +1,103 @@
+"""A folder of files as a source, by Spark's own stream of files: each file that is put there is taken in once.
+
+Spark keeps the names of the files of each batch in the checkpoint of the query. So this checkpoint lasts, and lies in
+the warehouse; the commit of a batch says which one it was, as those of the stages do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.errors import BadSetting, SourceAway
+from pipeline.config.jvm import java_class
+from pipeline.config.paths import one_spelling
+from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
+from pipeline.sources.door import Place
+
+_EVERY = ("pathGlobFilter", "recursiveFileLookup")
+_TEXT = ("encoding", "multiLine", "timestampFormat")
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    "csv": (*_EVERY, *_TEXT, "escape", "header", "nullValue", "quote", "sep"),
+    "json": (*_EVERY, *_TEXT),
+    "parquet": _EVERY,
+}
+"""What a folder may hold, and which options of Spark's reader an address may name."""
+_BATCH_BYTES = 256 << 20
+"""Of files that one batch takes; a file is never divided."""
+
+
+class FileSource:
+    """See `pipeline.sources.door.Door`."""
+
+    derived: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = {}
+    position = "concat('in ', input_file_name())"
+    lasting = True
+    pause = "2 seconds"
+
+    def __init__(self, source: Source) -> None:
+        """Read the address.
+
+        Raises:
+            BadSetting: it has an option that is not known, or the profile does not say which columns there are.
+        """
+        self._source, self._field = source, source.field("address")
+        self._format, _, rest = source.address.partition(":")
+        path, _, told = rest.partition("?")
+        self._path, self._options = one_spelling(path), dict(parse_qsl(told, keep_blank_values=True))
+        known = FORMATS[self._format]
+        if unknown := next((name for name in self._options if name not in known), None):
+            raise BadSetting(self._field, f"option {unknown}", ", ".join(known))
+        if source.columns is None:
+            raise BadSetting(
+                source.field("columns"), None, "the columns of the files, as in 'id STRING, due TIMESTAMP'"
+            )
+        if source.max_rows != MOST_ROWS:
+            allowed = f"nothing: a batch takes {_BATCH_BYTES >> 20} MB of files"
+            raise BadSetting(source.field("max_rows"), source.max_rows, allowed)
+
+    def check(self, spark: SparkSession) -> None:
+        """See `Door`."""
+        settings = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 - the object of the JVM
+        try:
+            path = java_class(spark, "org.apache.hadoop.fs.Path")(self._path)
+            there = path.getFileSystem(settings).exists(path)
+        except Py4JJavaError as error:
+            raise SourceAway(self._field, self._path, str(error.java_exception)) from error
+        if not there:
+            raise BadSetting(self._field, self._path, "a folder that is there")
+
+    def latest(self, spark: SparkSession) -> Place:  # noqa: ARG002 - a door is asked with the session
+        """See `Door`.
+
+        Raises:
+            BadSetting: always. Spark's stream begins with the files that are there.
+        """
+        raise BadSetting(
+            self._source.field("start"), self._source.start, f"{EARLIEST}: all files of a folder are taken"
+        )
+
+    def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:  # noqa: ARG002 - the checkpoint says it
+        """See `Door`."""
+        reader = spark.readStream.format(self._format).options(**self._options, maxBytesPerTrigger=str(_BATCH_BYTES))
+        try:
+            return reader.schema(str(self._source.columns)).load(self._path)
+        except PySparkException as error:
+            said = str(error).strip().partition("\n")[0]
+            raise BadSetting(
+                self._source.field("columns"), self._source.columns, f"columns of Spark SQL; {said}"
+            ) from error
+
+    def count(self, begin: Place, end: Place) -> int | None:  # noqa: ARG002 - a place tells no rows
+        """See `Door`."""
+        return None
+
+    def behind(self, told: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - so does a progress
+        """See `Door`."""
+        return None
