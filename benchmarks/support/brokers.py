@@ -43,7 +43,7 @@ class Server:
 
     def __init__(self, folder: Path) -> None:
         """Nothing runs yet."""
-        self.folder = folder
+        self.folder, self._log, self._before = folder, folder / "broker.log", 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -54,20 +54,35 @@ class Server:
         """Whether it does what it is for."""
         raise NotImplementedError
 
+    def is_stuck(self) -> bool:
+        """Whether it will never be up, and has to be started again."""
+        return False
+
     def start(self) -> None:
         """Start it, and wait until it is up.
 
         Raises:
             TimeoutError: it ended, or was not up in time.
         """
-        with (self.folder / "broker.log").open("ab") as log:
+        end = time.monotonic() + _PATIENCE_S
+        self._begin()
+        while self.is_stuck() or not self.is_up():
+            if time.monotonic() > end:
+                raise TimeoutError(self.said()[-2_000:])
+            if self.is_stuck():
+                self.kill()
+                self._begin()
+            Event().wait(_LOOK_S)
+
+    def said(self) -> str:
+        """What the process has said."""
+        return self._log.read_bytes()[self._before :].decode(errors="replace")
+
+    def _begin(self) -> None:
+        with self._log.open("ab") as log:
+            self._before = log.tell()
             command = ["sh", "-c", _SHELL, "sh", *self.command()]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=self.folder)  # noqa: S603
-        end = time.monotonic() + _PATIENCE_S
-        while not self.is_up():
-            if time.monotonic() > end:
-                raise TimeoutError((self.folder / "broker.log").read_text()[-2_000:])
-            Event().wait(_LOOK_S)
 
     def kill(self) -> None:
         """End it as a power cut does."""
