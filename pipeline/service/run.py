@@ -1,8 +1,10 @@
 """Starting and stopping the stages: a streaming query each, with its own checkpoint, and the loop of settle."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -63,9 +65,9 @@ class Stage:
     lock: StageLock
     publisher: Publisher | None = None
     work: AtWork | None = None
-    clock: TickSource | None = None
     again: Callable[[], "Stage"] | None = None
     starts: int = 1
+    clock: TickSource | None = None
 
     @property
     def failure(self) -> str | None:
@@ -137,7 +139,8 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         ClockAhead: the last run was at a time that is still to come.
     """
     bring_up_to_date(spark, warehouse)
-    return _start(spark, warehouse, stage, options)
+    with _batches_for_watermarks(spark, options.clock):
+        return _start(spark, warehouse, stage, options)
 
 
 def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options) -> Stage:
@@ -165,10 +168,9 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
             publisher.watch = options.watch
             publisher.start()
         work = AtWork(spark, warehouse, stage, body, checkpoint)
-        writer = _write(rows, work, checkpoint, stage, options)
-        with _batches_for_watermarks(spark, needed=not isinstance(options.clock, LiveClock)):
-            query = writer.start()
-        return Stage(stage, query, lock, publisher, work, time, lambda: start(spark, warehouse, stage, options))
+        query = _write(rows, work, checkpoint, stage, options).start()
+        again = partial(start, spark, warehouse, stage, options)
+        return Stage(stage, query, lock, publisher, work, again, clock=time)
     except BaseException:
         if publisher is not None:
             publisher.stop()
@@ -177,16 +179,19 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
 
 
 def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:
-    """Start all stages in one session; none stays up when one is refused."""
+    """Start all stages in one session, side by side: each waits for the JVM in another place.
+
+    None stays up when one is refused.
+    """
     bring_up_to_date(spark, warehouse)
-    running: list[Stage] = []
+    begun: list[Future[Stage]] = []
     try:
-        for stage in ALL_STAGES:
-            running.append(_start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+        with _batches_for_watermarks(spark, options.clock), ThreadPoolExecutor(len(ALL_STAGES)) as pool:
+            begun = [pool.submit(_start, spark, warehouse, stage, options) for stage in ALL_STAGES]
+        return [each.result() for each in begun]
     except BaseException:
-        stop_all(running)
+        stop_all([each.result() for each in begun if each.exception() is None])
         raise
-    return running
 
 
 def stop_all(running: list[Stage]) -> None:
@@ -282,10 +287,10 @@ def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, op
 
 
 @contextmanager
-def _batches_for_watermarks(spark: SparkSession, *, needed: bool) -> Iterator[None]:
-    """Whether queries that are started meanwhile run a batch without rows when their watermark has moved."""
+def _batches_for_watermarks(spark: SparkSession, clock: Clock) -> Iterator[None]:
+    """Queries that are started meanwhile run a batch without rows when their watermark has moved, or none if live."""
     before = str(spark.conf.get(_NO_DATA))
-    spark.conf.set(_NO_DATA, str(needed).lower())
+    spark.conf.set(_NO_DATA, str(not isinstance(clock, LiveClock)).lower())
     try:
         yield
     finally:
