@@ -73,7 +73,9 @@ def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp
         def isActive(self) -> bool:  # noqa: N802 - Spark's name
             raise first
 
-    stage = Stage("ingest", cast("Any", Query()), cast("Any", None), None, work, lambda: pytest.fail("started again"))
+    stage = Stage(
+        "ingest", cast("Any", Query()), cast("Any", None), None, work, again=lambda: pytest.fail("started again")
+    )
     asked: Any = SimpleNamespace(wait=lambda _: False)
     with pytest.raises(MemoryEnded) as ended:
         serve([stage], asked, StopFile(Warehouse(str(tmp_path))))
