@@ -26,7 +26,7 @@ from pipeline.config.session import PARTITIONS, builder, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
-from pipeline.service.run import Stage, start, stop_all
+from pipeline.service.run import Stage, start_all, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
 from pipeline.service.warmup import warmed
 from pipeline.service.watch.process import watched
@@ -83,12 +83,11 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
         try:
             if submitted():
                 profile = _with_given(spark, profile)
+            profile = sized(spark, warehouse, profile, _say)
+            watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
+            options = replace(profile.options, watch=watch)
             with warmed(spark):
-                profile = sized(spark, warehouse, profile, _say)
-                watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
-                options = replace(profile.options, watch=watch)
-                for stage in stages:
-                    running.append(start(spark, warehouse, stage, options))  # noqa: PERF401 - those that started are stopped
+                running = start_all(spark, warehouse, options, stages)
             watching.enter_context(sources(spark, warehouse, running, profile.sources, options))
         except PipelineError as error:
             stop_all(running)

@@ -103,9 +103,9 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         watched(spark, root, told.watching, counted=True) as watch,
     ):
         shield_jvm(spark)
+        told = sized(spark, Warehouse(root), told, echo)
+        options = replace(told.options, watch=watch)
         with warmed(spark):
-            told = sized(spark, Warehouse(root), told, echo)
-            options = replace(told.options, watch=watch)
             running = start_all(spark, Warehouse(root), options)
         first_batches(running, asked)
         if (warning := unlocked(root)) is not None:

@@ -178,16 +178,18 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
         raise
 
 
-def start_all(spark: SparkSession, warehouse: Warehouse, options: Options) -> list[Stage]:
-    """Start all stages in one session, side by side: each waits for the JVM in another place.
+def start_all(
+    spark: SparkSession, warehouse: Warehouse, options: Options, stages: Sequence[str] = ALL_STAGES
+) -> list[Stage]:
+    """Start stages in one session, side by side: each waits for the JVM in another place.
 
     None stays up when one is refused.
     """
     bring_up_to_date(spark, warehouse)
     begun: list[Future[Stage]] = []
     try:
-        with _batches_for_watermarks(spark, options.clock), ThreadPoolExecutor(len(ALL_STAGES)) as pool:
-            begun = [pool.submit(_start, spark, warehouse, stage, options) for stage in ALL_STAGES]
+        with _batches_for_watermarks(spark, options.clock), ThreadPoolExecutor(len(stages)) as pool:
+            begun = [pool.submit(_start, spark, warehouse, stage, options) for stage in stages]
         return [each.result() for each in begun]
     except BaseException:
         stop_all([each.result() for each in begun if each.exception() is None])

@@ -10,6 +10,7 @@ from threading import Event, Thread
 
 from pyspark.sql import SparkSession
 
+from pipeline.config.session import PARTITIONS
 from pipeline.service.run import Stage
 from pipeline.worker.warm import loaded
 
@@ -21,8 +22,8 @@ _LOOK_S, _LONGEST_S = 0.02, 20.0
 def warmed(spark: SparkSession) -> Iterator[None]:
     """Start Spark's Python workers beside what is done in the block: they import pandas for most of a second each.
 
-    Spark keeps them for the tasks of the stages. What goes wrong is passed over: the stages would meet it as well, and
-    say so.
+    The session has its shuffle partitions by now. Spark keeps the workers for the tasks of the stages. What goes wrong
+    is passed over: the stages would meet it as well, and say so.
     """
     thread = Thread(target=_start_workers, args=(spark,), name="delayline-warmup", daemon=True)
     thread.start()
@@ -34,8 +35,9 @@ def warmed(spark: SparkSession) -> Iterator[None]:
 
 def _start_workers(spark: SparkSession) -> None:
     try:
-        # As many tasks as run at once, which take a worker each.
-        count = spark.sparkContext.defaultParallelism
+        # The tasks of the schedule that run at once take a worker each. Those of other stages are Python's when a batch
+        # is large.
+        count = min(spark.sparkContext.defaultParallelism, int(str(spark.conf.get(PARTITIONS))))
         spark.range(0, count, 1, count).mapInArrow(loaded, "id bigint").toArrow()
     except Exception:  # noqa: BLE001 - whatever it is
         _LOG.debug("Python workers were not started ahead of the first batches", exc_info=True)

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("delta", reason="stages are started by Spark")
 
+from pipeline.config.session import PARTITIONS
 from pipeline.service.run import Stage
 from pipeline.service.warmup import first_batches, warmed
 
@@ -74,3 +75,19 @@ def test_workers_that_do_not_start_are_no_reason_not_to_start() -> None:
     broken = SimpleNamespace()
     with warmed(cast("Any", broken)):
         pass
+
+
+@pytest.mark.parametrize(("cores", "stores", "workers"), [(8, 1, 1), (2, 12, 2)])
+def test_as_many_workers_start_as_the_schedule_has_tasks_at_once(cores: int, stores: int, workers: int) -> None:
+    """One that nobody needs takes most of a second of a processor, and a hundred megabytes."""
+    asked = list[int]()
+
+    def split(*ends: int) -> Any:  # noqa: ANN401 - a frame
+        asked.append(ends[-1])
+        return SimpleNamespace(mapInArrow=lambda *_: SimpleNamespace(toArrow=lambda: None))
+
+    conf = SimpleNamespace(get={PARTITIONS: str(stores)}.get)
+    context = SimpleNamespace(defaultParallelism=cores)
+    with warmed(cast("Any", SimpleNamespace(sparkContext=context, conf=conf, range=split))):
+        pass
+    assert asked == [workers]
