@@ -156,7 +156,7 @@ def void(_: object) -> None:
     """A step says nothing."""
 
 
-@pytest.mark.parametrize("deaths", [DEATHS[1:3], pytest.param(REBUILT, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("deaths", [DEATHS[DECIDED : DECIDED + 1], pytest.param(REBUILT, marks=pytest.mark.soak)])
 def test_commands_in_flight_count_or_come_too_late_whatever_dies(
     spark: SparkSession, folder: str, deaths: tuple[str, ...]
 ) -> None:
