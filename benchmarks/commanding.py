@@ -78,13 +78,14 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
         fill(root, count)
         with Client(root) as client:
             middle = f"flight-{count // 2}"
+            yield _timed("pending", lambda: pending(root).backlogs[0].count)
             yield _timed("dry run", lambda: client.cancel(TOPIC, where=WHERE, dry_run=True).selection.count)
             yield _timed("dry run by key", lambda: client.cancel(TOPIC, key=middle, dry_run=True).selection.count)
             done = client.cancel(TOPIC, key=middle)
             row = _timed("cancel", lambda: client.cancel(TOPIC, where=WHERE).selection.count)
             yield row
             yield _timed("fold", lambda: _fold(root))
-            yield _timed("pending", lambda: pending(root).backlogs[0].count)
+            yield _timed("pending again", lambda: pending(root).backlogs[0].count)
             found = client.commands()
             yield _timed("commands", lambda: sum(each.applied for each in client.commands()))
             last = next(each.command_id for each in found if each.command_id != done.command_id)

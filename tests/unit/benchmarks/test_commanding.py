@@ -15,9 +15,10 @@ def test_what_is_cancelled_is_what_the_dry_run_said_and_comes_back(monkeypatch: 
     monkeypatch.setattr(commanding, "PER_FILE", 600)
     monkeypatch.setattr(commanding, "PER_LEDGER", 100)
     told = {row["what"]: row["messages"] for row in commanding.rows(1_000)}
-    assert list(told) == ["dry run", "dry run by key", "cancel", "fold", "pending", "commands", "undo"]
+    assert list(told) == ["pending", "dry run", "dry run by key", "cancel", "fold", "pending again", "commands", "undo"]
     assert told["dry run by key"] == 1
     assert 20 < told["dry run"] < 80
-    assert told["pending"] == 999 - told["cancel"]
+    assert told["pending"] == 1_000
+    assert told["pending again"] == 999 - told["cancel"]
     assert told["undo"] == told["cancel"]
     assert told["fold"] == told["commands"] == told["cancel"] + 1
