@@ -23,8 +23,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add_warehouse(parser, "folder of the tables")
     about = "messages stay so long after they were due, and logs of what others read after they were written (7d)"
     parser.add_argument("--retain", type=_duration, default=7 * DAY_MS, metavar="DURATION", help=about)
+    letters = "messages of dead-letter topics stay so long (30d)"
+    parser.add_argument("--retain-dead-letters", type=_duration, default=30 * DAY_MS, metavar="DURATION", help=letters)
     told, app = parser.parse_args(arguments), "delayline maintain"
-    upkeep = Upkeep(retain_ms=told.retain, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
+    keep = {"retain_ms": told.retain, "retain_dead_letters_ms": told.retain_dead_letters}
+    upkeep = Upkeep(**keep, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
     spark, failed = tool_session(app, told.warehouse), False
     try:
         check_store(spark, told.warehouse)

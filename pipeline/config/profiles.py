@@ -21,6 +21,7 @@ _UPKEEP = {
     "maintain_ms": "every_ms",
     "retain_ms": "retain_ms",
     "retain_deliveries_ms": "retain_deliveries_ms",
+    "retain_dead_letters_ms": "retain_dead_letters_ms",
     "retain_log_ms": "retain_log_ms",
 }
 """Keys of `run`, and what they are called in `Upkeep`."""

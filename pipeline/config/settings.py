@@ -101,6 +101,8 @@ class Upkeep:
             application time.
         retain_deliveries_ms: the same for `deliveries` and `publications`, whose rows belong to their readers. They
             do not go before their messages; None: they stay.
+        retain_dead_letters_ms: messages of dead-letter topics stay for so long, if that is longer than `retain_ms`,
+            whether the topic has a subscription or not. A topic is one while a subscription sends dead letters there.
         retain_log_ms: the logs of `deliveries`, `publications` and `rejected_*` go back so far, by the wall clock. Who
             follows such a table by its log may be away for so long. A commit lists its log, on some storage all of it.
         quiet_ms: those logs stay so long all the same while that comes to no more than `QUIET_VERSIONS`.
@@ -114,6 +116,7 @@ class Upkeep:
     every_ms: int = 10 * MINUTE_MS
     retain_ms: int = 7 * DAY_MS
     retain_deliveries_ms: int | None = None
+    retain_dead_letters_ms: int = 30 * DAY_MS
     retain_log_ms: int = 7 * DAY_MS
     quiet_ms: int = DAY_MS
     log_ms: int = 2 * MINUTE_MS
@@ -123,7 +126,7 @@ class Upkeep:
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
         check("every_ms", self.every_ms, SECOND_MS, DAY_MS)
-        for name in ("retain_ms", "retain_log_ms", "quiet_ms"):
+        for name in ("retain_ms", "retain_dead_letters_ms", "retain_log_ms", "quiet_ms"):
             check(name, getattr(self, name), 0, _LONGEST_MS)
         check("log_ms", self.log_ms, 0, DAY_MS)
         check("files_ms", self.files_ms, 0, _LONGEST_MS)

@@ -14,6 +14,8 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
@@ -21,7 +23,7 @@ from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.readers import settled_upto
 from pipeline.settle.registry import acknowledging
-from pipeline.storage.arrays import IntArray
+from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from schemas import CURSORS, REDELIVERY
 from state import Condition
@@ -142,6 +144,31 @@ class OpenPositions:
         return {ledger: np.asarray(entries.to_array(), np.int64) for ledger, entries in open_of.items()}
 
 
+@dataclass(frozen=True)
+class Spared:
+    """Rows of some topics stay longer than the others.
+
+    Attributes:
+        topics: the topics.
+        after_ms: theirs stay when they were due after that, ms UTC.
+    """
+
+    topics: tuple[str, ...] = ()
+    after_ms: int = 0
+
+    def but(self, condition: str) -> str:
+        """An SQL condition less these rows."""
+        if not self.topics:
+            return condition
+        named = ", ".join("'" + topic.replace("\\", "\\\\").replace("'", "\\'") + "'" for topic in self.topics)
+        return f"{condition} AND NOT (topic IN ({named}) AND due_time > timestamp_millis({self.after_ms}))"
+
+    def among(self, rows: pa.Table) -> Flags:
+        """Which rows they are, by their columns `topic` and `due_time`."""
+        mine: Flags = pc.is_in(rows.column("topic"), pa.array(self.topics)).to_numpy()
+        return mine & (longs(rows, "due_time") > self.after_ms * 1_000)
+
+
 class SettleBehind(Exception):
     """Settle has not read all that was released, so nobody knows what is open."""
 
@@ -154,10 +181,12 @@ class Stays:
         open: messages, their releases and their deliveries.
         closed: ledgers of which `closed` is needed yet: a redelivery that it names waits in the index, or it was
             released within the retention, so that dispatch or a client may not have passed it. None: all of the table.
+        letters: the topics of dead letters, whose messages have a retention of their own.
     """
 
     open: Kept = field(default_factory=OpenPositions)
     closed: KeptLedgers | None = None
+    letters: tuple[str, ...] = ()
 
 
 def stays(spark: SparkSession, warehouse: Warehouse, released: int) -> Stays:
@@ -181,4 +210,6 @@ def stays(spark: SparkSession, warehouse: Warehouse, released: int) -> Stays:
     cursors = by_name(ask(spark, warehouse, CURSORS, NEWEST))
     found = OpenPositions(rows for name, rows in cursors.items() if name in names)
     again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {told} WHERE redelivery_count > 0")
-    return Stays(found, KeptLedgers({*found.withdrawn(), *(row["ledger_id"] for row in again)}))
+    told = ((name, line.policies) for name, line in names.items())
+    letters = {each.dead_letters(*name) for name, each in told if each.max_redeliveries is not None}
+    return Stays(found, KeptLedgers({*found.withdrawn(), *(row["ledger_id"] for row in again)}), tuple(sorted(letters)))

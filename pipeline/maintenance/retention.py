@@ -27,7 +27,7 @@ from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
-from pipeline.maintenance.kept import Kept, KeptLedgers, Stays
+from pipeline.maintenance.kept import Kept, KeptLedgers, Spared, Stays
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Rule, sift
@@ -59,6 +59,7 @@ _STEP_MS = 1 << 20
 EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
 _KEYS = ("topic", "subscription", "life", "ledger_id")
+_NOTHING_SPARED = Spared()
 _HEARD = "ledger_id > since OR (ledger_id = since AND entry_id >= from_entry)"
 
 
@@ -76,19 +77,22 @@ class Expired:
         limits: the same for rows that are read as arrays: none of these columns is above its number (times in ms UTC).
             Without any, nothing can be kept.
         kept: what stays all the same.
+        spared: what is not old yet; `condition` leaves it out.
     """
 
     table: Table
     condition: str
     limits: Mapping[str, int] = field(default_factory=dict)
     kept: Kept = field(default_factory=KeptLedgers)
+    spared: Spared = field(default_factory=Spared)
 
     @classmethod
-    def within(cls, table: Table, kept: Kept, limits: Mapping[str, int]) -> "Expired":
-        """The rows of which no column is above its limit."""
+    def within(cls, table: Table, kept: Kept, limits: Mapping[str, int], spared: Spared = _NOTHING_SPARED) -> "Expired":
+        """The rows of which no column is above its limit, less what is spared."""
         kinds = {each.name: each.kind for each in table.columns.fields}
         texts = {name: f"timestamp_millis({top})" if kinds[name] == TIME else str(top) for name, top in limits.items()}
-        return cls(table, " AND ".join(f"{name} <= {text}" for name, text in texts.items()), limits, kept)
+        condition = " AND ".join(f"{name} <= {text}" for name, text in texts.items())
+        return cls(table, spared.but(condition), limits, kept, spared)
 
     @property
     def coarse(self) -> str:
@@ -137,7 +141,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     return wanted
 
 
-def going(mark: SettledMark, deliveries_until: int | None, stays: Stays) -> list[Expired]:
+def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters_until: int) -> list[Expired]:
     """The rows that may go below a mark, in the order in which they must: a release never goes before its message.
 
     `pipeline.maintenance.rounds` says until when, from the settings of maintenance.
@@ -146,13 +150,14 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays) -> list
         mark: what is settled.
         deliveries_until: deliveries due until then (ms) go too, as far as they are below the mark; None: they stay.
         stays: what stays for subscriptions that acknowledge.
+        letters_until: of topics of dead letters goes what was due until then (ms).
     """
     until, kept = f"timestamp_millis({mark.due_ms})", stays.open
-    below = {"ledger_id": mark.ledger - 1}
+    below, letters = {"ledger_id": mark.ledger - 1}, Spared(stays.letters, letters_until)
     found = [
-        Expired.within(MESSAGES, kept, {"due_time": mark.due_ms, **below}),
+        Expired.within(MESSAGES, kept, {"due_time": mark.due_ms, **below}, letters),
         # A redelivery is of a message that was due long before.
-        Expired.within(REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}),
+        Expired.within(REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}, letters),
         # The last marker is the memory of ingest; who joined and left when is told by all of them.
         Expired(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
     ]
@@ -218,7 +223,7 @@ def _take_out(
     files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
     if len(files) < len(found) or rows_of(files.values()) is None:
         raise NotInDriver
-    rule = Rule(rows.limits, batches, rows.kept)
+    rule = Rule(rows.limits, batches, rows.kept, rows.spared)
     sifted = sift(table, rule, [path for path, file in files.items() if _keeps(rows, file)])
     going |= sifted.going
     files = {path: file for path, file in files.items() if going[path]}

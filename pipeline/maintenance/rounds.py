@@ -216,7 +216,8 @@ def _forget_settled(
         return deleted
     keep = upkeep.retain_deliveries_ms
     shown = None if keep is None else mark.due_ms + upkeep.retain_ms - keep
-    for rows in going(mark, shown, kept):
+    letters = mark.due_ms - max(0, upkeep.retain_dead_letters_ms - upkeep.retain_ms)
+    for rows in going(mark, shown, kept, letters):
         count = steps.take(rows.table, _DELETING, partial(delete, spark, warehouse, rows), None)
         if count is None:
             break

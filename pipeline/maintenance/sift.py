@@ -5,12 +5,12 @@ slowly what is open gets settled, and of what could go no more is left than ther
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.maintenance.kept import Flags, Kept
+from pipeline.maintenance.kept import Flags, Kept, Spared
 from pipeline.maintenance.rewrite import Rewriting, pieces
 from pipeline.storage.arrays import longs
 from pipeline.storage.parquet import NotInDriver, RowGroup, row_groups
@@ -30,19 +30,24 @@ class Rule:
         limits: the greatest values of columns; of times in ms UTC.
         batches: of the writer; their rows stay.
         kept: positions that stay.
+        spared: rows that are not old yet, though they are above none of the limits.
     """
 
     limits: Mapping[str, int]
     batches: Collection[int]
     kept: Kept
+    spared: Spared = field(default_factory=Spared)
 
     def of(self, table: Table, group: RowGroup) -> tuple[Flags, Flags]:
         """Of each row of a row group whether it is old, and whether it is that and stays all the same."""
         ends = _RUN if _ENTRY not in table.schema.names else (_ENTRY, _ENTRY)
-        rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH}))
+        more = ("topic", "due_time") if self.spared.topics else ()
+        rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH, *more}))
         old = ~np.isin(longs(rows, _BATCH), list(self.batches))
         for name, top in self.limits.items():
             old &= longs(rows, name) <= (top * _MS_US if pa.types.is_timestamp(rows.schema.field(name).type) else top)
+        if self.spared.topics:
+            old &= ~self.spared.among(rows)
         stays = np.zeros(len(old), np.bool_)
         some = rows.filter(pa.array(old))
         stays[old] = self.kept.meets(*(longs(some, name) for name in (_LEDGER, *ends)))

@@ -65,7 +65,7 @@ class DeadLetter:
 def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[DeadLetter]:
     """The messages of a topic of dead letters, in order; those that were put back are left out but for `every`.
 
-    They stay for as long as any message stays after it was due (`run.retain_ms`).
+    They stay for `run.retain_dead_letters_ms`.
 
     Raises:
         NoWarehouse: the folder lacks a table.

@@ -62,8 +62,8 @@ def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     return made
 
 
-def _round(spark: SparkSession, warehouse: Warehouse) -> dict[str, Done]:
-    upkeep = Upkeep(retain_ms=HOUR_MS, retain_deliveries_ms=HOUR_MS)
+def _round(spark: SparkSession, warehouse: Warehouse, letters_ms: int = 0) -> dict[str, Done]:
+    upkeep = Upkeep(retain_ms=HOUR_MS, retain_deliveries_ms=HOUR_MS, retain_dead_letters_ms=letters_ms)
     return {done.table: done for done in maintain(spark, warehouse, upkeep, wall_ms())}
 
 
@@ -122,6 +122,21 @@ def test_without_acknowledgement_all_goes(spark: SparkSession, warehouse: Wareho
     settled(warehouse.root, _open(2), read={"released": 1})
     _round(spark, warehouse)
     assert [_entries(warehouse, table) for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [[], [], []]
+
+
+@pytest.mark.parametrize("outstanding", [(), (2,)], ids=["by Spark", "as arrays"])
+def test_dead_letters_have_a_retention_of_their_own(
+    spark: SparkSession, warehouse: Warehouse, outstanding: tuple[int, ...]
+) -> None:
+    """Nobody subscribes to their topic, so all that is due there is settled; a person is to look at it all the same."""
+    dead = "it's t-s-DLQ"
+    put(warehouse.root, MESSAGES, message_row(LEDGER, 20, OLD, topic=dead), message_row(LEDGER, 21, 1, topic=dead))
+    acknowledges(warehouse.root, policies=Policies(ack=True, max_redeliveries=1, dead_letter_topic=dead))
+    settled(warehouse.root, _open(*outstanding), read={"released": 1})
+    _round(spark, warehouse, letters_ms=HOUR_MS + MARK - OLD + 1)
+    assert _entries(warehouse, MESSAGES) == [*outstanding, 20]
+    _round(spark, warehouse, letters_ms=HOUR_MS)
+    assert _entries(warehouse, MESSAGES) == [*outstanding]
 
 
 def test_while_settle_stands_still_nothing_goes(spark: SparkSession, warehouse: Warehouse) -> None:
