@@ -23,7 +23,7 @@ from state.errors import CorruptBytes, DelaylineError, IncompatibleChunk, Invali
 from state.group import IndexGroup
 from state.index import TimeBucketIndex
 from state.lease_bytes import pack_leases, unpack_leases
-from state.lease_events import LeaseTiming
+from state.lease_timing import LeaseTiming
 from state.leases import LeaseKind, LeaseReplay, LeaseRow
 from state.member import LeaseMember
 from state.outstanding import Cursor, Held, Outstanding

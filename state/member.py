@@ -27,7 +27,6 @@ from state.lease_events import (
     Event,
     Handed,
     Instruction,
-    LeaseTiming,
     Leave,
     Looked,
     Paced,
@@ -35,6 +34,7 @@ from state.lease_events import (
     Resume,
     Take,
 )
+from state.lease_timing import LeaseTiming
 from state.leases import MAX_NUMBER, MAX_PRIORITY, LeasedSlot, LeaseKind, LeaseReplay, LeaseRow, Peer
 from state.shares import Candidate, fair_shares, parts_of_free
 from state.slots import SubscriptionType
