@@ -100,7 +100,7 @@ def _came(world: World, due: int) -> None:
 
 def test_two_processes_that_start_together_bring_a_warehouse_up_to_date_once(spark: SparkSession, folder: str) -> None:
     """Each stage may be a process of its own. Whoever comes second finds it done, and so does each later start."""
-    copytree(empty_warehouse(spark, 300_000), folder)
+    copytree(empty_warehouse(300_000), folder)
     age(spark, folder)
     with ThreadPoolExecutor(2) as both:
         for each in [both.submit(bring_up_to_date, spark, Warehouse(folder)) for _ in range(2)]:

@@ -24,7 +24,7 @@ def test_rows_that_entered_before_the_kill_belong_to_their_instant(
 ) -> None:
     """Their delays count from it. Taken in at the instant before, they would be due too early."""
     warehouse = Warehouse(folder)
-    copytree(empty_warehouse(spark, HOUR_MS), folder)
+    copytree(empty_warehouse(HOUR_MS), folder)
     subscribe(folder, Subscription("t", "s", tick_ms=1))
     row = {"topic": "t", "publish_time": T0 + DAY_MS // 2, "deliver_after_ms": HOUR_MS}
     messages, enter = rows_of(spark, INBOX.schema, row), replay.Producer.append

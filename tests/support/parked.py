@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import HOUR_MS, MINUTE_MS, Settings
-from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.replay import ReplayClock, replay
 from schemas import DELIVERIES, INBOX, MESSAGES
@@ -50,7 +50,7 @@ def near(messages: DataFrame) -> DataFrame:
 def taken_in(spark: SparkSession, folder: str, messages: DataFrame) -> Warehouse:
     """A warehouse with one subscription that has taken the messages in, at `T0`."""
     warehouse = Warehouse(folder)
-    create_all(spark, warehouse, segment_ms=SEGMENT_MS)
+    create_all(folder, SEGMENT_MS)
     subscribe(folder, Subscription("t", "s", tick_ms=TICK_MS))
     replay(spark, warehouse, messages, ReplayClock(T0, T0, 1), settings=Settings(horizon_ms=HORIZON_MS))
     return warehouse

@@ -15,18 +15,16 @@ from shutil import copytree, rmtree
 from tempfile import mkdtemp
 from typing import Any
 
-from delta.tables import DeltaTable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.types import StructType
 
+from pipeline.client.create import create_all
 from pipeline.config.options import Options
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
-from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
 from pipeline.service.run import Stage, start, stop_all
@@ -55,12 +53,17 @@ class World:
     progress: list[Any] = field(default_factory=list)
     fatal: str | None = None
     instant: int = 0
+    apart: bool = False
+    """Whether each stage is a process of its own: when one dies, the others stay."""
+    died: str = ""
+    """The stage in which the process died last."""
 
     def observe(self, step: str, batch_id: int) -> None:
         """Note a step; die after it when the script says so."""
         self.seen.append(step)
         if step == self.fatal:
             self.fatal = None
+            self.died = step.partition(".")[0]
             raise Killed(f"after {step} of batch {batch_id}")
 
     def rows(self, table: Table) -> list[Row]:
@@ -83,6 +86,23 @@ class World:
         if self.instant:
             self.drain()
 
+    def begin_one(self, name: str) -> None:
+        """Start a stage that does not run, beside the others, and let all come to the present."""
+        options = replace(self.options, observe=self.observe)
+        try:
+            self.running.append(start(self.spark, self.warehouse, name, options))
+        except Killed:
+            return
+        self.running.sort(key=lambda stage: ALL_STAGES.index(stage.name))
+        self.drain()
+
+    def end_one(self, name: str) -> None:
+        """Stop one stage; the others go on."""
+        (stage,) = (each for each in self.running if each.name == name)
+        self.progress += stage.query.recentProgress
+        self.running.remove(stage)
+        stage.stop()
+
     def end(self) -> None:
         """Stop all stages, whatever state they are in."""
         for stage in self.running:
@@ -103,13 +123,16 @@ class World:
             rmtree(self.warehouse.checkpoint(stage))
 
     def drain(self) -> None:
-        """Bring every stage to the current instant, one after the other; a killed one takes all down."""
+        """Bring every stage to the current instant, one after the other; a killed one takes all down, or itself."""
         try:
             reach(self.running, self.warehouse, self.instant, self.produce)
         except (StreamingQueryException, Killed) as error:
             if isinstance(error, StreamingQueryException) and "Killed" not in str(error):
                 raise
-            self.end()
+            if self.apart:
+                self.end_one(self.died)
+            else:
+                self.end()
 
     def produce(self) -> None:
         """Append what waits to the inbox, in one commit."""
@@ -126,9 +149,20 @@ def dropped(progress: Sequence[Any]) -> int:
 Step = Callable[[World], None]
 
 
+@dataclass(frozen=True)
+class Append:
+    """Rows for the inbox when the clock moves next."""
+
+    rows: tuple[dict[str, Any], ...]
+
+    def __call__(self, world: World) -> None:
+        """Let them wait for it."""
+        world.waiting.extend(self.rows)
+
+
 def append(*rows: dict[str, Any]) -> Step:
     """Append rows to the inbox when the clock moves next."""
-    return lambda world: world.waiting.extend(rows)
+    return Append(rows)
 
 
 def message(
@@ -144,14 +178,21 @@ def message(
     return {"topic": topic, "payload": payload.encode(), "deliver_after_ms": after, **times}
 
 
-def advance(instant: int) -> Step:
-    """Move the clock to an instant (ms) and let every stage do what there is to do."""
+@dataclass(frozen=True)
+class Advance:
+    """The clock moves to an instant (ms)."""
 
-    def step(world: World) -> None:
-        world.instant = instant
+    instant: int
+
+    def __call__(self, world: World) -> None:
+        """Every stage does what there is to do."""
+        world.instant = self.instant
         world.drain()
 
-    return step
+
+def advance(instant: int) -> Step:
+    """Move the clock to an instant (ms) and let every stage do what there is to do."""
+    return Advance(instant)
 
 
 def subscribe(topic: str, name: str, tick_ms: int = 1, start: str = "latest", kind: str = "shared") -> Step:
@@ -168,20 +209,26 @@ def unsubscribe(topic: str, name: str) -> Step:
     """Take a subscription off the registry."""
 
     def step(world: World) -> None:
-        mine = (F.col("topic") == topic) & (F.col("subscription") == name)
-        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
-        table.update(mine, {"active": F.lit(False)})  # noqa: FBT003 - a literal column
+        table = deltars.open_table(world.warehouse.root, SUBSCRIPTIONS)
+        table.update({"active": "false"}, predicate=f"topic = '{topic}' AND subscription = '{name}'")
 
     return step
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The process dies right after the next step of this name."""
+
+    after: str
+
+    def __call__(self, world: World) -> None:
+        """Let it be fatal."""
+        world.fatal = self.after
 
 
 def kill_after(step_name: str) -> Step:
     """Let the process die right after the next such step."""
-
-    def step(world: World) -> None:
-        world.fatal = step_name
-
-    return step
+    return Kill(step_name)
 
 
 def stop() -> Step:
@@ -189,32 +236,67 @@ def stop() -> Step:
     return World.end
 
 
-def restart(fatal: str | None = None, **changes: int) -> Step:
-    """Start again, with changed settings when given; to die once more, after a step, when that is given."""
+@dataclass(frozen=True)
+class Restart:
+    """All stages stop and start again, with changed settings; the process may die once more, after a step."""
 
-    def step(world: World) -> None:
-        assert world.fatal is None, f"nobody was killed after {world.fatal}"
+    fatal: str | None
+    changes: tuple[tuple[str, int], ...]
+
+    def __call__(self, world: World) -> None:
+        """Stop what runs, and start."""
         world.end()
-        settings = replace(world.options.settings, **changes)  # type: ignore[arg-type] # no test turns a flag
-        world.options = replace(world.options, settings=settings)
-        world.fatal = fatal
+        self.change(world)
         world.begin()
 
-    return step
+    def change(self, world: World) -> None:
+        """Set what the next start finds; who was to die is dead by now."""
+        assert world.fatal is None, f"nobody was killed after {world.fatal}"
+        settings = replace(world.options.settings, **dict(self.changes))  # type: ignore[arg-type] # no test turns a flag
+        world.options = replace(world.options, settings=settings)
+        world.fatal = self.fatal
 
 
-def delivered(*expected: str, subscription: str = "s") -> Step:
-    """Exactly these payloads were delivered to a subscription so far, in this order."""
+def restart(fatal: str | None = None, **changes: int) -> Step:
+    """Start again, with changed settings when given; to die once more, after a step, when that is given."""
+    return Restart(fatal, tuple(changes.items()))
+
+
+def revive(fatal: str | None = None, **changes: int) -> Step:
+    """Start the stage again that died, with changed settings when given; somebody may die once more, after a step."""
+    how = Restart(fatal, tuple(changes.items()))
 
     def step(world: World) -> None:
-        assert payloads(world, subscription) == list(expected)
+        name = world.died
+        # From here on those that live may die.
+        how.change(world)
+        world.begin_one(name)
 
     return step
 
 
-def payloads(world: World, subscription: str = "s") -> list[str]:
-    """The payloads delivered to a subscription, in order."""
+def each_by_itself() -> Step:
+    """From now on each stage is a process of its own, and dies alone."""
+
+    def step(world: World) -> None:
+        world.apart = True
+
+    return step
+
+
+def delivered(*expected: str, subscription: str = "s", topic: str | None = None) -> Step:
+    """Exactly these payloads were delivered to a subscription so far, in this order; of all topics, or of one."""
+
+    def step(world: World) -> None:
+        assert payloads(world, subscription, topic) == list(expected)
+
+    return step
+
+
+def payloads(world: World, subscription: str = "s", topic: str | None = None) -> list[str]:
+    """The payloads delivered to a subscription, in order; of all topics, or of one."""
     mine = [row for row in world.rows(DELIVERIES) if row["subscription"] == subscription]
+    mine = [row for row in mine if topic in (None, row["topic"])]
     return [bytes(row["payload"]).decode() for row in sorted(mine, key=lambda r: (r["batch_id"], r["sequence"]))]
 
 
@@ -224,10 +306,10 @@ def check(look: Callable[[World], None]) -> Step:
 
 
 @cache
-def empty_warehouse(spark: SparkSession, segment_ms: int) -> str:
-    """The folder of a warehouse just made, to be copied: making ten tables takes seconds."""
+def empty_warehouse(segment_ms: int) -> str:
+    """The folder of a warehouse just made, to be copied."""
     folder = mkdtemp()
-    create_all(spark, Warehouse(folder), segment_ms=segment_ms)
+    create_all(folder, segment_ms)
     return folder
 
 
@@ -237,7 +319,7 @@ def play(
     """Make a warehouse, start the stages, take the steps, stop. Spark may not have dropped a row as late meanwhile."""
     options = Options(VirtualClock(), settings or Settings())
     world = World(spark, Warehouse(folder), options)
-    copytree(empty_warehouse(spark, segment_ms), folder)
+    copytree(empty_warehouse(segment_ms), folder)
     world.begin()
     try:
         for number, step in enumerate(steps):

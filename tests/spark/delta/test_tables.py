@@ -58,14 +58,20 @@ def versions(warehouse: Warehouse) -> dict[str, int]:
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_a_table_is_made_as_its_contract_says(spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
-    """Columns, types and nullability of what lies on disk are those of `schemas`, binary columns last."""
-    made = DeltaTable(warehouse.path(table))
+    """Columns, types and nullability of what lies on disk are those of `schemas`, binary columns last.
+
+    The client makes the same tables as Spark does.
+    """
+    made, alike = (DeltaTable(each.path(table)) for each in (warehouse, Warehouse(empty_warehouse(300_000))))
     assert warehouse.read(spark, table).dtypes == spark.createDataFrame([], table.schema).dtypes
+    assert alike.schema() == made.schema()
     nullable = {field.name: field.nullable for field in made.schema().fields}
     assert nullable == {field.name: field.nullable for field in table.schema.fields}
-    promised, said = PROPERTIES | table.properties, made.metadata().configuration
-    assert {key: said.get(key) for key in promised} == promised
-    assert not NO_DELTA_RS_WRITER & set(made.protocol().writer_features or [])
+    promised = PROPERTIES | table.properties
+    for each in (made, alike):
+        said = each.metadata().configuration
+        assert {key: said.get(key) for key in promised} == promised
+        assert not NO_DELTA_RS_WRITER & set(each.protocol().writer_features or [])
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -78,7 +84,7 @@ def test_delta_rs_reads_every_table(warehouse: Warehouse, table: Table) -> None:
 def test_delta_rs_appends_to_the_inbox_and_reads_what_spark_wrote(spark: SparkSession, folder: str) -> None:
     """Producers may be anything; what they leave out is NULL, and times keep their microseconds both ways."""
     warehouse = Warehouse(folder)
-    copytree(empty_warehouse(spark, 300_000), folder)
+    copytree(empty_warehouse(300_000), folder)
     sent = pa.table(
         {
             "topic": ["t"],
@@ -136,7 +142,7 @@ def test_a_folder_that_nobody_made_a_warehouse_is_refused(spark: SparkSession, f
 def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSession, folder: str) -> None:
     """One row a delivery: also when two checkpoints counted batches from 0, and before a commit is noted."""
     warehouse = Warehouse(folder)
-    copytree(empty_warehouse(spark, 300_000), folder)
+    copytree(empty_warehouse(300_000), folder)
     same = {"topic": "t", "subscription": "s", "ledger_id": 0, "redelivery_count": 0, "cause": "due", "sequence": 1}
     same |= {"publish_time": T0, "life": 1}
     told = [
@@ -165,7 +171,7 @@ def test_lateness_is_from_the_bucket_to_the_commit_that_showed_it(spark: SparkSe
 
 def test_a_version_of_the_registry_can_be_read_however_old_it_is(spark: SparkSession, folder: str) -> None:
     """A batch that is repeated after weeks goes by the registry that it noted; Delta allows for one week."""
-    subscribe(copytree(empty_warehouse(spark, 300_000), folder), Subscription("t", "s"))
+    subscribe(copytree(empty_warehouse(300_000), folder), Subscription("t", "s"))
     subscribe(folder, Subscription("t", "z"))
     for entry in Path(folder, SUBSCRIPTIONS.name, "_delta_log").glob("*.json"):
         os.utime(entry, (0, 0))
@@ -177,7 +183,7 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     spark: SparkSession, folder: str, vectors: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each of its versions, whoever wrote them: the command, SQL that changes lines, or SQL that deletes some."""
-    warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
+    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
     path = warehouse.path(SUBSCRIPTIONS)
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = '{vectors}')")
     for name, start in (("a", "earliest"), ("b", "latest"), ("c", "latest")):
@@ -200,7 +206,7 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
 
 def test_a_registry_whose_log_was_cut_is_read_by_spark(spark: SparkSession, folder: str) -> None:
     """Delta-rs gives what the rest of the log says for a version whose beginning is gone, which may be less."""
-    warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
+    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
     for number in range(4):
         subscribe(folder, Subscription("t", f"s{number}"))
     assert len(Registry(spark, warehouse).at(4)) == 4

@@ -28,7 +28,7 @@ def profile(folder: Path, text: str) -> Profile:
 
 def with_rate(spark: SparkSession, folder: str, value: str) -> Warehouse:
     """A warehouse of segments of five minutes whose rate somebody changed."""
-    copytree(empty_warehouse(spark, 5 * MINUTE_MS), folder)
+    copytree(empty_warehouse(5 * MINUTE_MS), folder)
     spark.sql(f"ALTER TABLE delta.`{folder}/segments` SET TBLPROPERTIES ('delayline.rate' = '{value}')")
     return Warehouse(folder)
 

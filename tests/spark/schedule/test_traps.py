@@ -205,7 +205,7 @@ def test_a_changed_state_row_is_refused_at_the_restart(
 
 def test_an_instant_of_a_course_enters_once(spark: SparkSession, folder: str) -> None:
     """A replay that is taken up again appends no instant twice; other instants and other courses are appended."""
-    warehouse = Warehouse(copytree(empty_warehouse(spark, 300_000), folder))
+    warehouse = Warehouse(copytree(empty_warehouse(300_000), folder))
     rows = rows_of(spark, INBOX.schema, *({"topic": "t", "publish_time": ms} for ms in (1, 4, 6, 11)))
     course, other = ReplayClock(1, 10, 3), ReplayClock(1, 10, 9)
     counts = []

@@ -17,7 +17,7 @@ def test_a_line_that_is_replaced_is_the_same_subscription_and_one_that_ended_is_
     spark: SparkSession, folder: str
 ) -> None:
     """Who changes policies goes on with what was open; who leaves and comes back begins anew."""
-    root = copytree(empty_warehouse(spark, 300_000), folder)
+    root = copytree(empty_warehouse(300_000), folder)
     registry = Registry(spark, Warehouse(root))
     subscribe(root, Subscription("t", "s"))
     subscribe(root, Subscription("t", "other"))
