@@ -1,14 +1,22 @@
-"""What is put back comes again at its time: through the schedule and dispatch, once, with its count and cause."""
+"""What is put back comes again at its time: through the schedule and dispatch, once, with its count and cause.
+
+One run has a topic for each test, so that the stages start and stop for all of them together. `make soak` has the
+scripts that differ by who works, and the other places where the process may die.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH, SCHEDULE
+from pipeline.delta import deltars
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.service.rebuild import rebuild
 from pipeline.storage.hadoop import session_files
@@ -28,286 +36,324 @@ from tests.support.stream import (
     stop,
     subscribe,
 )
+from tests.support.together import Played, play_together
 
 T0 = 1_700_000_000_000
 MINUTE, HOUR = 60_000, 3_600_000
-BY_SPARK = Settings(driver_rows=0)
-WAYS = pytest.mark.parametrize(
-    "settings",
-    [pytest.param(Settings(), id="in the driver"), pytest.param(BY_SPARK, id="by Spark", marks=pytest.mark.soak)],
-)
+DUE = T0 + HOUR
+"""When most of what is put back comes again."""
 
 
-def came_again(*expected: tuple[str, str, int, str, int]) -> Step:
-    """Exactly these were released, and delivered, once more."""
+def came_again(topic: str, *expected: tuple[str, str, int, str, int]) -> Step:
+    """Exactly these were released, and delivered, once more; nothing of the topic was refused."""
 
     def step(world: World) -> None:
-        assert again(world, REDELIVERY) == list(expected)
-        assert again(world) == list(expected)
-        assert world.rows(REJECTED_DISPATCH) == []
+        assert again(world, REDELIVERY, topic) == list(expected)
+        assert again(world, DELIVERIES, topic) == list(expected)
+        assert refused(world, topic) == []
 
     return check(step)
 
 
-@WAYS
-def test_a_message_comes_again_when_it_is_due_and_not_before(
-    spark: SparkSession, folder: str, settings: Settings
-) -> None:
-    """Hours after it was due, beside messages that are due for the first time; to whom it was put back for only."""
-    due = T0 + 3 * HOUR
-    once_more = ("s", "a", 1, "nack", due), ("s", "b", 2, "ack_timeout", due + 1)
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            subscribe("t", "other"),
-            append(message("a"), message("b", after=10)),
-            advance(T0),
-            append(message("new", deliver_at=due)),
-            advance(T0 + MINUTE),
-            put_back(Again("a", due), Again("b", due + 1, 2, "ack_timeout")),
-            advance(due - 1),
-            delivered("a", "b"),
-            came_again(),
-            advance(due),
-            delivered("a", "b", "a", "new"),
-            came_again(once_more[0]),
-            advance(due + MINUTE),
-            delivered("a", "b", "a", "new", "b"),
-            delivered("a", "b", "new", subscription="other"),
-            came_again(*once_more),
-        ],
-        settings,
-    )
+def refused(world: World, topic: str) -> list[tuple[str, int, str]]:
+    """Reason, count and cause of what dispatch refused of a topic."""
+    rows = (row for row in world.rows(REJECTED_DISPATCH) if row["topic"] == topic)
+    return [(row["reason"], row["redelivery_count"], row["cause"]) for row in rows]
 
 
-def test_each_round_and_each_listener_comes_by_itself(spark: SparkSession, folder: str) -> None:
-    """Two who listen alike put the same message back at different counts; each gets its own, by its own tick."""
-    due = T0 + HOUR
-    bucket = -(-due // 512) * 512
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            subscribe("t", "z"),
-            subscribe("t", "coarse", tick_ms=1_000),
-            append(message("a"), message("b")),
-            advance(T0),
-            put_back(
-                Again("a", due),
-                Again("a", due, 3, "owner_lost", subscription="z"),
-                Again("b", due, 3, "owner_lost", subscription="z"),
-                Again("a", due, 1, "nack", subscription="coarse", tick_ms=1_000),
-            ),
-            restart(),
-            advance(due),
-            came_again(("s", "a", 1, "nack", due), *(("z", name, 3, "owner_lost", due) for name in "ab")),
-            put_back(Again("a", due + 9, 2, "ack_timeout")),
-            advance(due + 9),
-            restart(),
-            advance(due + MINUTE),
-            came_again(
-                ("s", "a", 1, "nack", due),
-                *(("z", name, 3, "owner_lost", due) for name in "ab"),
-                ("s", "a", 2, "ack_timeout", due + 9),
-                ("coarse", "a", 1, "nack", bucket),
-            ),
-        ],
-    )
+def when_due(topic: str) -> list[Step]:
+    """Two are put back; beside them a message is due for the first time, and another subscription listens."""
+    once_more = ("s", "a", 1, "nack", DUE), ("s", "b", 2, "ack_timeout", DUE + 5)
+    return [
+        subscribe(topic, "s"),
+        subscribe(topic, "other"),
+        append(message("a", topic), message("b", topic, after=10)),
+        advance(T0),
+        append(message("new", topic, deliver_at=DUE)),
+        advance(T0 + MINUTE),
+        put_back(Again("a", DUE, topic=topic), Again("b", DUE + 5, 2, "ack_timeout", topic=topic)),
+        advance(DUE - 1),
+        delivered("a", "b", topic=topic),
+        came_again(topic),
+        advance(DUE),
+        delivered("a", "b", "a", "new", topic=topic),
+        came_again(topic, once_more[0]),
+        advance(DUE + MINUTE),
+        delivered("a", "b", "a", "new", "b", topic=topic),
+        delivered("a", "b", "new", subscription="other", topic=topic),
+        came_again(topic, *once_more),
+    ]
 
 
-@pytest.mark.parametrize(
-    "fatal",
-    [
-        "schedule.redelivery",
-        pytest.param("dispatch.counted", marks=pytest.mark.soak),
-        "dispatch.noted",
-        pytest.param("dispatch.deliveries", marks=pytest.mark.soak),
-    ],
-)
-def test_what_comes_again_comes_once_whatever_is_killed(spark: SparkSession, folder: str, fatal: str) -> None:
-    """A repeated batch is the same."""
-    due = T0 + HOUR
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a"), message("b")),
-            advance(T0),
-            put_back(Again("a", due), Again("b", due + 5)),
-            kill_after(fatal),
-            advance(due + 5),
-            restart(),
-            advance(due + 10),
-            came_again(("s", "a", 1, "nack", due), ("s", "b", 1, "nack", due + 5)),
-        ],
-    )
+def rounds(topic: str) -> list[Step]:
+    """Three subscriptions, two of which listen alike, put the same messages back at different counts."""
+    bucket = -(-DUE // 512) * 512
+    return [
+        subscribe(topic, "s"),
+        subscribe(topic, "z"),
+        subscribe(topic, "coarse", tick_ms=1_000),
+        append(message("a", topic), message("b", topic)),
+        advance(T0),
+        put_back(
+            Again("a", DUE, topic=topic),
+            Again("a", DUE, 3, "owner_lost", subscription="z", topic=topic),
+            Again("b", DUE, 3, "owner_lost", subscription="z", topic=topic),
+            Again("a", DUE, 1, "nack", subscription="coarse", tick_ms=1_000, topic=topic),
+        ),
+        advance(T0 + MINUTE),
+        restart(),
+        advance(DUE),
+        came_again(topic, ("s", "a", 1, "nack", DUE), *(("z", name, 3, "owner_lost", DUE) for name in "ab")),
+        put_back(Again("a", DUE + 10, 2, "ack_timeout", topic=topic)),
+        advance(DUE + 10),
+        restart(),
+        advance(DUE + MINUTE),
+        came_again(
+            topic,
+            ("s", "a", 1, "nack", DUE),
+            *(("z", name, 3, "owner_lost", DUE) for name in "ab"),
+            ("s", "a", 2, "ack_timeout", DUE + 10),
+            ("coarse", "a", 1, "nack", bucket),
+        ),
+    ]
 
 
-@WAYS
-def test_what_is_closed_does_not_come_again(spark: SparkSession, folder: str, settings: Settings) -> None:
-    """Of this round only: when it was acknowledged late, what waits is left out, and a later round is another one."""
-    due = T0 + HOUR
+def killed(topic: str, fatal: str, due: int) -> list[Step]:
+    """The process dies after a step of the batch that brings them."""
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic), message("b", topic)),
+        advance(T0),
+        put_back(Again("a", due - 2, topic=topic), Again("b", due, topic=topic)),
+        kill_after(fatal),
+        advance(due),
+        restart(),
+        advance(DUE + MINUTE),
+        came_again(topic, ("s", "a", 1, "nack", due - 2), ("s", "b", 1, "nack", due)),
+    ]
+
+
+def closed(topic: str) -> list[Step]:
+    """Some are closed for their count; of others another count is, or another subscription."""
 
     def released(world: World) -> None:
-        assert [each[1:3] for each in again(world, REDELIVERY)] == [("a", 1), ("b", 1), ("c", 1), ("c", 2)]
-        assert [each[1:3] for each in again(world)] == [("b", 1), ("c", 2)]
-        assert world.rows(REJECTED_DISPATCH) == []
+        counts = [[each[1:3] for each in again(world, table, topic)] for table in (REDELIVERY, DELIVERIES)]
+        assert counts == [[("a", 1), ("b", 1), ("c", 1), ("c", 2)], [("b", 1), ("c", 2)]]
+        assert refused(world, topic) == []
 
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a"), message("b"), message("c")),
-            advance(T0),
-            put_back(Again("a", due), Again("b", due), Again("c", due)),
-            close(Again("a", due), Again("b", due, count=2), Again("b", due, subscription="z")),
-            close(Again("c", due)),
-            advance(due),
-            put_back(Again("c", due + MINUTE, count=2)),
-            advance(due + MINUTE),
-            check(released),
-        ],
-        settings,
-    )
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic), message("b", topic), message("c", topic)),
+        advance(T0),
+        put_back(*(Again(name, DUE, topic=topic) for name in "abc")),
+        close(
+            Again("a", DUE, topic=topic),
+            Again("b", DUE, count=2, topic=topic),
+            Again("b", DUE, subscription="z", topic=topic),
+        ),
+        close(Again("c", DUE, topic=topic)),
+        advance(DUE),
+        put_back(Again("c", DUE + MINUTE, count=2, topic=topic)),
+        advance(DUE + MINUTE),
+        check(released),
+    ]
 
 
-def test_what_is_closed_stays_out_when_deliveries_are_prepared_again(spark: SparkSession, folder: str) -> None:
-    """Dispatch died before they were visible, and their files are gone: they are made again, less what was closed."""
-    due = T0 + HOUR
+def closed_and_dead(topic: str) -> list[Step]:
+    """Dispatch died before they were visible, and their files are gone."""
 
     def lose_files(world: World) -> None:
         store = PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES))
         for file in (file for each in store.all() for part in each.parts for file in part.files):
             Path(world.warehouse.path(DELIVERIES), file.path).unlink()
 
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a"), message("b")),
-            advance(T0),
-            put_back(Again("a", due), Again("b", due)),
-            close(Again("a", due)),
-            kill_after("dispatch.noted"),
-            advance(due),
-            stop(),
-            check(lose_files),
-            restart(),
-            advance(due + MINUTE),
-            delivered("a", "b", "b"),
-        ],
-    )
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic), message("b", topic)),
+        advance(T0),
+        put_back(Again("a", DUE, topic=topic), Again("b", DUE, topic=topic)),
+        close(Again("a", DUE, topic=topic)),
+        kill_after("dispatch.noted"),
+        advance(DUE),
+        stop(),
+        check(lose_files),
+        restart(),
+        advance(DUE + MINUTE),
+        delivered("a", "b", "b", topic=topic),
+    ]
 
 
-def test_a_message_that_is_gone_is_refused_with_its_count(spark: SparkSession, folder: str) -> None:
-    """Nothing vanishes: the row says which round found no message."""
+def gone(topic: str) -> list[Step]:
+    """The message is deleted meanwhile."""
 
     def lose_messages(world: World) -> None:
-        world.spark.sql(f"DELETE FROM delta.`{world.warehouse.path(MESSAGES)}`")  # noqa: S608 - our own words
+        deltars.open_table(world.warehouse.root, MESSAGES).delete(f"topic = '{topic}'")
 
-    def refused(world: World) -> None:
-        (row,) = world.rows(REJECTED_DISPATCH)
-        assert (row["reason"], row["redelivery_count"], row["cause"]) == ("message_missing", 4, "nack")
-
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a")),
-            advance(T0),
-            put_back(Again("a", T0 + HOUR, count=4)),
-            check(lose_messages),
-            advance(T0 + HOUR),
-            delivered("a"),
-            check(refused),
-        ],
-    )
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic)),
+        advance(T0),
+        put_back(Again("a", DUE, count=4, topic=topic)),
+        check(lose_messages),
+        advance(DUE),
+        delivered("a", topic=topic),
+        check(lambda world: _same(refused(world, topic), [("message_missing", 4, "nack")])),
+    ]
 
 
-def test_a_schedule_that_is_rebuilt_knows_what_is_to_come_again(spark: SparkSession, folder: str) -> None:
-    """What waits does, beside first deliveries; what came again or was closed does not; and a second time."""
-    due = T0 + 2 * HOUR
+def _same(found: object, expected: object) -> None:
+    assert found == expected
 
-    def rebuilt(world: World) -> None:
+
+def schedule_rebuilt(topic: str) -> list[Step]:
+    """The schedule loses its state twice while some wait, beside what came again and what was closed."""
+    due = DUE + 2 * MINUTE - 1_000
+
+    def lost(world: World) -> None:
         world.lose(SCHEDULE)
         rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
         rows = [row for row in world.rows(SEGMENTS) if row["kind"] == "rebuild"]
         newest = max(row["batch_id"] for row in rows)
-        told = [(row["redelivery_count"], row["cause"], row["count"]) for row in rows if row["batch_id"] == newest]
+        mine = [row for row in rows if row["batch_id"] == newest and row["topic"] == topic]
+        told = [(row["redelivery_count"], row["cause"], row["count"]) for row in mine]
         assert sorted(told, key=str) == [(1, "nack", 1), (2, "ack_timeout", 1), (3, "nack", 1), *[(None, None, 1)] * 2]
 
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            subscribe("t", "coarse", tick_ms=1_000),
-            append(message("a"), message("b"), message("c")),
-            advance(T0),
-            put_back(Again("a", T0 + MINUTE), Again("c", T0 + MINUTE, subscription="coarse", tick_ms=1_000)),
-            append(message("later", after=HOUR // 2)),
-            advance(T0 + HOUR),
-            put_back(
-                Again("a", due, count=2, cause="ack_timeout"),
-                Again("b", due),
-                Again("c", due),
-                Again("c", due, count=3, subscription="coarse", tick_ms=1_000),
-                Again("b", due, life=9),
-            ),
-            close(Again("b", due)),
-            check(rebuilt),
-            restart(),
-            advance(T0 + HOUR + MINUTE),
-            check(rebuilt),
-            restart(),
-            advance(due + MINUTE),
-            check(lambda world: all_of(world, due)),
-        ],
-    )
+    coarse: dict[str, Any] = {"subscription": "coarse", "tick_ms": 1_000}
+    return [
+        subscribe(topic, "s"),
+        subscribe(topic, "coarse", tick_ms=1_000),
+        append(message("a", topic), message("b", topic), message("c", topic)),
+        advance(T0),
+        put_back(
+            Again("a", T0 + MINUTE, topic=topic),
+            Again("c", T0 + MINUTE, topic=topic, **coarse),
+        ),
+        append(message("later", topic, after=HOUR + MINUTE // 2)),
+        advance(T0 + MINUTE),
+        advance(DUE + 10),
+        put_back(
+            Again("a", due, count=2, cause="ack_timeout", topic=topic),
+            Again("b", due, topic=topic),
+            Again("c", due, topic=topic),
+            Again("c", due, count=3, topic=topic, **coarse),
+            Again("b", due, life=9, topic=topic),
+        ),
+        close(Again("b", due, topic=topic)),
+        check(lost),
+        restart(),
+        advance(DUE + MINUTE),
+        check(lost),
+        restart(),
+        advance(DUE + 2 * MINUTE),
+        check(lambda world: _all_of(world, due, topic)),
+    ]
 
 
-def all_of(world: World, due: int) -> None:
+def _all_of(world: World, due: int, topic: str) -> None:
     """What comes in the script above, each once."""
     bucket = -(-due // 512) * 512
     early = -(-(T0 + MINUTE) // 512) * 512
-    assert again(world) == [
+    assert again(world, topic=topic) == [
         ("s", "a", 1, "nack", T0 + MINUTE),
         ("coarse", "c", 1, "nack", early),
         ("s", "c", 1, "nack", due),
         ("s", "a", 2, "ack_timeout", due),
         ("coarse", "c", 3, "nack", bucket),
     ]
-    assert len(came(world)) == 5 + 2 * 4
-    assert world.rows(REJECTED_DISPATCH) == []
+    assert len(came(world, topic=topic)) == 5 + 2 * 4
+    assert refused(world, topic) == []
 
 
-def test_dispatch_that_is_rebuilt_goes_on_behind_what_came_again(spark: SparkSession, folder: str) -> None:
-    """A new checkpoint takes nothing twice, of first deliveries and of later ones."""
-    due = T0 + HOUR
+def dispatch_rebuilt(topic: str) -> list[Step]:
+    """Dispatch loses its checkpoint when one has come again and another waits."""
 
-    def rebuilt(world: World) -> None:
+    def lost(world: World) -> None:
         world.lose(DISPATCH)
         rebuild(world.spark, world.warehouse, DISPATCH, world.options)
 
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a"), message("b")),
-            advance(T0),
-            put_back(Again("a", due), Again("b", due + MINUTE)),
-            advance(due),
-            check(rebuilt),
-            restart(),
-            advance(due + MINUTE),
-            came_again(("s", "a", 1, "nack", due), ("s", "b", 1, "nack", due + MINUTE)),
-        ],
-    )
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic), message("b", topic)),
+        advance(T0),
+        put_back(Again("a", DUE, topic=topic), Again("b", DUE + MINUTE, topic=topic)),
+        advance(DUE + 10),
+        check(lost),
+        restart(),
+        advance(DUE + MINUTE),
+        came_again(topic, ("s", "a", 1, "nack", DUE), ("s", "b", 1, "nack", DUE + MINUTE)),
+    ]
+
+
+SCRIPTS: dict[str, Sequence[Step]] = {
+    "when due": when_due("when due"),
+    "rounds": rounds("rounds"),
+    "killed in schedule": killed("killed in schedule", "schedule.redelivery", DUE + 5),
+    "killed in dispatch": killed("killed in dispatch", "dispatch.noted", DUE + 10),
+    "closed": closed("closed"),
+    "closed and dead": closed_and_dead("closed and dead"),
+    "gone": gone("gone"),
+    "schedule rebuilt": schedule_rebuilt("schedule rebuilt"),
+    "dispatch rebuilt": dispatch_rebuilt("dispatch rebuilt"),
+}
+
+
+@cache
+def day() -> Played:
+    """The run."""
+    return play_together(SCRIPTS)
+
+
+def test_a_message_comes_again_when_it_is_due_and_not_before() -> None:
+    """Hours after it was due, beside messages that are due for the first time; to whom it was put back for only."""
+    day().shows("when due")
+
+
+def test_each_round_and_each_listener_comes_by_itself() -> None:
+    """Two who listen alike put the same message back at different counts; each gets its own, by its own tick."""
+    day().shows("rounds")
+
+
+@pytest.mark.parametrize("stage", ["schedule", "dispatch"])
+def test_what_comes_again_comes_once_whatever_is_killed(stage: str) -> None:
+    """A repeated batch is the same."""
+    day().shows(f"killed in {stage}")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fatal", ["dispatch.counted", "dispatch.deliveries"])
+def test_what_comes_again_comes_once_wherever_dispatch_dies(spark: SparkSession, folder: str, fatal: str) -> None:
+    """After a step that is near one of the others."""
+    play(spark, folder, killed("t", fatal, DUE + 5))
+
+
+def test_what_is_closed_does_not_come_again() -> None:
+    """Of this round only: when it was acknowledged late, what waits is left out, and a later round is another one."""
+    day().shows("closed")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("script", [when_due, closed])
+def test_what_comes_again_is_the_same_by_spark(spark: SparkSession, folder: str, script: object) -> None:
+    """What arrays in the driver do, Spark does when there is much."""
+    assert callable(script)
+    play(spark, folder, script("t"), Settings(driver_rows=0))
+
+
+def test_what_is_closed_stays_out_when_deliveries_are_prepared_again() -> None:
+    """They are made again, less what was closed."""
+    day().shows("closed and dead")
+
+
+def test_a_message_that_is_gone_is_refused_with_its_count() -> None:
+    """Nothing vanishes: the row says which round found no message."""
+    day().shows("gone")
+
+
+def test_a_schedule_that_is_rebuilt_knows_what_is_to_come_again() -> None:
+    """What waits does, beside first deliveries; what came again or was closed does not; and a second time."""
+    day().shows("schedule rebuilt")
+
+
+def test_dispatch_that_is_rebuilt_goes_on_behind_what_came_again() -> None:
+    """A new checkpoint takes nothing twice, of first deliveries and of later ones."""
+    day().shows("dispatch rebuilt")

@@ -31,6 +31,7 @@ class Again:
     subscription: str = "s"
     tick_ms: int = 1
     life: int = 1
+    topic: str = "t"
 
 
 def put_back(*retries: Again) -> Step:
@@ -57,33 +58,33 @@ def commit(world: World, table: Table, rows: list[dict[str, Any]]) -> None:
     Sink(world.spark, world.warehouse, table, SETTLE).put(told, "settle", 7, {})
 
 
-def place(world: World, payload: str) -> tuple[int, int]:
+def place(world: World, payload: str, topic: str = "t") -> tuple[int, int]:
     """Ledger and entry of a message."""
-    (found,) = {
-        (row["ledger_id"], row["entry_id"]) for row in world.rows(MESSAGES) if bytes(row["payload"]) == payload.encode()
-    }
+    (found,) = (place for place, each in _payloads(world, topic).items() if each == payload)
     return found
 
 
-def came(world: World, table: Table = DELIVERIES) -> list[tuple[str, str, int, str, int]]:
+def came(world: World, table: Table = DELIVERIES, topic: str = "t") -> list[tuple[str, str, int, str, int]]:
     """(subscription, payload, count, cause, due) of what was delivered or released so far, by due time and count."""
-    names = {place(world, payload): payload for payload in _payloads(world)}
+    names = _payloads(world, topic)
     first, last = ("first_entry", "last_entry") if table is REDELIVERY else ("entry_id", "entry_id")
     found = [
         (row["subscription"], names[row["ledger_id"], entry], row["redelivery_count"], row["cause"], _due(row))
         for row in world.rows(table)
+        if row["topic"] == topic
         for entry in range(row[first], row[last] + 1)
     ]
     return sorted(found, key=lambda each: (each[-1], each[2], each[:2]))
 
 
-def again(world: World, table: Table = DELIVERIES) -> list[tuple[str, str, int, str, int]]:
+def again(world: World, table: Table = DELIVERIES, topic: str = "t") -> list[tuple[str, str, int, str, int]]:
     """The same of redeliveries alone."""
-    return [each for each in came(world, table) if each[2]]
+    return [each for each in came(world, table, topic) if each[2]]
 
 
-def _payloads(world: World) -> list[str]:
-    return [bytes(row["payload"]).decode() for row in world.rows(MESSAGES)]
+def _payloads(world: World, topic: str) -> dict[tuple[int, int], str]:
+    rows = (row for row in world.rows(MESSAGES) if row["topic"] == topic)
+    return {(row["ledger_id"], row["entry_id"]): bytes(row["payload"]).decode() for row in rows}
 
 
 def _due(row: Row) -> int:
@@ -91,10 +92,10 @@ def _due(row: Row) -> int:
 
 
 def _retry_row(world: World, retry: Again) -> dict[str, Any]:
-    ledger, entry = place(world, retry.payload)
+    ledger, entry = place(world, retry.payload, retry.topic)
     return {
         "kind": "retry",
-        "topic": "t",
+        "topic": retry.topic,
         "subscriptions": [{"name": retry.subscription, "life": retry.life, "tick_ms": retry.tick_ms}],
         "segment_start": retry.due // SEGMENT_MS * SEGMENT_MS * 1_000,
         "count": 1,
@@ -107,7 +108,7 @@ def _retry_row(world: World, retry: Again) -> dict[str, Any]:
 
 
 def _closed_row(world: World, retry: Again) -> dict[str, Any]:
-    ledger, entry = place(world, retry.payload)
+    ledger, entry = place(world, retry.payload, retry.topic)
     told = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": retry.count}
-    who = {"topic": "t", "subscription": retry.subscription, "life": retry.life, "cause": retry.cause}
+    who = {"topic": retry.topic, "subscription": retry.subscription, "life": retry.life, "cause": retry.cause}
     return told | who | {"closed_at": retry.due * 1_000}
