@@ -1,9 +1,13 @@
-"""Who gets what: several topics, several subscriptions, early and late ones."""
+"""Who gets what: several topics, several subscriptions, early and late ones.
+
+A run has a topic for each of its tests, so that the stages start and stop for all of them together.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from functools import cache
+from unittest.mock import patch
 
 import pytest
 from delta.tables import DeltaTable
@@ -13,8 +17,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.subscriptions import TYPES
 from pipeline.config.session import PARTITIONS
+from pipeline.config.settings import Settings
 from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
+from tests.support.spark import session
 from tests.support.stream import (
     Step,
     World,
@@ -29,79 +35,192 @@ from tests.support.stream import (
     subscribe,
     unsubscribe,
 )
+from tests.support.together import Played, play_together
 
-T0 = 1_700_000_000_000
-HOUR = 3_600_000
-
-
-def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on(spark: SparkSession, folder: str) -> None:
-    """`earliest` gets near, loaded and still parked messages of before; `latest` gets none of them."""
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "first"),
-            append(message("now"), message("soon", after=600_000), message("parked", after=5 * HOUR)),
-            advance(T0),
-            subscribe("t", "all", start="earliest"),
-            subscribe("t", "new", start="latest"),
-            advance(T0 + 1_000),
-            delivered("now", subscription="all"),
-            restart(),
-            append(message("fresh", after=6 * HOUR)),
-            advance(T0 + 600_000),
-            delivered("now", "soon", subscription="all"),
-            subscribe("t", "last", start="earliest"),
-            advance(T0 + 5 * HOUR),
-            delivered("now", "soon", "parked", subscription="first"),
-            delivered("now", "soon", "parked", subscription="all"),
-            delivered("now", "soon", "parked", subscription="last"),
-            delivered(subscription="new"),
-            advance(T0 + 7 * HOUR),
-            delivered("now", "soon", "parked", "fresh", subscription="first"),
-            delivered("now", "soon", "parked", "fresh", subscription="all"),
-            delivered("now", "soon", "parked", "fresh", subscription="last"),
-            delivered("fresh", subscription="new"),
-        ],
-    )
+T0 = 1_700_000_000_000 // 32_768 * 32_768
+SOON = T0 + 5_000
+MINUTE, HOUR = 60_000, 3_600_000
+SMALL = 3
+"""Entries of a ledger in the run of a day."""
 
 
-def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped(spark: SparkSession, folder: str) -> None:
-    """Each subscription is released by its own tick; a topic's messages reach its own subscriptions only."""
-    base = T0 - T0 % 32_768
+def early_and_late(topic: str) -> list[Step]:
+    """Subscriptions that come while near, loaded and parked messages wait."""
+    everybody = ("first", "all", "last")
+    return [
+        subscribe(topic, "first"),
+        append(
+            message("now", topic), message("soon", topic, after=10 * MINUTE), message("parked", topic, after=5 * HOUR)
+        ),
+        advance(T0),
+        subscribe(topic, "all", start="earliest"),
+        subscribe(topic, "new", start="latest"),
+        advance(SOON - 1),
+        delivered("now", subscription="all", topic=topic),
+        restart(),
+        append(message("fresh", topic, after=6 * HOUR)),
+        advance(T0 + 10 * MINUTE),
+        delivered("now", "soon", subscription="all", topic=topic),
+        subscribe(topic, "last", start="earliest"),
+        advance(T0 + 5 * HOUR),
+        *(delivered("now", "soon", "parked", subscription=name, topic=topic) for name in everybody),
+        delivered(subscription="new", topic=topic),
+        advance(T0 + 7 * HOUR),
+        *(delivered("now", "soon", "parked", "fresh", subscription=name, topic=topic) for name in everybody),
+        delivered("fresh", subscription="new", topic=topic),
+    ]
+
+
+def ticks(topic: str, other: str) -> list[Step]:
+    """Two ticks and one that leaves; another topic, and one that nobody listens to."""
 
     def no_stranger(world: World) -> None:
-        pairs = Counter((row["topic"], row["subscription"]) for row in world.rows(DELIVERIES))
-        assert pairs == {("t", "s"): 3, ("t", "minute"): 3, ("u", "other"): 1}
+        rows = (row for row in world.rows(DELIVERIES) if row["topic"] in (topic, other, "nobody's"))
+        pairs = Counter((row["topic"], row["subscription"]) for row in rows)
+        assert pairs == {(topic, "s"): 3, (topic, "minute"): 3, (other, "other"): 1}
 
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s", tick_ms=1),
-            subscribe("t", "minute", tick_ms=60_000),
-            subscribe("t", "gone", tick_ms=1_000),
-            subscribe("u", "other"),
-            append(
-                message("b", deliver_at=base + 20_000),
-                message("a", deliver_at=base + 10_000),
-                message("c", deliver_at=base + 40_000),
-                message("u", topic="u", deliver_at=base + 10_000),
-                message("nobody", topic="v"),
-            ),
-            advance(base),
-            unsubscribe("t", "gone"),
-            advance(base + 32_767),
-            delivered("a", "b", subscription="s"),
-            delivered(subscription="minute"),
-            advance(base + 32_768),
-            delivered("a", "b", subscription="minute"),
-            advance(base + 65_536),
-            delivered("a", "b", "c", subscription="s"),
-            delivered("a", "b", "c", subscription="minute"),
-            check(no_stranger),
-        ],
-    )
+    return [
+        subscribe(topic, "s", tick_ms=1),
+        subscribe(topic, "minute", tick_ms=60_000),
+        subscribe(topic, "gone", tick_ms=1_000),
+        subscribe(other, "other"),
+        append(
+            message("b", topic, deliver_at=T0 + 20_000),
+            message("a", topic, deliver_at=T0 + 10_000),
+            message("c", topic, deliver_at=T0 + 40_000),
+            message("u", other, deliver_at=T0 + 10_000),
+            message("nobody", topic="nobody's"),
+        ),
+        advance(T0),
+        unsubscribe(topic, "gone"),
+        advance(T0 + 32_767),
+        delivered("a", "b", subscription="s", topic=topic),
+        delivered(subscription="minute", topic=topic),
+        advance(T0 + 32_768),
+        delivered("a", "b", subscription="minute", topic=topic),
+        advance(T0 + 65_536),
+        delivered("a", "b", "c", subscription="s", topic=topic),
+        delivered("a", "b", "c", subscription="minute", topic=topic),
+        check(no_stranger),
+    ]
+
+
+def equal_times(topic: str, entries: int) -> list[Step]:
+    """Two hundred messages of one delay, from two commits, in ledgers of so many entries."""
+    names = [f"{i:03d}" for i in range(200)]
+
+    def two_commits(world: World) -> None:
+        """Both commits are there before ingest looks: one batch takes them."""
+        world.end()
+        for half in (names[:100], names[100:]):
+            world.waiting = [message(name, topic, deliver_at=SOON) for name in half]
+            world.produce()
+
+    def dense(world: World) -> None:
+        rows = [(row["ledger_id"], row["entry_id"]) for row in world.rows(DELIVERIES) if row["topic"] == topic]
+        assert len(set(rows)) == len(names)
+        assert max(entry for _, entry in rows) == min(entries, len(names)) - 1
+        assert payloads(world, topic=topic) == names
+        kinds = {row["kind"] for row in world.rows(SEGMENTS) if row["topic"] == topic}
+        assert kinds - {"marker"} == {"near"}
+
+    return [
+        subscribe(topic, "s"),
+        advance(T0),
+        advance(SOON - 1),
+        check(two_commits),
+        restart(),
+        advance(SOON),
+        check(dense),
+    ]
+
+
+def all_types(topic: str) -> list[Step]:
+    """Ten messages, for a subscription of each type."""
+    names = [f"{i}" for i in range(10)]
+    return [
+        *(subscribe(topic, kind, kind=kind) for kind in TYPES),
+        append(*({**message(name, topic, after=SOON - T0), "message_key": name} for name in names)),
+        advance(T0),
+        advance(SOON - 1),
+        *(delivered(subscription=kind, topic=topic) for kind in TYPES),
+        advance(SOON),
+        *(delivered(*names, subscription=kind, topic=topic) for kind in TYPES),
+    ]
+
+
+def changed_tick(topic: str) -> list[Step]:
+    """Somebody edits the registry; another line of it was wrong from the beginning."""
+
+    def edit(world: World) -> None:
+        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
+        table.update((F.col("topic") == topic) & (F.col("subscription") == "s"), {"tick_ms": F.lit(60_000)})
+
+    def said(world: World) -> None:
+        rows = [(row["reason"], row["properties"]) for row in world.rows(REJECTED_INGEST) if row["topic"] == topic]
+        changed = ("tick_changed", {"subscription": "s", "tick_ms": "60000"})
+        assert sorted(rows) == [changed, ("tick_out_of_range", {"subscription": "never", "tick_ms": "0"})]
+        assert pending(world.warehouse.root).in_inbox == 0
+
+    return [
+        subscribe(topic, "s"),
+        subscribe(topic, "never", tick_ms=0),
+        append(message("a", topic, deliver_at=T0 + 10)),
+        advance(T0),
+        check(edit),
+        append(message("b", topic, deliver_at=SOON - 1)),
+        advance(SOON - 1),
+        restart(),
+        append(message("c", topic, deliver_at=SOON)),
+        advance(SOON),
+        delivered("a", "b", "c", topic=topic),
+        delivered(subscription="never", topic=topic),
+        check(said),
+    ]
+
+
+@cache
+def day() -> Played:
+    """A run from morning to evening."""
+    scripts = {
+        "early and late": early_and_late("early and late"),
+        "ticks": ticks("ticks", "ticks of another"),
+        "equal times": equal_times("equal times", SMALL),
+        "all types": all_types("all types"),
+        "changed tick": changed_tick("changed tick"),
+    }
+    return play_together(scripts, Settings(entries_per_ledger=SMALL))
+
+
+def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on() -> None:
+    """`earliest` gets near, loaded and still parked messages of before; `latest` gets none of them."""
+    day().shows("early and late")
+
+
+def test_ticks_differ_topics_do_not_mix_and_a_removed_subscription_is_dropped() -> None:
+    """Each subscription is released by its own tick; a topic's messages reach its own subscriptions only."""
+    day().shows("ticks")
+
+
+def test_equal_times_arrive_in_the_order_of_publication() -> None:
+    """First in, first out, also when a batch has many ledgers."""
+    day().shows("equal times")
+
+
+@pytest.mark.soak
+def test_equal_times_arrive_in_the_order_of_publication_in_large_ledgers(spark: SparkSession, folder: str) -> None:
+    """All are in one."""
+    play(spark, folder, equal_times("t", 50_000))
+
+
+def test_every_subscription_type_honours_a_delay() -> None:
+    """All ten for each type, in order, after five seconds and not before."""
+    day().shows("all types")
+
+
+def test_a_changed_tick_is_refused_with_a_row_and_nothing_stops() -> None:
+    """The subscription keeps the tick that its life began with; the row says what was not followed, once."""
+    day().shows("changed tick")
 
 
 def by_itself(segments: DataFrame, count: int) -> DataFrame:
@@ -116,167 +235,83 @@ def by_itself(segments: DataFrame, count: int) -> DataFrame:
     )
 
 
-def test_a_checkpoint_of_when_each_had_an_index_goes_on(
-    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What waits under a name of one leaves under it, beside what has come since for those who listen alike."""
-    monkeypatch.setattr(keys, "addressed", by_itself)
-
-    def now_shared(world: World) -> None:
-        monkeypatch.undo()
-        restart()(world)
-
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            subscribe("t", "z"),
-            append(message("old", after=60_000), message("oldest", after=120_000)),
-            advance(T0),
-            check(now_shared),
-            append(message("new", deliver_at=T0 + 120_000)),
-            advance(T0 + 60_000),
-            *(delivered("old", subscription=name) for name in "sz"),
-            advance(T0 + 120_000),
-            *(delivered("old", "oldest", "new", subscription=name) for name in "sz"),
-        ],
-    )
+def each_by_itself(topic: str) -> list[Step]:
+    """Messages wait from before the first restart, and some come after it."""
+    return [
+        subscribe(topic, "s"),
+        subscribe(topic, "z"),
+        append(message("old", topic, after=MINUTE), message("oldest", topic, after=2 * MINUTE)),
+        advance(T0),
+        restart(),
+        append(message("new", topic, deliver_at=T0 + 2 * MINUTE)),
+        advance(T0 + MINUTE),
+        *(delivered("old", subscription=name, topic=topic) for name in "sz"),
+        advance(T0 + 2 * MINUTE),
+        *(delivered("old", "oldest", "new", subscription=name, topic=topic) for name in "sz"),
+    ]
 
 
-def test_another_number_of_state_stores_at_another_start_loses_nobody(spark: SparkSession, folder: str) -> None:
-    """A machine with more cores: indexes change their shard while messages wait in them, and again back."""
+def other_stores(topic: str, counts: set[int]) -> list[Step]:
+    """Six subscriptions of as many ticks, whose messages wait while the number of stores goes up, and down."""
     names = [f"s{number}" for number in range(6)]
-    usual = str(spark.conf.get(PARTITIONS))
-    counts = set[int]()
 
-    def stores(count: str) -> Step:
-        def step(world: World) -> None:
-            spark.conf.set(PARTITIONS, count)
-            restart()(world)
-            counts.add(keys.shards(spark))
+    def stores(count: str) -> list[Step]:
+        def change(world: World) -> None:
+            world.end()
+            world.spark.conf.set(PARTITIONS, count)
 
-        return check(step)
+        return [check(change), restart(), check(lambda world: counts.add(keys.shards(world.spark)))]
 
     def everyone_got(*expected: str) -> Step:
         def step(world: World) -> None:
-            found = Counter((row["subscription"], bytes(row["payload"]).decode()) for row in world.rows(DELIVERIES))
+            rows = (row for row in world.rows(DELIVERIES) if row["topic"] == topic)
+            found = Counter((row["subscription"], bytes(row["payload"]).decode()) for row in rows)
             assert found == Counter((name, payload) for name in names for payload in expected)
 
         return check(step)
 
+    return [
+        *(subscribe(topic, name, tick_ms=1 << number) for number, name in enumerate(names)),
+        append(message("early", topic, after=MINUTE), message("middle", topic, after=2 * MINUTE)),
+        advance(T0),
+        *stores("7"),
+        append(message("late", topic, deliver_at=T0 + 2 * MINUTE), message("last", topic, deliver_at=T0 + 3 * MINUTE)),
+        advance(T0 + MINUTE),
+        everyone_got("early"),
+        advance(T0 + 2 * MINUTE),
+        everyone_got("early", "middle", "late"),
+        *stores("1"),
+        advance(T0 + 3 * MINUTE),
+        everyone_got("early", "middle", "late", "last"),
+    ]
+
+
+COUNTS = set[int]()
+"""The numbers of shards in the run with several."""
+
+
+@cache
+def old_days() -> Played:
+    """A run that begins with an index for each subscription."""
+    old = patch.object(keys, "addressed", by_itself)
+    scripts = {"each by itself": each_by_itself("each by itself"), "other stores": other_stores("other stores", COUNTS)}
+    # What is read at the first start is from before; at the first restart it is as it is now.
+    scripts["each by itself"].insert(4, check(lambda _: old.stop()))
+    usual = str(session().conf.get(PARTITIONS))
+    old.start()
     try:
-        play(
-            spark,
-            folder,
-            [
-                *(subscribe("t", name, tick_ms=1 << number) for number, name in enumerate(names)),
-                append(message("early", after=60_000), message("middle", after=120_000)),
-                advance(T0),
-                stores("7"),
-                append(message("late", deliver_at=T0 + 120_000), message("last", deliver_at=T0 + 180_000)),
-                advance(T0 + 60_000),
-                everyone_got("early"),
-                advance(T0 + 120_000),
-                everyone_got("early", "middle", "late"),
-                stores("1"),
-                advance(T0 + 180_000),
-                everyone_got("early", "middle", "late", "last"),
-            ],
-        )
+        return play_together(scripts)
     finally:
-        spark.conf.set(PARTITIONS, usual)
-    assert counts == {28, 4}
+        old.stop()
+        session().conf.set(PARTITIONS, usual)
 
 
-@pytest.mark.parametrize("entries", [3, pytest.param(50_000, marks=pytest.mark.soak)])
-def test_equal_times_arrive_in_the_order_of_publication(spark: SparkSession, folder: str, entries: int) -> None:
-    """Two hundred messages of one delay, from two commits: first in, first out, with small ledgers and with large."""
-    names = [f"{i:03d}" for i in range(200)]
-
-    def small_ledgers(world: World) -> None:
-        world.options = replace(world.options, settings=replace(world.options.settings, entries_per_ledger=entries))
-        world.end()
-        world.begin()
-
-    def two_commits(world: World) -> None:
-        """Both commits are there before ingest looks: one batch takes them."""
-        world.end()
-        for half in (names[:100], names[100:]):
-            world.waiting = [message(name, deliver_at=T0 + 5_000) for name in half]
-            world.produce()
-        world.begin()
-
-    def dense(world: World) -> None:
-        rows = [(row["ledger_id"], row["entry_id"]) for row in world.rows(DELIVERIES)]
-        assert len(set(rows)) == len(names)
-        assert max(entry for _, entry in rows) < entries
-        assert payloads(world) == names
-        assert {row["kind"] for row in world.rows(SEGMENTS)} == {"near", "marker"}
-
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            check(small_ledgers),
-            advance(T0),
-            check(two_commits),
-            advance(T0 + 5_000),
-            check(dense),
-        ],
-    )
+def test_a_checkpoint_of_when_each_had_an_index_goes_on() -> None:
+    """What waits under a name of one leaves under it, beside what has come since for those who listen alike."""
+    old_days().shows("each by itself")
 
 
-def test_every_subscription_type_honours_a_delay(spark: SparkSession, folder: str) -> None:
-    """Ten messages delayed by five seconds: all ten for each type, in order, after five seconds and not before."""
-    names = [f"{i}" for i in range(10)]
-
-    play(
-        spark,
-        folder,
-        [
-            *(subscribe("t", kind, kind=kind) for kind in TYPES),
-            append(*({**message(name, after=5_000), "message_key": name} for name in names)),
-            advance(T0),
-            advance(T0 + 4_999),
-            *(delivered(subscription=kind) for kind in TYPES),
-            advance(T0 + 5_000),
-            *(delivered(*names, subscription=kind) for kind in TYPES),
-        ],
-    )
-
-
-def test_a_changed_tick_is_refused_with_a_row_and_nothing_stops(spark: SparkSession, folder: str) -> None:
-    """The subscription keeps the tick that its life began with; the row says what was not followed, once."""
-    base = T0 - T0 % 32_768
-
-    def edit(world: World) -> None:
-        table = DeltaTable.forPath(world.spark, world.warehouse.path(SUBSCRIPTIONS))
-        table.update("subscription = 's'", {"tick_ms": F.lit(60_000)})
-
-    def said(world: World) -> None:
-        rows = [(row["reason"], row["topic"], row["properties"]) for row in world.rows(REJECTED_INGEST)]
-        changed = ("tick_changed", "t", {"subscription": "s", "tick_ms": "60000"})
-        assert sorted(rows) == [changed, ("tick_out_of_range", "t", {"subscription": "never", "tick_ms": "0"})]
-        assert pending(world.warehouse.root).in_inbox == 0
-
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            subscribe("t", "never", tick_ms=0),
-            append(message("a", deliver_at=base + 10)),
-            advance(base),
-            check(edit),
-            append(message("b", deliver_at=base + 20)),
-            advance(base + 1),
-            restart(),
-            append(message("c", deliver_at=base + 30)),
-            advance(base + 30),
-            delivered("a", "b", "c"),
-            delivered(subscription="never"),
-            check(said),
-        ],
-    )
+def test_another_number_of_state_stores_at_another_start_loses_nobody() -> None:
+    """A machine with more cores: indexes change their shard while messages wait in them, and again back."""
+    old_days().shows("other stores")
+    assert sorted(COUNTS) == [4, 28]
