@@ -1,9 +1,14 @@
-"""A subscription that was removed and comes back, before all is over that its earlier life was given."""
+"""A subscription that was removed and comes back, before all is over that its earlier life was given.
+
+One run has a topic for each test, so that the stages start and stop for all of them together; `make soak` has the
+scripts that differ little.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from pyspark.sql import SparkSession
@@ -28,22 +33,35 @@ from tests.support.stream import (
     subscribe,
     unsubscribe,
 )
+from tests.support.together import Played, play_together
 
 T0 = 1_700_000_000_000
 MINUTE = 60_000
 HOUR = 60 * MINUTE
 
 DELAYS = {"now": 0, "soon": 10 * MINUTE, "later": 20 * MINUTE, "parked": 5 * HOUR}
-SENT = append(*(message(name, after=delay) for name, delay in DELAYS.items()))
-NOTICED = [unsubscribe("t", "s"), advance(T0 + MINUTE)]
-UNSEEN = [stop(), unsubscribe("t", "s")]
-"""Ways to leave: seen by ingest, and while nothing runs."""
+ALL = tuple(DELAYS)
 
 
-def back(start: str, *left: Step) -> list[Step]:
+def sent(topic: str) -> Step:
+    """A message of each delay."""
+    return append(*(message(name, topic, after=delay) for name, delay in DELAYS.items()))
+
+
+def noticed(topic: str) -> list[Step]:
+    """It leaves, and ingest sees it."""
+    return [unsubscribe(topic, "s"), advance(T0 + MINUTE)]
+
+
+def unseen(topic: str) -> list[Step]:
+    """It leaves while nothing runs."""
+    return [stop(), unsubscribe(topic, "s")]
+
+
+def back(topic: str, start: str, *left: Step) -> list[Step]:
     """A subscription gets something, leaves and comes back; what it was given is still waiting."""
-    first = [subscribe("t", "s"), SENT, advance(T0), delivered("now")]
-    return [*first, *left, subscribe("t", "s", start=start), restart()]
+    first = [subscribe(topic, "s"), sent(topic), advance(T0), delivered("now", topic=topic)]
+    return [*first, *left, subscribe(topic, "s", start=start), restart()]
 
 
 def one_by_one(instant: int) -> Step:
@@ -61,81 +79,50 @@ def one_by_one(instant: int) -> Step:
     return step
 
 
-def play_soundly(spark: SparkSession, folder: str, steps: list[Step]) -> None:
-    """Play a script; nothing is wrong afterwards, whoever left and came back."""
-    sound(play(spark, folder, steps).warehouse.root)
-
-
 def rebuilt(world: World) -> None:
     """The schedule loses its state, and finds again what is pending."""
     world.end()
     rebuild(world.spark, world.warehouse, SCHEDULE, world.options)
 
 
-@pytest.mark.parametrize(
-    "left", [pytest.param(NOTICED, id="noticed"), pytest.param(UNSEEN, id="unseen", marks=pytest.mark.soak)]
-)
-def test_latest_gets_nothing_of_its_earlier_life(spark: SparkSession, folder: str, left: list[Step]) -> None:
-    """Who comes back from `latest` starts anew: what waited for it, near and parked, is for nobody."""
-    play_soundly(
-        spark,
-        folder,
-        [
-            *back("latest", *left),
-            append(message("new", after=15 * MINUTE)),
-            advance(T0 + 2 * MINUTE),
-            advance(T0 + HOUR),
-            delivered("now", "new"),
-            advance(T0 + 6 * HOUR),
-            delivered("now", "new"),
-        ],
-    )
+def from_latest(topic: str, *left: Step) -> list[Step]:
+    """Back from `latest`, and a new message."""
+    return [
+        *back(topic, "latest", *left),
+        append(message("new", topic, after=15 * MINUTE)),
+        advance(T0 + 2 * MINUTE),
+        advance(T0 + HOUR),
+        delivered("now", "new", topic=topic),
+        advance(T0 + 6 * HOUR),
+        delivered("now", "new", topic=topic),
+    ]
 
 
-def test_earliest_gets_the_whole_log_once_again(spark: SparkSession, folder: str) -> None:
-    """What its earlier life left waiting does not come beside it."""
+def from_earliest(topic: str) -> list[Step]:
+    """Back from `earliest`."""
 
     def lives(world: World) -> None:
-        assert sorted(row["life"] for row in world.rows(DELIVERIES)) == [1, 2, 2, 2, 2]
+        assert sorted(row["life"] for row in world.rows(DELIVERIES) if row["topic"] == topic) == [1, 2, 2, 2, 2]
 
-    play_soundly(
-        spark,
-        folder,
-        [
-            *back("earliest", *NOTICED),
-            advance(T0 + 2 * MINUTE),
-            delivered("now", "now"),
-            advance(T0 + HOUR),
-            delivered("now", "now", "soon", "later"),
-            advance(T0 + 6 * HOUR),
-            delivered("now", "now", "soon", "later", "parked"),
-            check(lives),
-        ],
-    )
+    return [
+        *back(topic, "earliest", *noticed(topic)),
+        advance(T0 + 2 * MINUTE),
+        delivered("now", "now", topic=topic),
+        advance(T0 + HOUR),
+        delivered("now", "now", "soon", "later", topic=topic),
+        advance(T0 + 6 * HOUR),
+        delivered("now", "now", "soon", "later", "parked", topic=topic),
+        check(lives),
+    ]
 
 
-ALL = ("now", "soon", "later", "parked")
-
-
-@pytest.mark.parametrize(
-    ("start", "again"),
-    [
-        ("latest", []),
-        pytest.param("earliest", [], marks=pytest.mark.soak),
-        pytest.param("latest", [check(rebuilt), restart()], marks=pytest.mark.soak),
-        ("earliest", [check(rebuilt), restart()]),
-    ],
-)
-def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(
-    spark: SparkSession, folder: str, start: str, again: list[Step]
-) -> None:
-    """Both wait in one index when one of them leaves: the other gets each message once, and so do both lives."""
+def beside_another(topic: str, start: str, *again: Step) -> list[Step]:
+    """Another one listens alike all the time."""
     once_more = ALL if start == "earliest" else ()
 
     def got(world: World) -> None:
-        found = Counter(
-            (row["subscription"], row["life"], bytes(row["payload"]).decode()) for row in world.rows(DELIVERIES)
-        )
+        rows = (row for row in world.rows(DELIVERIES) if row["topic"] == topic)
+        found = Counter((row["subscription"], row["life"], bytes(row["payload"]).decode()) for row in rows)
         assert found == Counter(
             [
                 *(("a", 1, name) for name in (*ALL, "new")),
@@ -144,47 +131,94 @@ def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(
             ]
         )
 
-    play_soundly(
-        spark,
-        folder,
-        [
-            subscribe("t", "a"),
-            *back(start, *NOTICED),
-            *again,
-            append(message("new", after=15 * MINUTE)),
-            advance(T0 + 2 * MINUTE),
-            advance(T0 + HOUR),
-            delivered("now", "soon", "new", "later", subscription="a"),
-            advance(T0 + 6 * HOUR),
-            check(got),
-        ],
+    return [
+        subscribe(topic, "a"),
+        *back(topic, start, *noticed(topic)),
+        *again,
+        append(message("new", topic, after=15 * MINUTE)),
+        advance(T0 + 2 * MINUTE),
+        advance(T0 + HOUR),
+        delivered("now", "soon", "new", "later", subscription="a", topic=topic),
+        advance(T0 + 6 * HOUR),
+        check(got),
+    ]
+
+
+def on_its_way(topic: str) -> list[Step]:
+    """Let go for the earlier life, but not handed over; given to the new life, but not let go."""
+    return [
+        subscribe(topic, "s"),
+        sent(topic),
+        advance(T0),
+        kill_after("dispatch.counted"),
+        advance(T0 + 11 * MINUTE),
+        unsubscribe(topic, "s"),
+        subscribe(topic, "s", start="earliest"),
+        kill_after("schedule.counted"),
+        one_by_one(T0 + 12 * MINUTE),
+        check(rebuilt),
+        one_by_one(T0 + 12 * MINUTE),
+        delivered("now", "now", "soon", topic=topic),
+        advance(T0 + HOUR),
+        delivered("now", "now", "soon", "later", topic=topic),
+        advance(T0 + 6 * HOUR),
+        delivered("now", "now", "soon", "later", "parked", topic=topic),
+    ]
+
+
+@cache
+def day() -> Played:
+    """The run."""
+    return play_together(
+        {
+            "from latest": from_latest("from latest", *noticed("from latest")),
+            "from earliest": from_earliest("from earliest"),
+            "beside latest": beside_another("beside latest", "latest"),
+            "beside earliest": beside_another("beside earliest", "earliest", check(rebuilt), restart()),
+            "on its way": on_its_way("on its way"),
+        }
     )
 
 
-def test_a_return_survives_a_rebuild_and_what_is_on_its_way(spark: SparkSession, folder: str) -> None:
-    """Let go for the earlier life, but not handed over; given to the new life, but not let go: each comes once."""
-    play_soundly(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            SENT,
-            advance(T0),
-            kill_after("dispatch.counted"),
-            advance(T0 + 11 * MINUTE),
-            unsubscribe("t", "s"),
-            subscribe("t", "s", start="earliest"),
-            kill_after("schedule.counted"),
-            one_by_one(T0 + 12 * MINUTE),
-            check(rebuilt),
-            one_by_one(T0 + 12 * MINUTE),
-            delivered("now", "now", "soon"),
-            advance(T0 + HOUR),
-            delivered("now", "now", "soon", "later"),
-            advance(T0 + 6 * HOUR),
-            delivered("now", "now", "soon", "later", "parked"),
-        ],
-    )
+def test_latest_gets_nothing_of_its_earlier_life() -> None:
+    """Who comes back from `latest` starts anew: what waited for it, near and parked, is for nobody."""
+    day().shows("from latest")
+
+
+def test_earliest_gets_the_whole_log_once_again() -> None:
+    """What its earlier life left waiting does not come beside it."""
+    day().shows("from earliest")
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_who_leaves_and_comes_back_disturbs_nobody_who_listens_alike(start: str) -> None:
+    """Both wait in one index when one of them leaves: the other gets each message once, and so do both lives."""
+    day().shows(f"beside {start}")
+
+
+def test_a_return_survives_a_rebuild_and_what_is_on_its_way() -> None:
+    """Each message comes once to each life."""
+    day().shows("on its way")
+
+
+def test_nothing_is_wrong_whoever_left_and_came_back() -> None:
+    """The doctor finds nothing."""
+    sound(day().shows("from latest").warehouse.root)
+
+
+@pytest.mark.soak
+def test_latest_gets_nothing_of_its_earlier_life_that_ended_unseen(spark: SparkSession, folder: str) -> None:
+    """It left and came back while nothing ran."""
+    sound(play(spark, folder, from_latest("t", *unseen("t"))).warehouse.root)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("start", "again"), [("earliest", []), ("latest", [check(rebuilt), restart()])])
+def test_who_comes_back_disturbs_nobody_with_a_rebuild_or_without(
+    spark: SparkSession, folder: str, start: str, again: list[Step]
+) -> None:
+    """The other way round than in the run of all."""
+    sound(play(spark, folder, beside_another("t", start, *again)).warehouse.root)
 
 
 @pytest.mark.soak
@@ -216,7 +250,7 @@ def test_a_return_with_another_tick_while_deliveries_are_prepared_or_released(sp
         folder,
         [
             *(subscribe("t", name, start=start) for name, start in names.items()),
-            SENT,
+            sent("t"),
             advance(T0),
             kill_after("dispatch.noted"),
             advance(T0 + 10 * MINUTE),
