@@ -1,20 +1,23 @@
-"""Checkpoints and tables that do not fit: copied while the stages ran, restored, cut by a power failure, vacuumed."""
+"""Checkpoints and tables that do not fit: copied while the stages ran, restored, cut by a power failure, vacuumed.
+
+One run has a topic and a time of its own for each test, so that one world stands all of it.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+from functools import cache
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, PipelineError, SourceBehind, TableBehind
+from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, SourceBehind, TableBehind
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import STAGES
-from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
@@ -35,6 +38,7 @@ from tests.support.stream import (
     stop,
     subscribe,
 )
+from tests.support.together import Played, play_together
 
 T0 = 1_700_000_000_000
 FUTURE = 4_102_444_800_000
@@ -66,11 +70,11 @@ def refused(stage: str, error: type[Exception]) -> Step:
     return step
 
 
-def all_once(*expected: str, subscription: str = "s") -> Step:
+def all_once(topic: str, *expected: str, subscription: str = "s") -> Step:
     """Exactly these payloads were delivered so far, by whatever checkpoint."""
 
     def step(world: World) -> None:
-        assert sorted(payloads(world, subscription)) == list(expected)
+        assert sorted(payloads(world, subscription, topic)) == list(expected)
 
     return step
 
@@ -85,27 +89,23 @@ def rebuilt(*stages: str) -> Step:
     return step
 
 
-def test_checkpoints_one_batch_behind_their_tables_are_refused_and_rebuilt(spark: SparkSession, folder: str) -> None:
-    """Their next batch has the number of one that the table holds, and is another one: it would be passed over."""
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a")),
-            advance(T0),
-            check(keep_copies),
-            append(message("b")),
-            advance(T0 + 1),
-            check(put_back),
-            *(refused(stage, CheckpointBehind) for stage in STAGES),
-            rebuilt(*STAGES),
-            append(message("c")),
-            restart(),
-            advance(T0 + 2),
-            all_once("a", "b", "c"),
-        ],
-    )
+def one_behind(topic: str, at: int) -> list[Step]:
+    """Their next batch has the number of one that the table holds, and is another one."""
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic)),
+        advance(at),
+        check(keep_copies),
+        append(message("b", topic)),
+        advance(at + 1),
+        check(put_back),
+        *(refused(stage, CheckpointBehind) for stage in STAGES),
+        rebuilt(*STAGES),
+        restart(),
+        append(message("c", topic)),
+        advance(at + 2),
+        all_once(topic, "a", "b", "c"),
+    ]
 
 
 def rewrite_batches(stage: str) -> Step:
@@ -127,60 +127,80 @@ def shifted(line: str, name: str, change: int) -> str:
     return json.dumps({**told, name: told[name] + change}) if name in told else line
 
 
-def test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuilt(
-    spark: SparkSession, folder: str
-) -> None:
-    """The number is the same, the rows are not: what is in one of them only would be lost."""
-    play(
-        spark,
-        folder,
-        [
-            subscribe("t", "s"),
-            append(message("a"), message("b", after=1)),
-            advance(T0),
-            advance(T0 + 1),
-            append(message("c")),
-            advance(T0 + 2),
-            check(lambda world: world.lose()),
-            *(rewrite_batches(stage) for stage in STAGES),
-            *(refused(stage, BatchDiffers) for stage in STAGES),
-            rebuilt(*STAGES),
-            restart(),
-            append(message("d")),
-            advance(T0 + 3),
-            all_once("a", "b", "c", "d"),
-        ],
-    )
+def ending_elsewhere(topic: str, at: int) -> list[Step]:
+    """The numbers are the same, the rows are not."""
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic), message("b", topic, after=1)),
+        advance(at),
+        advance(at + 1),
+        append(message("c", topic)),
+        advance(at + 2),
+        check(lambda world: world.lose()),
+        *(rewrite_batches(stage) for stage in STAGES),
+        *(refused(stage, BatchDiffers) for stage in STAGES),
+        rebuilt(*STAGES),
+        restart(),
+        append(message("d", topic)),
+        advance(at + 3),
+        all_once(topic, "a", "b", "c", "d"),
+    ]
 
 
-def lose_last_version(world: World, table: Table) -> None:
+def set_back(table: Table) -> Step:
     """Set a table back by one version."""
-    last = max(Path(world.warehouse.path(table), "_delta_log").glob("*.json"))
-    last.unlink()
-    last.with_suffix(".crc").unlink(missing_ok=True)
 
-
-def test_a_table_that_was_set_back_is_refused(spark: SparkSession, folder: str) -> None:
-    """A backup of a running warehouse may have a table from before a batch that its checkpoint has done."""
-
-    def set_back(world: World) -> None:
+    def step(world: World) -> None:
         world.lose()
-        lose_last_version(world, REDELIVERY)
+        last = max(Path(world.warehouse.path(table), "_delta_log").glob("*.json"))
+        last.rename(last.with_suffix(".aside"))
+        last.with_suffix(".crc").unlink(missing_ok=True)
 
-    steps = [subscribe("t", "s"), append(message("a")), advance(T0), check(set_back), refused("schedule", TableBehind)]
-    play(spark, folder, steps)
+    return step
 
 
-def test_a_source_that_was_set_back_is_refused(spark: SparkSession, folder: str) -> None:
+def bring_back(table: Table) -> Step:
+    """The version is found again."""
+
+    def step(world: World) -> None:
+        (aside,) = Path(world.warehouse.path(table), "_delta_log").glob("*.aside")
+        aside.rename(aside.with_suffix(".json"))
+
+    return step
+
+
+def table_set_back(topic: str, at: int) -> list[Step]:
+    """A backup of a running warehouse may have a table from before a batch that its checkpoint has done."""
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic)),
+        advance(at),
+        set_back(REDELIVERY),
+        refused("schedule", TableBehind),
+        bring_back(REDELIVERY),
+        restart(),
+    ]
+
+
+def source_set_back(topic: str, at: int) -> list[Step]:
     """What it lacks would count as read when it comes again; no note of the stage is in that table."""
 
-    def set_back(world: World) -> None:
-        world.end()
-        lose_last_version(world, INBOX)
-        with pytest.raises(SourceBehind, match=r"inbox ends with version 0, the checkpoint has read version 1"):
+    def said(world: World) -> None:
+        with pytest.raises(SourceBehind) as raised:
             start(world.spark, world.warehouse, "ingest", world.options)
+        told = re.search(r"inbox ends with version (\d+), the checkpoint has read version (\d+)", str(raised.value))
+        assert told
+        assert int(told[1]) + 1 == int(told[2])
 
-    play(spark, folder, [subscribe("t", "s"), append(message("a")), advance(T0), check(set_back)])
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic)),
+        advance(at),
+        set_back(INBOX),
+        check(said),
+        bring_back(INBOX),
+        restart(),
+    ]
 
 
 def lose_prepared_files(world: World) -> None:
@@ -197,40 +217,44 @@ def empty_shelf(world: World) -> None:
     rmtree(Path(world.warehouse.path(DELIVERIES), "_prepared"))
 
 
-def prepared_and_dead(*more: Step) -> list[Step]:
-    """One message is delivered, two are prepared, and dispatch is dead; then further steps."""
+def prepared_and_dead(topic: str, at: int, *more: Step) -> list[Step]:
+    """One message is delivered, two are prepared, and dispatch is dead; then further steps, and it goes on."""
+
+    def once_each(world: World) -> None:
+        """Each subscription has each message once; nothing is refused, and nothing is left on the shelf."""
+        all_once(topic, "a", "b", "c", "d")(world)
+        all_once(topic, "a", "b", "c", "d", subscription="other")(world)
+        assert world.rows(REJECTED_DISPATCH) == []
+        assert PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES)).all() == []
+
     return [
-        subscribe("t", "s"),
-        subscribe("t", "other"),
-        append(message("a")),
-        advance(T0),
-        append(message("b"), message("c", after=5)),
+        subscribe(topic, "s"),
+        subscribe(topic, "other"),
+        append(message("a", topic)),
+        advance(at),
+        append(message("b", topic), message("c", topic, after=5)),
         kill_after("dispatch.noted"),
-        advance(T0 + 5),
+        advance(at + 5),
         stop(),
         *more,
+        restart(),
+        append(message("d", topic)),
+        advance(at + 60),
+        check(once_each),
     ]
 
 
-def once_each(world: World) -> None:
-    """Each subscription has each message once; nothing is refused, and nothing is left on the shelf."""
-    all_once("a", "b", "c", "d")(world)
-    all_once("a", "b", "c", "d", subscription="other")(world)
-    assert world.rows(REJECTED_DISPATCH) == []
-    assert PreparedStore(session_files(world.spark), world.warehouse.path(DELIVERIES)).all() == []
+def vacuumed(topic: str, at: int) -> list[Step]:
+    """The files of what is prepared are gone; the process starts, and dies again."""
+    again = [restart("dispatch.deliveries"), restart("dispatch.publications")]
+    return prepared_and_dead(topic, at, check(lose_prepared_files), *again)
 
 
-GO_ON: list[Step] = [restart(), append(message("d")), advance(T0 + 60), check(once_each)]
-
-
-@pytest.mark.parametrize("how", [pytest.param("rebuilt", marks=pytest.mark.soak), "started and dead again"])
-def test_prepared_files_that_a_vacuum_took_are_prepared_again(spark: SparkSession, folder: str, how: str) -> None:
-    """Nobody has to bring them back: the message and what became due are still in the tables."""
-    ways: dict[str, list[Step]] = {
-        "rebuilt": [check(lambda world: world.lose("dispatch")), rebuilt("dispatch")],
-        "started and dead again": [restart("dispatch.deliveries"), restart("dispatch.publications")],
-    }
-    play(spark, folder, prepared_and_dead(check(lose_prepared_files), *ways[how], *GO_ON))
+@pytest.mark.soak
+def test_prepared_files_that_a_vacuum_took_are_prepared_again_after_a_rebuild(spark: SparkSession, folder: str) -> None:
+    """With a new checkpoint, too."""
+    lost = [check(lose_prepared_files), check(lambda world: world.lose("dispatch")), rebuilt("dispatch")]
+    play(spark, folder, prepared_and_dead("t", T0, *lost))
 
 
 @pytest.mark.soak
@@ -243,18 +267,15 @@ def test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt(spark: Sp
         assert raised.value.table == PREPARED
 
     steps = [check(empty_shelf), check(said), refused("dispatch", TableBehind), rebuilt("dispatch")]
-    play(spark, folder, prepared_and_dead(*steps, *GO_ON))
+    play(spark, folder, prepared_and_dead("t", T0, *steps))
 
 
-def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset(
-    spark: SparkSession, folder: str
-) -> None:
-    """Delays would count from a time that has not come."""
+def in_the_future(topic: str) -> list[Step]:
+    """The last run was at a time that has not come, from which delays would count."""
 
     def live(world: World, stage: str) -> None:
-        options = Options(LiveClock())
         with pytest.raises(ClockAhead) as raised:
-            start(world.spark, world.warehouse, stage, options)
+            start(world.spark, world.warehouse, stage, Options(LiveClock()))
         assert raised.value.instant == FUTURE
         assert "--reset-clock" in str(raised.value)
 
@@ -265,62 +286,11 @@ def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_re
             begun = start(world.spark, world.warehouse, stage, Options(LiveClock()))
             begun.stop()
 
-    steps: list[Any] = [subscribe("t", "s"), append(message("a")), advance(FUTURE), stop(), check(reset)]
-    play(spark, folder, steps)
+    return [subscribe(topic, "s"), append(message("a", topic)), advance(FUTURE), stop(), check(reset)]
 
 
-COPIED = (
-    ("_checkpoints", "_clock"),
-    ("deliveries", "publications", "rejected_dispatch"),
-    ("redelivery", "rejected_schedule"),
-    ("segments", "rejected_ingest", "commands"),
-    ("messages",),
-    ("inbox", "subscriptions"),
-)
-"""The order in which a warehouse may be copied while the stages run; `docs/operations.md` says it."""
-
-
-def copy_now(*names: str) -> Step:
-    """Copy some folders of the warehouse, as they are now."""
-
-    def step(world: World) -> None:
-        for name in names:
-            if (source := Path(world.warehouse.root, name)).exists():
-                copytree(source, Path(f"{world.warehouse.root}.copy", name))
-
-    return step
-
-
-@pytest.mark.soak
-def test_a_copy_that_was_taken_while_the_stages_ran_goes_on_after_a_rebuild(spark: SparkSession, folder: str) -> None:
-    """Each table is from another time; downstream ones are older, so what they lack is found upstream."""
-
-    def on_the_copy(world: World) -> None:
-        world.end()
-        copy = World(world.spark, Warehouse(f"{world.warehouse.root}.copy"), world.options, instant=world.instant)
-        with pytest.raises(PipelineError):
-            copy.begin()
-        copy.lose()
-        rebuilt(*STAGES)(copy)
-        append(message("last"))(copy)
-        copy.begin()
-        advance(T0 + 100_000)(copy)
-        copy.end()
-        sent = [f"{kind} {number}" for kind in ("late", "now") for number in range(len(COPIED))]
-        assert sorted(payloads(copy)) == sorted([*sent, "last"])
-
-    moves: list[Step] = []
-    for number, names in enumerate(COPIED):
-        moves += [
-            append(message(f"now {number}"), message(f"late {number}", after=50_000)),
-            advance(T0 + 1_000 * number),
-            copy_now(*names),
-        ]
-    play(spark, folder, [subscribe("t", "s"), *moves, check(on_the_copy)])
-
-
-def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock(spark: SparkSession, folder: str) -> None:
-    """Spark refuses a log with another number of sources. A batch that was begun is repeated as it was."""
+def without_a_clock(topic: str, at: int) -> list[Step]:
+    """The checkpoint of dispatch is from before it had a clock, twice: in the middle of a batch, and between two."""
 
     def forget_clock(world: World) -> None:
         world.end()
@@ -332,7 +302,71 @@ def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock(spark: Spar
             entry.write_text(f"{version}\n{metadata}\n{place}")
             entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
 
-    steps = [subscribe("t", "s"), append(message("a"), message("b", after=5_000)), advance(T0)]
-    steps += [kill_after("dispatch.deliveries"), advance(T0 + 5_000), check(forget_clock), restart()]
-    steps += [delivered("a", "b"), append(message("c")), advance(T0 + 6_000), check(forget_clock), restart()]
-    play(spark, folder, [*steps, append(message("d")), advance(T0 + 7_000), delivered("a", "b", "c", "d")])
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic), message("b", topic, after=5_000)),
+        advance(at),
+        kill_after("dispatch.deliveries"),
+        advance(at + 5_000),
+        check(forget_clock),
+        restart(),
+        delivered("a", "b", topic=topic),
+        append(message("c", topic)),
+        advance(at + 6_000),
+        check(forget_clock),
+        restart(),
+        delivered("a", "b", "c", topic=topic),
+        append(message("d", topic)),
+        advance(at + 7_000),
+        delivered("a", "b", "c", "d", topic=topic),
+    ]
+
+
+@cache
+def years() -> Played:
+    """The run."""
+    scripts = {
+        "without a clock": without_a_clock,
+        "one behind": one_behind,
+        "ending elsewhere": ending_elsewhere,
+        "table set back": table_set_back,
+        "source set back": source_set_back,
+        "vacuumed": vacuumed,
+    }
+    one_by_one = {name: script(name, T0 + number * 10_000) for number, (name, script) in enumerate(scripts.items())}
+    return play_together(one_by_one | {"in the future": in_the_future("in the future")})
+
+
+def test_dispatch_goes_on_from_a_checkpoint_of_before_it_had_a_clock() -> None:
+    """Spark refuses a log with another number of sources. A batch that was begun is repeated as it was."""
+    years().shows("without a clock")
+
+
+def test_checkpoints_one_batch_behind_their_tables_are_refused_and_rebuilt() -> None:
+    """Their next batch would be passed over."""
+    years().shows("one behind")
+
+
+def test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuilt() -> None:
+    """What is in one of them only would be lost."""
+    years().shows("ending elsewhere")
+
+
+def test_a_table_that_was_set_back_is_refused() -> None:
+    """The stage that wrote it names it."""
+    years().shows("table set back")
+
+
+def test_a_source_that_was_set_back_is_refused() -> None:
+    """The stage that follows it says how far it had read."""
+    years().shows("source set back")
+
+
+def test_prepared_files_that_a_vacuum_took_are_prepared_again() -> None:
+    """Nobody has to bring them back: the message and what became due are still in the tables."""
+    years().shows("vacuumed")
+
+
+def test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset() -> None:
+    """Delays would count from a time that has not come."""
+    years().shows("in the future")
