@@ -12,10 +12,8 @@ from pyspark.sql import SparkSession
 from pipeline.client.create import create_all
 from pipeline.client.pending import pending
 from pipeline.client.reading.deliveries import Deliveries
-from pipeline.config.stages import ALL_STAGES
 from pipeline.maintenance.rounds import Done
 from pipeline.service.rebuild import rebuild
-from pipeline.service.run import start
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
 from tests.support import stream
@@ -41,25 +39,12 @@ HOUR = 3_600_000
 
 def stand_still(name: str) -> Step:
     """Stop one stage; the others go on."""
-
-    def step(world: World) -> None:
-        (stage,) = (each for each in world.running if each.name == name)
-        world.progress += stage.query.recentProgress
-        world.running.remove(stage)
-        stage.stop()
-
-    return step
+    return check(lambda world: world.end_one(name))
 
 
 def go_on(name: str) -> Step:
     """Start one stage again and let all come to the present."""
-
-    def step(world: World) -> None:
-        world.running.append(start(world.spark, world.warehouse, name, world.options))
-        world.running.sort(key=lambda stage: ALL_STAGES.index(stage.name))
-        world.drain()
-
-    return step
+    return check(lambda world: world.begin_one(name))
 
 
 def lose_the_schedule(world: World) -> None:

@@ -16,7 +16,18 @@ from pipeline.config.stages import SETTLE
 from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE, SEGMENTS, Table
 from tests.support.consuming import acknowledging, says, standing
 from tests.support.spark import session
-from tests.support.stream import Step, World, advance, append, kill_after, message, play, restart
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    each_by_itself,
+    kill_after,
+    message,
+    play,
+    restart,
+    revive,
+)
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -40,6 +51,7 @@ def script(deaths: Sequence[str] = (), *, lost: bool = False) -> list[Step]:
     return [
         acknowledging("t", "s"),
         acknowledging("t", "strict", max_redeliveries=0),
+        *([] if lost else [each_by_itself()]),
         advance(T0),
         append(*(message(each) for each in ("done", "failed", "late", "bad", "open"))),
         advance(T0 + SECOND),
@@ -69,14 +81,14 @@ def move(instant: int) -> Step:
 
 
 def again(following: str | None, *, lost: bool) -> list[Step]:
-    """A restart, which may die as well, and may have lost the checkpoint."""
+    """Settle starts again, which may die as well; or all do that, and the checkpoint is lost."""
 
     def lose(world: World) -> None:
         world.end()
         rmtree(world.warehouse.checkpoint(SETTLE), ignore_errors=True)
 
-    steps: list[Step] = [lose] if lost else []
-    return [*steps, restart(following, horizon_ms=0, driver_rows=0)]
+    changes = {"horizon_ms": 0, "driver_rows": 0}
+    return [lose, restart(following, **changes)] if lost else [revive(following, **changes)]
 
 
 @cache
@@ -106,7 +118,7 @@ def same_as_unkilled(world: World) -> None:
 
 
 def test_kills_between_all_commits_of_settle_change_nothing(spark: SparkSession, folder: str) -> None:
-    """The process dies after one step after the other, and comes back with other settings."""
+    """It dies after one step after the other, as a process of its own, and comes back with other settings."""
     same_as_unkilled(play(spark, folder, script(BOUNDARIES)))
 
 
