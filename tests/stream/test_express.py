@@ -20,11 +20,11 @@ from tests.support.stream import (
     advance,
     append,
     check,
+    each_by_itself,
     kill_after,
     message,
     play,
-    restart,
-    stop,
+    revive,
     subscribe,
 )
 
@@ -39,9 +39,7 @@ SENT = {"now": 0, "soon": 4_000, "at the bound": EXPRESS_MS, "later": 30_000, "p
 
 def sent(kind: str) -> Step:
     """A message of each sort."""
-    step = append(*(message(f"{kind}: {name}", after=after) for name, after in SENT.items()))
-    step.__name__ = kind
-    return step
+    return append(*(message(f"{kind}: {name}", after=after) for name, after in SENT.items()))
 
 
 def causes(world: World) -> dict[str, str]:
@@ -53,34 +51,60 @@ def causes(world: World) -> dict[str, str]:
 
 
 def deaths(fatal: Sequence[str], **changed: int) -> list[Step]:
-    """A restart after each death, with other settings; all but the last die again."""
+    """The stage that died starts again, with other settings, after each death; all but the last die again."""
     steps = []
     for death, following in zip_longest(fatal, fatal[1:]):
         steps.append(check(lambda world: sound(world.warehouse.root)))
         # Before its first commit a batch belongs to nobody: settings may still decide its rows.
-        steps.append(restart(following, **({} if death == "ingest.counted" else changed)))
+        steps.append(revive(following, **({} if death == "ingest.counted" else changed)))
     return steps
 
 
-def course(fatal: Sequence[str] = (), later: Sequence[str] = (), **changed: int) -> list[Step]:
-    """Three batches, and the time until all is due; the process dies in the second and in the third one."""
+def rebuilt(*stages: str) -> Step:
+    """Some checkpoints are lost, and all stages start again."""
+
+    def step(world: World) -> None:
+        world.lose(*stages)
+        for stage in stages:
+            rebuild(world.spark, world.warehouse, stage, world.options)
+        world.begin()
+
+    return check(step)
+
+
+def course(fatal: Sequence[str] = (), later: Sequence[str] = (), *, lost: bool = False, **changed: int) -> list[Step]:
+    """Four batches, and the time until all is due; stages die in the second and in the third one.
+
+    When asked for, checkpoints are lost between the batches, and in the middle of the last one.
+    """
+
+    def losing(*stages: str) -> list[Step]:
+        return [rebuilt(*stages)] if lost else []
+
     return [
         subscribe("t", "s"),
         subscribe("t", "coarse", tick_ms=60_000),
+        each_by_itself(),
         sent("first"),
         advance(T0),
+        *losing(SCHEDULE),
         advance(T0 + 1_000),
         *map(kill_after, fatal[:1]),
         sent("second"),
         advance(T0 + 2_000),
         *deaths(fatal, **changed),
+        *losing(*STAGES),
         *map(kill_after, later[:1]),
         sent("third"),
         advance(T0 + 3_000),
         *deaths(later),
+        *([kill_after("ingest.express")] if lost else []),
+        append(message("last", after=0)),
         advance(T0 + 3 * MINUTE_MS),
+        *losing(INGEST),
         advance(T0 + 120 * MINUTE_MS + 3_000),
         advance(T0 + 125 * MINUTE_MS),
+        *losing(SCHEDULE),
     ]
 
 
@@ -88,7 +112,7 @@ def complete(world: World) -> None:
     """All that was sent came to everybody, once; what was due within the bound by the way past the schedule."""
     sound(world.warehouse.root)
     found = causes(world)
-    assert set(found) == {f"{kind}: {name}" for kind in ("first", "second", "third") for name in SENT}
+    assert set(found) == {"last", *(f"{kind}: {name}" for kind in ("first", "second", "third") for name in SENT)}
     assert {name for name, cause in found.items() if name.startswith("second") and cause == "express"} == {
         "second: now",
         "second: soon",
@@ -96,13 +120,23 @@ def complete(world: World) -> None:
     assert sum(row["subscription"] == "coarse" for row in world.rows(DELIVERIES)) == len(found)
     assert all(row["released_at"] >= row["due_time"] >= row["deliver_at"] for row in world.rows(DELIVERIES))
     assert {backlog.count for backlog in pending(world.warehouse.root).backlogs} == {0}
+    positions = [
+        (row["subscription"], row["ledger_id"], entry)
+        for row in world.rows(REDELIVERY)
+        for entry in range(row["first_entry"], row["last_entry"] + 1)
+    ]
+    assert len(positions) == len(set(positions))
 
 
-@pytest.mark.parametrize(
-    "bound", [pytest.param(0, marks=pytest.mark.soak), EXPRESS_MS, pytest.param(60_000, marks=pytest.mark.soak)]
-)
-def test_each_message_comes_once_by_one_way_whatever_is_killed(spark: SparkSession, folder: str, bound: int) -> None:
-    """The bound of the batch that died is in its plan; the one of the settings counts from the next batch on."""
+def test_each_message_comes_once_by_one_way_whatever_is_killed_or_lost(spark: SparkSession, folder: str) -> None:
+    """A rebuild of any stage knows what went past the schedule, also in the middle of a batch, and with all gone."""
+    complete(play(spark, folder, course(STEPS, LATER, lost=True), Settings(express_ms=EXPRESS_MS)))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("bound", [0, 60_000])
+def test_the_bound_of_a_batch_is_in_its_plan(spark: SparkSession, folder: str, bound: int) -> None:
+    """The one of the settings counts from the next batch on."""
     complete(play(spark, folder, course(STEPS, LATER, express_ms=bound), Settings(express_ms=EXPRESS_MS)))
 
 
@@ -120,37 +154,3 @@ def test_a_batch_that_is_due_at_once_leaves_the_schedule_alone(spark: SparkSessi
     # Whoever has just come is told to dispatch by a marker: the first batch goes through the schedule.
     assert causes(world) == {"a": "due", "b": "express", "c": "express"}
     assert ledgers == [1, 1, 3]
-
-
-def test_a_rebuild_of_any_stage_knows_what_went_past_the_schedule(spark: SparkSession, folder: str) -> None:
-    """Also in the middle of a batch, and with all checkpoints gone."""
-
-    def rebuilt(*stages: str) -> Step:
-        def step(world: World) -> None:
-            world.lose(*stages)
-            for stage in stages:
-                rebuild(world.spark, world.warehouse, stage, world.options)
-            world.begin()
-
-        return step
-
-    script = course()
-    place = script.index(next(step for step in script if step.__qualname__.startswith("append"))) + 3
-    script[place - 1 : place - 1] = [rebuilt(SCHEDULE)]
-    script[place + 2 : place + 2] = [stop(), rebuilt(*STAGES)]
-    script[-2:-2] = [
-        kill_after("ingest.express"),
-        append(message("last")),
-        advance(T0 + 4 * MINUTE_MS),
-        rebuilt(INGEST),
-    ]
-    world = play(spark, folder, [*script, rebuilt(SCHEDULE)], Settings(express_ms=EXPRESS_MS))
-    sound(world.warehouse.root)
-    found = causes(world)
-    assert set(found) == {"last", *(f"{kind}: {name}" for kind in ("first", "second", "third") for name in SENT)}
-    positions = [
-        (row["subscription"], row["ledger_id"], entry)
-        for row in world.rows(REDELIVERY)
-        for entry in range(row["first_entry"], row["last_entry"] + 1)
-    ]
-    assert len(positions) == len(set(positions))

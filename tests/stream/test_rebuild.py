@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -12,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import ForeignOwner
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
@@ -33,7 +34,7 @@ from tests.support.stream import (
 )
 
 T0 = 1_700_000_000_000
-HOUR = 3_600_000
+MINUTE, HOUR = 60_000, 3_600_000
 
 
 HALF_WAY = {
@@ -74,28 +75,46 @@ def refused(world: World, stage: str) -> None:
     assert raised.value.ours is None
 
 
-def script(*disturbance: Step, torn: str | None = None) -> list[Step]:
-    """Near, loaded and parked messages for two subscriptions, disturbed when some of each are pending."""
-    disturbed = [*disturbance, restart()] if disturbance else []
-    return [
-        subscribe("t", "s"),
-        subscribe("t", "coarse", tick_ms=60_000),
-        append(
-            *(message(f"now {i}", after=0) for i in range(2)),
-            message("half", after=HOUR // 2),
-            message("parked", after=3 * HOUR),
-            message("later", after=9 * HOUR),
-            message("refused", after=-1),
-        ),
-        advance(T0),
-        *([kill_after(torn)] if torn else []),
+@dataclass(frozen=True)
+class Loss:
+    """Checkpoints that are lost, in the order in which they are rebuilt; perhaps in the middle of a batch.
+
+    Attributes:
+        stages: whose checkpoints.
+        torn: the step of a batch after which the process died.
+        killed: whether each rebuild is killed, too.
+    """
+
+    stages: tuple[str, ...]
+    torn: str | None = None
+    killed: bool = True
+
+
+def script(*losses: Loss) -> list[Step]:
+    """Near, loaded and parked messages for two subscriptions; losses come one by one, when some of each are pending."""
+    first = append(
+        *(message(f"now {i}", after=0) for i in range(2)),
+        message("half", after=HOUR // 2),
+        message("parked", after=3 * HOUR),
+        message("later", after=9 * HOUR),
+        message("refused", after=-1),
+    )
+    begin = [subscribe("t", "s"), subscribe("t", "coarse", tick_ms=60_000), first, advance(T0)]
+    moments = (
         append(message("a", after=10_000), message("old", deliver_at=-1_000), message("c", after=HOUR // 4 * 3)),
-        advance(T0 + 5 * HOUR // 2),
-        *disturbed,
-        append(message("after", after=0), message("after too", after=HOUR)),
-        advance(T0 + 5 * HOUR // 2 + 60_000),
-        advance(T0 + 10 * HOUR),
-    ]
+        append(message("b", after=0), message("d", after=HOUR // 2)),
+        append(message("e", after=0), message("f", after=HOUR)),
+    )
+    steps = [moment(T0 + 5 * HOUR // 2 + n * MINUTE, sent, losses[n : n + 1]) for n, sent in enumerate(moments)]
+    end = [append(message("last", after=0)), advance(T0 + 5 * HOUR // 2 + 4 * MINUTE), advance(T0 + 10 * HOUR)]
+    return [*begin, *(step for each in steps for step in each), *end]
+
+
+def moment(instant: int, sent: Step, losses: Sequence[Loss]) -> list[Step]:
+    """Something is sent, and checkpoints are lost, or none."""
+    kills = [kill_after(loss.torn) for loss in losses if loss.torn]
+    again = [step for loss in losses for step in (lose(*loss.stages, killed=loss.killed), restart())]
+    return [*kills, sent, advance(instant), *again]
 
 
 def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
@@ -115,31 +134,37 @@ def same(world: World) -> None:
     sound(world.warehouse.root)
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
         assert facts(world, table) == facts(undisturbed(), table), table.name
-    assert len(world.rows(DELIVERIES)) == 20
+    assert len(world.rows(DELIVERIES)) == 26
 
 
-def test_a_schedule_that_lost_its_state_goes_on_from_the_tables(spark: SparkSession, folder: str) -> None:
-    """Pending near and loaded positions come back, what was released does not."""
-    same(play(spark, folder, script(lose("schedule"))))
+SCHEDULE_ONLY = Loss((SCHEDULE,), killed=False)
+"""Pending near and loaded positions come back, what was released does not."""
+INGEST_TORN = Loss((INGEST,), "ingest.messages")
+"""The process died between two commits; nothing is accepted twice."""
+ALL_TORN = Loss(STAGES[::-1], "ingest.messages")
+"""All checkpoints are gone, in the middle of a batch; downstream is rebuilt first."""
 
 
-@pytest.mark.parametrize("torn", ["ingest.messages", pytest.param("dispatch.deliveries", marks=pytest.mark.soak)])
-def test_a_torn_batch_is_finished_before_a_new_checkpoint_goes_on(spark: SparkSession, folder: str, torn: str) -> None:
-    """The process died between two commits and its checkpoint is lost; nothing is accepted or delivered twice."""
-    stage = torn.partition(".")[0]
-    same(play(spark, folder, script(lose(stage, killed=True), torn=torn)))
+def test_stages_that_lost_their_checkpoints_go_on_from_the_tables(spark: SparkSession, folder: str) -> None:
+    """One loss after the other; rebuilds are killed half-way, and what was lost with a batch is finished first."""
+    same(play(spark, folder, script(SCHEDULE_ONLY, INGEST_TORN, ALL_TORN)))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
-    "order",
+    "loss",
     [
-        pytest.param(STAGES, id="upstream first", marks=pytest.mark.soak),
-        pytest.param(STAGES[::-1], id="downstream first"),
+        SCHEDULE_ONLY,
+        INGEST_TORN,
+        Loss((DISPATCH,), "dispatch.deliveries"),
+        ALL_TORN,
+        Loss(STAGES, "ingest.messages"),
     ],
+    ids=str,
 )
-def test_all_stages_at_once_go_on_from_the_tables(spark: SparkSession, folder: str, order: tuple[str, ...]) -> None:
-    """All checkpoints are gone, in the middle of a batch; the rebuilds are killed half-way, in whatever order."""
-    same(play(spark, folder, script(lose(*order, killed=True), torn="ingest.messages")))
+def test_stages_that_lost_their_checkpoints_once_go_on(spark: SparkSession, folder: str, loss: Loss) -> None:
+    """Each loss by itself; also in the middle of a batch of dispatch, and all in the order of the stages."""
+    same(play(spark, folder, script(loss)))
 
 
 @pytest.mark.parametrize(
