@@ -140,7 +140,7 @@ def test_a_dead_letter_is_sent_once_with_where_it_comes_from() -> None:
         "delayline.cause": "ack_timeout",
     }
     assert open_of("dead")(day()) == {"good"}
-    assert received(day(), "graveyard") == [("bad", 0)]
+    assert received(day(), "graveyard", "dead-s-DLQ") == [("bad", 0)]
 
 
 def test_what_cannot_be_followed_is_refused_with_a_reason_and_stops_nothing() -> None:

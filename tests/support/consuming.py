@@ -39,8 +39,7 @@ def says(kind: str, *payloads: str, name: str = "s", topic: str = "t", **told: o
     """A consumer names deliveries, found by their payloads; the last one of each."""
 
     def step(world: World) -> None:
-        rows = (row for row in deliveries(world, name) if row["topic"] == topic)
-        found = {bytes(row["payload"]).decode(): row for row in rows}
+        found = {bytes(row["payload"]).decode(): row for row in deliveries(world, name, topic)}
         said(*(_event(kind, found[each].asDict(), told) for each in payloads))(world)
 
     return step
@@ -51,15 +50,15 @@ def _event(kind: str, row: dict[str, object], told: dict[str, object]) -> dict[s
     return {"kind": kind, **copied, "first_entry": row["entry_id"], "last_entry": row["entry_id"], "at": at(0), **told}
 
 
-def deliveries(world: World, name: str = "s") -> list:  # type: ignore[type-arg] # rows of Spark
+def deliveries(world: World, name: str = "s", topic: str = "t") -> list:  # type: ignore[type-arg] # rows of Spark
     """What a subscription was given, in the order of delivery."""
-    rows = [row for row in world.rows(DELIVERIES) if row["subscription"] == name]
+    rows = [row for row in world.rows(DELIVERIES) if (row["topic"], row["subscription"]) == (topic, name)]
     return sorted(rows, key=lambda row: (row["batch_id"], row["sequence"]))
 
 
-def received(world: World, name: str = "s") -> list[tuple[str, int]]:
+def received(world: World, name: str = "s", topic: str = "t") -> list[tuple[str, int]]:
     """Payload and redelivery count of each delivery, in order."""
-    return [(bytes(row["payload"]).decode(), row["redelivery_count"]) for row in deliveries(world, name)]
+    return [(bytes(row["payload"]).decode(), row["redelivery_count"]) for row in deliveries(world, name, topic)]
 
 
 @dataclass(frozen=True)
@@ -93,5 +92,5 @@ def standing(world: World, topic: str = "t", name: str = "s", life: int = 1) -> 
 def payloads_open(world: World, name: str = "s", topic: str = "t") -> set[str]:
     """What is outstanding or waiting."""
     places = standing(world, topic, name).open()
-    found = (row for row in deliveries(world, name) if row["topic"] == topic)
+    found = deliveries(world, name, topic)
     return {bytes(row["payload"]).decode() for row in found if (row["ledger_id"], row["entry_id"]) in places}
