@@ -1,8 +1,12 @@
-"""What producers do to the inbox beside appending: nothing is lost without a word, and nothing comes twice."""
+"""What producers do to the inbox beside appending: nothing is lost without a word, and nothing comes twice.
+
+One run has a time of its own for each test, so that one inbox stands all of it.
+"""
 
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,13 +33,14 @@ from tests.support.stream import (
     restart,
     subscribe,
 )
+from tests.support.together import Played, play_together
 
 T0 = 1_700_000_000_000
 
 
-def keyed(key: str, payload: str) -> dict[str, Any]:
+def keyed(topic: str, key: str, payload: str) -> dict[str, Any]:
     """A row of the inbox with a key."""
-    return {**message(payload), "message_key": key}
+    return {**message(payload, topic), "message_key": key}
 
 
 def frame(world: World, *rows: dict[str, Any]) -> DataFrame:
@@ -82,36 +87,25 @@ def listed(*expected: tuple[str, str]) -> Step:
     return step
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [
-        pytest.param(None, marks=pytest.mark.soak),
-        pytest.param("ingest.messages", marks=pytest.mark.soak),
-        "ingest.rejected",
-    ],
-)
-def test_the_new_rows_of_an_upsert_are_delivered_and_the_changed_ones_are_named(
-    spark: SparkSession, folder: str, killed: str | None
-) -> None:
-    """A row that was delivered is not delivered again because somebody changed it; also when the process dies on it."""
-    steps: list[Step] = [
-        subscribe("t", "s"),
-        append(keyed("a", "a"), keyed("b", "b"), keyed("b", "b"), message("no key")),
+def upserted(topic: str, killed: str | None = None) -> list[Step]:
+    """Two upserts; the process may die on the first one."""
+    return [
+        subscribe(topic, "s"),
+        append(*(keyed(topic, key, key) for key in "abb"), message("no key", topic)),
         advance(T0),
-        delivered("a", "b", "b", "no key"),
-        upsert(keyed("a", "changed"), keyed("c", "c"), keyed("d", "d")),
-        append(keyed("e", "e")),
+        delivered("a", "b", "b", "no key", topic=topic),
+        upsert(keyed(topic, "a", "changed"), keyed(topic, "c", "c"), keyed(topic, "d", "d")),
+        append(keyed(topic, "e", "e")),
         *([kill_after(killed)] if killed else []),
         advance(T0 + 1_000),
         *([restart()] if killed else []),
-        delivered("a", "b", "b", "no key", "c", "d", "e"),
+        delivered("a", "b", "b", "no key", "c", "d", "e", topic=topic),
         listed(("MERGE", "1")),
-        upsert(keyed("f", "f")),
+        upsert(keyed(topic, "f", "f")),
         advance(T0 + 2_000),
-        delivered("a", "b", "b", "no key", "c", "d", "e", "f"),
+        delivered("a", "b", "b", "no key", "c", "d", "e", "f", topic=topic),
         listed(("MERGE", "1")),
     ]
-    play(spark, folder, steps)
 
 
 @pytest.mark.soak
@@ -147,47 +141,103 @@ def test_what_cannot_be_told_from_old_rows_is_listed_with_its_version(
     assert "version 2 (MERGE) is no append, 2 rows are not taken in; remedy: append" in said[0]
 
 
-def test_a_producer_adds_a_column_and_everybody_goes_on(
-    spark: SparkSession, folder: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The stage begins anew by itself, `send` writes by name, and one line says what is not read."""
+def widened(topic: str) -> list[Step]:
+    """A producer adds columns; the stage begins anew, and later Spark takes in what comes."""
 
     def widen(world: World) -> None:
-        rows = frame(world, message("b")).withColumns({"instant": F.lit("mine"), "arrival_file": F.lit(1)})
+        rows = frame(world, message("b", topic)).withColumns({"instant": F.lit("mine"), "arrival_file": F.lit(1)})
         path = world.warehouse.path(INBOX)
         rows.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
         with pytest.raises(StreamingQueryException, match="DELTA_SCHEMA_CHANGED"):
-            advance(T0 + 1_000)(world)
+            advance(T0 + 4_000)(world)
         world.running = [going_on(stage) for stage in world.running]
         world.drain()
 
     def sent(world: World) -> None:
-        send(world.warehouse.root, [Message("t", b"c")])
+        send(world.warehouse.root, [Message(topic, b"c")])
         assert open_table(world.warehouse.root, INBOX).schema().to_arrow().names[-2:] == ["instant", "arrival_file"]
 
-    steps: list[Step] = [
-        subscribe("t", "s"), append(message("a")), advance(T0), check(widen), delivered("a", "b"),
-        check(sent), advance(T0 + 2_000), delivered("a", "b", "c"),
-        restart(driver_rows=0), append(message("d")), advance(T0 + 3_000), delivered("a", "b", "c", "d"),
-    ]  # fmt: skip
-    with caplog.at_level(logging.WARNING):
-        play(spark, folder, steps)
-    said = {record.getMessage() for record in caplog.records if record.getMessage().startswith("inbox: columns")}
-    assert said == {"inbox: columns that are not read: instant, arrival_file"}
+    return [
+        subscribe(topic, "s"),
+        append(message("a", topic)),
+        advance(T0 + 3_000),
+        check(widen),
+        delivered("a", "b", topic=topic),
+        check(sent),
+        advance(T0 + 5_000),
+        delivered("a", "b", "c", topic=topic),
+        restart(driver_rows=0),
+        append(message("d", topic)),
+        advance(T0 + 6_000),
+        delivered("a", "b", "c", "d", topic=topic),
+    ]
 
 
-def test_a_column_of_another_type_is_named(spark: SparkSession, folder: str) -> None:
-    """Not a wall of Spark's: which column, what it is now, what it has to be."""
+def spoiled() -> list[Step]:
+    """Somebody overwrites the inbox, with a column of another type."""
 
     def spoil(world: World) -> None:
         rows = frame(world, message("b")).withColumn("deliver_after_ms", F.lit("soon"))
         writer = rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true")
         writer.save(world.warehouse.path(INBOX))
         with pytest.raises(StreamingQueryException):
-            advance(T0 + 1_000)(world)
+            advance(T0 + 7_000)(world)
         with pytest.raises(InboxColumn) as refused:
             [going_on(stage) for stage in world.running]
         found = refused.value
         assert (found.column, found.found, found.allowed) == ("deliver_after_ms", "string", "long")
 
-    play(spark, folder, [subscribe("t", "s"), append(message("a")), advance(T0), check(spoil)])
+    return [advance(T0 + 6_000), check(spoil)]
+
+
+class Words(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        super().__init__(logging.WARNING)
+        self.said = list[str]()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it."""
+        self.said.append(record.getMessage())
+
+
+WORDS = Words()
+
+
+@cache
+def seconds() -> Played:
+    """The run, in which one inbox stands all of it."""
+    scripts = {"upserted": upserted("upserted", "ingest.rejected"), "widened": widened("widened"), "spoiled": spoiled()}
+    logging.getLogger().addHandler(WORDS)
+    try:
+        return play_together(scripts)
+    finally:
+        logging.getLogger().removeHandler(WORDS)
+
+
+def test_the_new_rows_of_an_upsert_are_delivered_and_the_changed_ones_are_named() -> None:
+    """A row that was delivered is not delivered again because somebody changed it; also when the process dies on it."""
+    seconds().shows("upserted")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("killed", [None, "ingest.messages"])
+def test_the_new_rows_of_an_upsert_are_delivered_wherever_the_process_dies(
+    spark: SparkSession, folder: str, killed: str | None
+) -> None:
+    """Or nowhere."""
+    play(spark, folder, upserted("t", killed))
+
+
+def test_a_producer_adds_a_column_and_everybody_goes_on() -> None:
+    """The stage begins anew by itself, `send` writes by name, and one line says what is not read."""
+    seconds().shows("widened")
+    said = {each for each in WORDS.said if each.startswith("inbox: columns")}
+    assert said == {"inbox: columns that are not read: instant, arrival_file"}
+
+
+def test_a_column_of_another_type_is_named() -> None:
+    """Not a wall of Spark's: which column, what it is now, what it has to be."""
+    seconds().shows("spoiled")
