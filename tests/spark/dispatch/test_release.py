@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.client.create import create_all
 from pipeline.config.settings import Settings
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
-from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.dispatch.closed import Closed, ClosedLog
@@ -28,7 +28,7 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver, whole
 from schemas import CLOSED, DELIVERIES, MESSAGES, REDELIVERY, Table
-from tests.support.rows import T0, messages, runs
+from tests.support.rows import T0, arrow_messages, messages, runs
 from tests.support.rows import rows_of as table_rows
 from tests.support.spark import session
 
@@ -42,7 +42,7 @@ TICK_MS, BUCKET_MS = 1_000, 512
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Three ledgers in two files and a batch of runs over them; some positions have no message."""
     spark, made = session(), Warehouse(str(tmp_path_factory.mktemp("release") / "warehouse"))
-    create_all(spark, made)
+    create_all(made.root)
     draw = random.Random(20_131_105)  # noqa: S311 - not a secret
     log = [_message(draw, ledger, entry) for ledger in (3, 5, 8) for entry in range(150) if draw.random() < 0.95]
     for part in (log[::2], log[1::2]):
@@ -248,7 +248,7 @@ def test_too_many_bytes_beside_payloads_are_left_to_spark(
 ) -> None:
     """Texts of messages may be of any size: they stay in their files. What orders them has to be held."""
     monkeypatch.setattr("pipeline.config.settings._ROW_BYTES", most)
-    rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"%1000d" % n)} for n in range(20))).toArrow()
+    rows = arrow_messages(*({"entry_id": n, "payload": bytearray(b"%1000d" % n)} for n in range(20)))
     wanted = runs(spark, *({"subscription": f"s{n}", "first_entry": 0, "last_entry": 19} for n in range(5))).toArrow()
     lives = {("t", f"s{n}"): 1 for n in range(5)}
     with nullcontext() if here else pytest.raises(NotInDriver):
@@ -259,12 +259,12 @@ def test_too_many_bytes_beside_payloads_are_left_to_spark(
 
 @pytest.mark.parametrize("repeated", [True, False])
 def test_equal_payloads_are_counted_as_often_as_they_are(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, repeated: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, repeated: bool
 ) -> None:
     """A small file may hold more than the machine: a dictionary has each of them once. Rows come a few at a time."""
     monkeypatch.setattr("pipeline.storage.parquet._READ_BYTES", 5_000)
     count = 300
-    rows = messages(spark, *({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count))).toArrow()
+    rows = arrow_messages(*({"entry_id": n, "payload": bytearray(b"x" * 1_000)} for n in range(count)))
     log = Log.of(tmp_path / "file.parquet", rows, repeated=repeated)
     groups = message_groups(cast("MessageLog", log), Bounds())
     group = next(groups)
@@ -286,10 +286,10 @@ def test_equal_payloads_are_counted_as_often_as_they_are(
     ids=["microseconds", "no statistics", "milliseconds"],
 )
 def test_row_groups_that_hold_nothing_of_it_are_passed_over(
-    spark: SparkSession, tmp_path: Path, written: dict[str, Any], found: list[int]
+    tmp_path: Path, written: dict[str, Any], found: list[int]
 ) -> None:
     """A file with a million messages may hold ten that are due. One that says nothing we know may hold anything."""
-    rows = messages(spark, *({"entry_id": n, "due_time": T0 + n} for n in range(40))).toArrow()
+    rows = arrow_messages(*({"entry_id": n, "due_time": T0 + n} for n in range(40)))
     path = tmp_path / "file.parquet"
     pq.write_table(rows, path, row_group_size=10, **written)
 

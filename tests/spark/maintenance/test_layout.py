@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import cache
 from pathlib import Path
+from shutil import copytree
+from tempfile import mkdtemp
 from typing import Any
 from urllib.parse import unquote, urlparse
 
@@ -30,18 +33,26 @@ from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import maintain, own_session
 from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
-from tests.support.rows import T0, messages
+from tests.support.rows import T0, arrow_messages
+from tests.support.spark import session
 
 ANY_SIZE, FILES, ROWS = 1 << 40, 12, 40
 
 
+@cache
+def made() -> str:
+    """The folder of such a warehouse, to be copied."""
+    folder = mkdtemp()
+    create_all(folder)
+    spread = ([T0 + FILES * row + number for row in range(ROWS)] for number in range(FILES))
+    _append(session(), Warehouse(folder), *spread)
+    return folder
+
+
 @pytest.fixture
-def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+def warehouse(folder: str) -> Warehouse:
     """Twelve files whose due times all span the same time: a release opens every one of them."""
-    made = Warehouse(str(tmp_path / "warehouse"))
-    create_all(made.root)
-    _append(spark, made, *([T0 + FILES * row + number for row in range(ROWS)] for number in range(FILES)))
-    return made
+    return Warehouse(copytree(made(), folder))
 
 
 @pytest.fixture(params=["put", "write"])
@@ -63,7 +74,7 @@ def _append(spark: SparkSession, warehouse: Warehouse, *files: list[int]) -> Non
         for number, due in enumerate(files)
     ]
     appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
-    appender.commit(appender.put(messages(spark, *rows).toArrow() for rows in pieces), "")
+    appender.commit(appender.put(arrow_messages(*rows) for rows in pieces), "")
 
 
 def _rows(path: str) -> list[tuple[Any, ...]]:

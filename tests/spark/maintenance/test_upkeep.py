@@ -36,7 +36,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
-from tests.support.rows import T0, messages
+from tests.support.rows import T0, arrow_messages
 
 MANY = 16
 
@@ -52,7 +52,7 @@ def warehouse(tmp_path: Path) -> Warehouse:
 def _commit(spark: SparkSession, warehouse: Warehouse, count: int) -> None:
     """So many commits of a message each."""
     appender = Appender(spark, warehouse.path(MESSAGES), MESSAGES)
-    row = messages(spark, {"ledger_id": 1, "entry_id": 1, "due_time": T0}).toArrow()
+    row = arrow_messages({"ledger_id": 1, "entry_id": 1, "due_time": T0})
     for _ in range(count):
         appender.commit(appender.put(row), "")
 
@@ -210,7 +210,7 @@ def test_a_commit_of_ours_that_comes_too_late_is_made_again(spark: SparkSession,
     assert log.add(2, lines) is False
     assert _versions(warehouse) == [3, 4, 5]
     appender._version = 1
-    row = messages(spark, {"ledger_id": 1, "entry_id": 1, "due_time": T0}).toArrow()
+    row = arrow_messages({"ledger_id": 1, "entry_id": 1, "due_time": T0})
     assert appender.commit(appender.put(row), "") == 6
 
 
