@@ -82,10 +82,10 @@ test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 
 .PHONY: test-spark
 # The smoke tests first: they start clusters of their own, and on a new machine they fetch the JARs for all. Each file
-# keeps to one process, which may have one session of Spark only.
+# keeps to one process, which may have one session of Spark only, and whose tests may share a world.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations=30 tests/smoke
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(SPARK_TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 $(SPARK_TESTS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search
