@@ -26,7 +26,7 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
             "--where",
             metavar="SQL",
             help="Or a condition over topic, subscription, message_key, properties, due_time, publish_time, "
-            "payload_bytes, ledger_id, entry_id.",
+            "payload_bytes, ledger_id, entry_id, redelivery_count.",
         ),
     ] = None,
     dry_run: _DryRun = False,
@@ -34,7 +34,7 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel messages that wait for their first delivery. What is due within seconds may be taken already."""
+    """Cancel messages that wait, or failed and are to come again. What is due within seconds may be taken already."""
     if (key is None) == (where is None):
         raise typer.BadParameter("say one of --key and --where; --where true names all that is pending")
     from jobs.commands import commanding as command

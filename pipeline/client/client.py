@@ -237,7 +237,7 @@ class Client:
     def cancel(
         self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCancelled]
     ) -> Command:
-        """Cancel messages of a topic that wait for their first delivery.
+        """Cancel messages of a topic that wait, for their first delivery or to come again after they failed.
 
         Args:
             topic: the topic.

@@ -216,7 +216,7 @@ def _backlogs(
         rows = [(*name, life.since or 0, life.entry, life.number) for name, life in sorted(counted.items())]
         with (
             _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more),
-            _named("withdrawn", withdrawn) as (less, others),
+            relation("withdrawn", withdrawn) as (less, others),
         ):
             tables = {"deliveries": deliveries, "messages": messages, **more, **others}
             changes = _changes(listeners, less if withdrawn.num_rows else None, settled)
@@ -264,13 +264,13 @@ def _relation(name: str, rows: Sequence[_Row], *numbers: str) -> Iterator[tuple[
     names = ("topic", "subscription", *numbers)
     types = [pa.string(), pa.string(), *(pa.int64() for _ in numbers)]
     columns = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), types, strict=True)]
-    with _named(name, pa.Table.from_arrays(columns, names=names)) as found:
+    with relation(name, pa.Table.from_arrays(columns, names=names)) as found:
         yield found
 
 
 @contextmanager
-def _named(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
-    """The same of a table whose first columns are topic and subscription, and the others numbers.
+def relation(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
+    """Rows as a subquery, and the tables that it reads: topic and subscription come first, the others are numbers.
 
     Few rows are spelled out. Of many the parser would take 25 kB each, so they are a table in a folder for temporary
     files.

@@ -11,9 +11,10 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
+from pipeline.client.commanding.chosen import Chosen, quoted
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import remaining
-from pipeline.client.commanding.selecting import Chosen, Selection, choose, quoted, selection
+from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, open_table
 from pipeline.subscriptions.commands import CANCEL, UNDO, rows_of
@@ -54,7 +55,7 @@ class HowCancelled(TypedDict, total=False):
 def cancel(
     root: str, topic: str, subscription: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCancelled]
 ) -> Command:
-    """Cancel messages that wait for their first delivery, by one commit.
+    """Cancel messages that wait for their first delivery, or that failed and wait to come again, by one commit.
 
     What dispatch has taken already is delivered all the same: a few seconds before a message is due it is too late.
     `pipeline.client.commanding.outcomes` tells what became of a command.
@@ -65,7 +66,7 @@ def cancel(
         subscription: for this one only; None: for all subscriptions that the topic has now.
         dry_run: write nothing.
         **how: see `HowCancelled`. A condition is one over the columns `topic`, `subscription`, `message_key`,
-            `properties`, `due_time`, `publish_time`, `payload_bytes`, `ledger_id` and `entry_id`.
+            `properties`, `due_time`, `publish_time`, `payload_bytes`, `ledger_id`, `entry_id` and `redelivery_count`.
 
     Raises:
         NoWarehouse: the folder lacks a table; one that an earlier version made gets it at a start.
@@ -138,7 +139,8 @@ def _rows(chosen: Chosen, told: Mapping[str, object]) -> pa.Table:
     """Rows of one subscription. Until when they count is said by ledger: the latest due time of what is named there."""
     rows = rows_of({chosen.of: chosen.positions}, told)
     heads = np.flatnonzero(np.diff(chosen.ledgers, prepend=-1))
-    latest, ledgers = np.maximum.reduceat(chosen.due, heads), chosen.ledgers[heads]
+    latest = np.maximum(np.maximum.reduceat(chosen.due, heads), chosen.until)
+    ledgers = chosen.ledgers[heads]
     due = latest[np.searchsorted(ledgers, rows.column("ledger_id").to_numpy())] * 1_000
     column = rows.column_names.index("due_time")
     return rows.set_column(column, rows.schema.field(column), pa.array(due).cast(rows.schema.field(column).type))

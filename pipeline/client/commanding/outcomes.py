@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pipeline.client.commanding.chosen import Chosen, quoted
 from pipeline.client.commanding.inforce import rows
-from pipeline.client.commanding.selecting import Chosen, quoted
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.client.subscribing.subscriptions import lives
 from pipeline.delta.deltars import arrow_of, open_table
@@ -118,16 +119,20 @@ def remaining(root: str, command_id: str) -> list[Chosen]:
         NoWarehouse: the folder lacks a table.
         CommandNotFound: there is no such cancel.
     """
-    said = withdrawals(rows(root, READ))
+    found_rows = rows(root, READ)
+    said = withdrawals(found_rows)
     parts = said.cancelled.get(command_id)
     if parts is None:
         raise CommandNotFound(command_id)
+    mine = found_rows.filter(pc.fill_null(pc.equal(found_rows.column("command_id"), command_id), fill_value=False))
+    # An undo counts as long as what it takes back.
+    until = pc.max(mine.column("due_time").cast(pa.int64())).as_py() // 1_000
     found = []
     for of, fact in _facts(root, [parts]).items():
         undone = said.undone.get(command_id, {}).get(of, _NOTHING)
         left = parts[of] - undone - fact.left_out - fact.delivered
         if len(left):
-            found.append(_with_due(root, of, left))
+            found.append(_with_due(root, of, left, until))
     return [each for each in found if len(each.ledgers)]
 
 
@@ -206,8 +211,11 @@ def _of(of: Round) -> str:
     return f"{told} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"
 
 
-def _with_due(root: str, of: Round, positions: PositionSet) -> Chosen:
-    """Positions with the due times of their messages; those without a message are left out."""
+def _with_due(root: str, of: Round, positions: PositionSet, until: int) -> Chosen:
+    """Positions with the due times of their messages; those without a message are left out.
+
+    What comes again is due at the latest when the command says.
+    """
     ledgers = [ledger for ledger, _ in positions.by_ledger()]
     found = arrow_of(
         "SELECT ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages "  # noqa: S608 - quoted
@@ -215,4 +223,6 @@ def _with_due(root: str, of: Round, positions: PositionSet) -> Chosen:
         "ORDER BY ledger_id, entry_id",
         messages=open_table(root, MESSAGES),
     )
-    return Chosen(of, *(longs(found, name) for name in ("ledger_id", "entry_id", "due_ms"))).only(positions)
+    ledgers, entries, due = (longs(found, name) for name in ("ledger_id", "entry_id", "due_ms"))
+    due = np.full(len(due), until) if of.redelivery_count else due
+    return Chosen(of, ledgers, entries, due, until).only(positions)

@@ -1,27 +1,31 @@
 """Which messages a condition names: those of a topic that are pending, looked up by SQL over the log.
 
 The view that a condition sees has the columns `VIEW`, a row for each subscription and message that waits for its first
-delivery. What is prepared for delivery is among them: that is found out by dispatch alone.
+delivery, or failed and waits to come again. What is prepared for delivery is among them: that is found out by dispatch
+alone.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from pipeline.client.commanding.chosen import Chosen, quoted
+from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.pending import relation
 from pipeline.client.subscribing.subscriptions import lives, subscriptions
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import arrow_of, open_table, query
-from pipeline.storage.arrays import IntArray, longs
+from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
@@ -32,14 +36,21 @@ from state.withdrawals import Parts, Round
 
 VIEW = (
     "topic", "subscription", "message_key", "properties", "due_time", "publish_time", "payload_bytes", "ledger_id",
-    "entry_id",
+    "entry_id", "redelivery_count",
 )  # fmt: skip
 """The columns of the view."""
 EXAMPLES = 5
 _PENDING = """
     SELECT topic, {subscription} AS subscription, message_key, properties, due_time, publish_time,
-        COALESCE(octet_length(encode(payload, 'hex')) / 2, 0) AS payload_bytes, ledger_id, entry_id
+        COALESCE(octet_length(encode(payload, 'hex')) / 2, 0) AS payload_bytes, ledger_id, entry_id,
+        0 AS redelivery_count
     FROM messages WHERE topic = {topic} AND NOT ({due} <= {settled_ms} AND ledger_id < {settled_ledger})
+"""
+_AGAIN = """
+    SELECT m.topic, m.subscription, m.message_key, m.properties,
+        arrow_cast(w.due_ms * 1000, 'Timestamp(Microsecond, Some("UTC"))') AS due_time, m.publish_time,
+        m.payload_bytes, m.ledger_id, m.entry_id, {count} AS redelivery_count
+    FROM ({messages}) m JOIN ({waiting}) w ON m.ledger_id = w.ledger_id AND m.entry_id = w.entry_id
 """
 _CHOSEN = "SELECT ledger_id, entry_id, {due} AS due_ms FROM ({pending}) pending WHERE (\n{where}\n)"
 _DELIVERED = """
@@ -87,40 +98,6 @@ class Selection:
     examples: tuple[Example, ...] = ()
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """Positions of one subscription, and when each is due (ms); all columns have one length, ordered by position."""
-
-    of: Round
-    ledgers: IntArray
-    entries: IntArray
-    due: IntArray
-
-    @property
-    def positions(self) -> PositionSet:
-        """As a set."""
-        return PositionSet.of(Positions.of(self.ledgers, self.entries, self.entries))
-
-    def less(self, other: PositionSet) -> Chosen:
-        """Those that are not in a set."""
-        return self._where(~self._in(other))
-
-    def only(self, other: PositionSet) -> Chosen:
-        """Those that are in a set."""
-        return self._where(self._in(other))
-
-    def _in(self, other: PositionSet) -> npt.NDArray[np.bool_]:
-        """Which are in a set; a ledger at a time."""
-        found = np.zeros(len(self.ledgers), np.bool_)
-        for ledger, entries in other.by_ledger():
-            low, high = np.searchsorted(self.ledgers, (ledger, ledger + 1))
-            found[low:high] = np.isin(self.entries[low:high], np.asarray(entries.to_array(), np.int64))
-        return found
-
-    def _where(self, flags: npt.NDArray[np.bool_]) -> Chosen:
-        return Chosen(self.of, self.ledgers[flags], self.entries[flags], self.due[flags])
-
-
 def choose(root: str, topic: str, subscription: str | None, where: str, withdrawn: Parts) -> list[Chosen]:
     """The pending messages of a topic that meet a condition, for each subscription that has some.
 
@@ -136,27 +113,26 @@ def choose(root: str, topic: str, subscription: str | None, where: str, withdraw
         SubscriptionNotFound: there is no such subscription, or none at all.
         BadValue: the condition cannot be followed; or ingest does not know the subscription yet.
     """
-    deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
-    known, mark = _listeners(root, topic, subscription), read_mark(Files(), root)
+    known, log = _listeners(root, topic, subscription), _Log(root, where)
+    # What does not ask for the subscription is the same for all of them.
     named = re.search(r"\bsubscription\b", where, re.IGNORECASE) is not None
-    same = None if named else _met(messages, (topic, ""), where, mark)
+    same = None if named else log.first((topic, ""))
     found = []
-    for name, life in sorted(known.items()):
-        rows = _met(messages, name, where, mark) if same is None else same
-        chosen = _since(rows, Round(*name, life.number, 0), life)
-        if len(chosen.ledgers):
-            gone = _delivered(deliveries, chosen) | withdrawn.get(chosen.of, PositionSet())
-            chosen = chosen.less(gone)
-        if len(chosen.ledgers):
-            found.append(chosen)
-    return found
+    for name, (life, ack) in sorted(known.items()):
+        chosen = _since(log.first(name) if same is None else same, Round(*name, life.number, 0), life)
+        chosen = chosen.less(log.delivered(chosen)) if len(chosen.ledgers) else chosen
+        again = [log.again(name, each) for each in waiting(root, name, life)] if ack else []
+        found += [each.less(withdrawn.get(each.of, PositionSet())) for each in (chosen, *again)]
+    return [each for each in found if len(each.ledgers)]
 
 
 def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
     """What people want to know of it."""
     if not chosen:
         return Selection()
-    counts = {each.of.subscription: len(each.ledgers) for each in chosen}
+    counts = Counter[str]()
+    for each in chosen:
+        counts[each.of.subscription] += len(each.ledgers)
     due = [int(end) for each in chosen for end in (each.due.min(), each.due.max())]
     firsts = []
     for each in chosen:
@@ -167,37 +143,63 @@ def selection(root: str, chosen: Sequence[Chosen]) -> Selection:
         Example(of.subscription, (ledger, entry), when, _key(root, of.topic, ledger, entry))
         for when, ledger, entry, of in sorted(firsts)[:EXAMPLES]
     )
-    return Selection(sum(counts.values()), counts, min(due), max(due), examples)
+    return Selection(counts.total(), dict(counts), min(due), max(due), examples)
 
 
-def quoted(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _listeners(root: str, topic: str, subscription: str | None) -> dict[Name, Incarnation]:
-    """The present life of each subscription that is asked for."""
-    names = [(each.topic, each.name) for each in subscriptions(root) if each.topic == topic]
-    names = [name for name in names if subscription in (None, name[1])]
-    if not names:
+def _listeners(root: str, topic: str, subscription: str | None) -> dict[Name, tuple[Incarnation, bool]]:
+    """The present life of each subscription that is asked for, and whether it acknowledges."""
+    lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
+    if not lines:
         raise SubscriptionNotFound(topic, subscription or "(any)")
-    known = alive(lives(root))
-    found = {name: known[name] for name in names if name in known}
+    known, acks = alive(lives(root)), {(each.topic, each.name): each.policies.ack for each in lines}
+    found = {name: (known[name], ack) for name, ack in acks.items() if name in known}
     if subscription is not None and not found:
         raise BadValue("subscription", subscription, "one that ingest has noticed; start the job")
     return found
 
 
-def _met(messages: DeltaTable, name: Name, where: str, mark: SettledMark) -> pa.Table:
-    """Messages that meet a condition, ordered by position."""
-    told = {"topic": quoted(name[0]), "subscription": quoted(name[1]), "due": _DUE}
-    pending = _PENDING.format(settled_ms=mark.due_ms, settled_ledger=mark.ledger, **told)
-    try:
-        found = arrow_of(_CHOSEN.format(due=_DUE, pending=pending, where=where), messages=messages)
-    except DeltaError as error:
-        said = str(error).partition("\n")[0]
-        raise BadValue("where", where, f"a condition (SQL) over {', '.join(VIEW)} ({said})") from error
-    return found.combine_chunks().sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
+class _Log:
+    """The messages that meet a condition, at one version of the tables."""
+
+    def __init__(self, root: str, where: str) -> None:
+        self._deliveries, self._messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
+        self._where, self._mark = where, read_mark(Files(), root)
+
+    def first(self, name: Name) -> pa.Table:
+        """Those that are not settled, ordered by position."""
+        return self._met(self._pending(name, self._mark))
+
+    def again(self, name: Name, waits: Chosen) -> Chosen:
+        """Of those that wait to come again."""
+        columns = {"ledger_id": waits.ledgers, "entry_id": waits.entries, "due_ms": waits.due}
+        texts = {"topic": pa.repeat(name[0], len(waits.due)), "subscription": pa.repeat(name[1], len(waits.due))}
+        # What is open is kept below the mark, too.
+        messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
+        with relation("waiting", pa.table({**texts, **columns})) as (rows, more):
+            met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
+        return Chosen(waits.of, *(longs(met, column) for column in columns))
+
+    def delivered(self, chosen: Chosen) -> PositionSet:
+        """Which were delivered, as far as deliveries are kept."""
+        of = chosen.of
+        told = {"topic": quoted(of.topic), "subscription": quoted(of.subscription), "life": of.life}
+        text = _DELIVERED.format(**told, first=int(chosen.ledgers.min()), last=int(chosen.ledgers.max()))
+        found = arrow_of(text, deliveries=self._deliveries)
+        entries = longs(found, "entry_id")
+        return PositionSet.of(Positions.of(longs(found, "ledger_id"), entries, entries))
+
+    def _pending(self, name: Name, mark: SettledMark) -> str:
+        told = {"topic": quoted(name[0]), "subscription": quoted(name[1]), "due": _DUE}
+        return _PENDING.format(settled_ms=mark.due_ms, settled_ledger=mark.ledger, **told)
+
+    def _met(self, pending: str, **tables: DeltaTable) -> pa.Table:
+        try:
+            text = _CHOSEN.format(due=_DUE, pending=pending, where=self._where)
+            found = arrow_of(text, messages=self._messages, **tables)
+        except DeltaError as error:
+            said = str(error).partition("\n")[0]
+            raise BadValue("where", self._where, f"a condition (SQL) over {', '.join(VIEW)} ({said})") from error
+        return found.combine_chunks().sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
 
 
 def _since(rows: pa.Table, of: Round, life: Incarnation) -> Chosen:
@@ -205,15 +207,6 @@ def _since(rows: pa.Table, of: Round, life: Incarnation) -> Chosen:
     since = life.since or 0
     mine = (ledgers > since) | ((ledgers == since) & (entries >= life.entry))
     return Chosen(of, ledgers[mine], entries[mine], due[mine])
-
-
-def _delivered(deliveries: DeltaTable, chosen: Chosen) -> PositionSet:
-    of = chosen.of
-    told = {"topic": quoted(of.topic), "subscription": quoted(of.subscription), "life": of.life}
-    text = _DELIVERED.format(**told, first=int(chosen.ledgers.min()), last=int(chosen.ledgers.max()))
-    found = arrow_of(text, deliveries=deliveries)
-    entries = longs(found, "entry_id")
-    return PositionSet.of(Positions.of(longs(found, "ledger_id"), entries, entries))
 
 
 def _key(root: str, topic: str, ledger: int, entry: int) -> str | None:

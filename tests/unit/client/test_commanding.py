@@ -15,11 +15,15 @@ from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue, NoWarehouse
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.subscriptions.settled import MARK, SettledMark
-from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH
+from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
+from state import Ack, Nack, encode_chunk
 from state.withdrawals import Round
+from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, message_row, noticed, put
+from tests.support.settled import NOW, released
+from tests.support.settled import at as positions
 
 NOON = 1_700_000_000_000
 SECOND = 1_000
@@ -196,6 +200,42 @@ def test_an_undo_brings_back_what_can_come_and_nothing_twice(flights: str) -> No
     assert [each.count for each in pending(flights).backlogs] == [2, 5]
     assert cancel(flights, "t", where="ledger_id = 4").selection.count == 4
     assert [each.count for each in pending(flights).backlogs] == [0, 3]
+
+
+def test_what_failed_and_waits_to_come_again_is_cancelled_in_its_round(flights: str) -> None:
+    """Settle says that it waits, a retry row says when; a consumer's message and one that was settled are not named."""
+    acknowledges(flights, "busy")
+    noticed(flights, "busy", 0)
+    state = released((1, 0, 2), (4, 0, 0))
+    state.handle(Nack(positions((1, 0, 1)), 0), Ack(positions((1, 2, 2))), Ack(positions((1, 1, 1))), now=NOW)
+    settled(flights, state, "busy")
+    put(flights, DELIVERIES, *(delivery_row(row, subscription="busy") for row in rows()[:4]))
+    chunk = encode_chunk([1, 1], [0, 1], [NOON + 60 * SECOND] * 2, 1)
+    times = dict.fromkeys(("segment_start", "first_due", "last_due"), at(NOON))
+    retry = {"topic": "t", "subscriptions": [{"name": "busy", "life": 1, "tick_ms": 1}], "kind": "retry", "count": 2}
+    retry |= {"redelivery_count": 1, "cause": "nack", "chunk": chunk, "batch_id": 1}
+    put(flights, SEGMENTS, {**retry, **times})
+    found = choose(flights, "t", "busy", "true", {})
+    assert [(each.of.redelivery_count, each.positions.positions().runs()) for each in found] == [
+        (0, [(4, 7, 7)]),
+        (1, [(1, 0, 0)]),
+    ]
+    for where in ("redelivery_count = 1", "due_time > '2023-11-14T22:14:19Z'", "properties['airline'] = 'UA'"):
+        assert cancel(flights, "t", "busy", where=where, dry_run=True).selection.examples == (
+            Example("busy", (1, 0), NOON + 60 * SECOND, "it's 0"),
+        )
+    done = cancel(flights, "t", "busy", where="true")
+    assert done.selection.subscriptions == {"busy": 2}
+    assert cancel(flights, "t", "busy", where="true").command_id is None
+    assert figures(flights) == [("cancel", 2, 2, 0, 0, 0)]
+    assert undo(flights, str(done.command_id)).selection.last_due == NOON + 60 * SECOND
+    cancels, undos = (
+        [row["due_time"] for row in query("SELECT * FROM t", t=open_table(flights, COMMANDS)) if row["kind"] == kind]
+        for kind in ("cancel", "undo")
+    )
+    # Else the cancel would be in force again when the undo is below the mark of retention.
+    assert min(undos) == max(cancels) == at(NOON + 60 * SECOND)
+    assert figures(flights) == [("undo", 2, 2, 0, 0, 0), ("cancel", 2, 0, 0, 2, 0)]
 
 
 def test_what_waits_for_a_life_that_is_over_comes_to_nobody(flights: str) -> None:
