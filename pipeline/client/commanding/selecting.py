@@ -175,7 +175,7 @@ class _Log:
         texts = {"topic": pa.repeat(name[0], len(waits.due)), "subscription": pa.repeat(name[1], len(waits.due))}
         # What is open is kept below the mark, too.
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
-        with relation("waiting", pa.table({**texts, **columns})) as (rows, more):
+        with relation("waiting", pa.Table.from_pydict({**texts, **columns})) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
         return Chosen(waits.of, *(longs(met, column) for column in columns))
 
