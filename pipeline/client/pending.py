@@ -192,13 +192,15 @@ def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
 def _withdrawn(root: str, since: Mapping[Name, Incarnation | None]) -> pa.Table:
     """Topic, subscription, ledger and entry of what commands withdraw of the first deliveries to present lives."""
     lives = {name: life.number for name, life in since.items() if life is not None}
-    pieces = [_WITHDRAWN.empty_table()]
+    # PyArrow imports pandas for an empty table of its own making, and for each array of NumPy.
+    pieces = [pa.Table.from_batches([], _WITHDRAWN)]
     for of, positions in in_force(root).items():
         if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life:
             for ledger, entries in positions.by_ledger():
-                own = pa.array(np.asarray(entries.to_array(), np.int64))
+                own = np.asarray(entries.to_array(), np.int64)
+                entry = pa.Array.from_buffers(pa.int64(), len(own), [None, pa.py_buffer(own)])
                 same = [pa.repeat(value, len(own)) for value in (of.topic, of.subscription, ledger)]
-                pieces.append(pa.Table.from_arrays([*same, own], schema=_WITHDRAWN))
+                pieces.append(pa.Table.from_arrays([*same, entry], schema=_WITHDRAWN))
     return pa.concat_tables(pieces)
 
 

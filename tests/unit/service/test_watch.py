@@ -227,6 +227,7 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher.published(1, START, START, START)
     watcher.routed("schedule", "driver")
     watcher.behind("source-orders", None)
+    watcher.sink_late("orders", "billing", 0.5)
     told = Settled("orders", "billing", 5, 3, 90, {"nack": 2}, 1)
     watcher.settled(SettleBatch(1, 100, START, START + 300, START, 8, 0, (told,)))
     known = {
