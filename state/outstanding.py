@@ -20,6 +20,7 @@ from state.positions import Positions
 from state.retry import RetryPolicy
 from state.runs import MAX_ENTRY
 from state.settling import (
+    Ack,
     Cause,
     Clear,
     Cleared,
@@ -302,7 +303,9 @@ def _effects(event: _Placed, move: Move, positions: Positions, now: int, policy:
     elif before is None or isinstance(event, Released):
         return
     elif not isinstance(event, Nack):
-        yield Closed(positions, before.round, event.cause, before.condition == Condition.WAITING)
+        withdrawn = before.condition == Condition.WAITING
+        late = isinstance(event, Ack) and not withdrawn and before.round not in (0, event.round)
+        yield Closed(positions, before.round, event.cause, withdrawn, late)
     elif after is None:
         yield DeadLetter(positions, before.round, before.redelivery_count, event.reason)
         yield Closed(positions, before.round, Cause.DEAD_LETTER)

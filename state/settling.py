@@ -66,10 +66,16 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A consumer is done with positions, whatever their round."""
+    """A consumer is done with positions, whatever their round.
+
+    Attributes:
+        positions: what it is done with.
+        round: the round that it had; None: it does not have them any more.
+    """
 
     cause: ClassVar[Cause] = Cause.ACK
     positions: Positions
+    round: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +131,14 @@ class Closed:
         round: the round that was outstanding or waiting.
         cause: why.
         withdrawn: True when the round was waiting: it is in the index, and its release is yet to come.
+        late: True when it is a later round than the one that was acknowledged: it may be with another consumer.
     """
 
     positions: Positions
     round: int
     cause: Cause
     withdrawn: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

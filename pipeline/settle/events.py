@@ -190,20 +190,22 @@ def _events(rows: pa.Table, kinds: IntArray, chosen: _Flags) -> Iterator[Ack | N
     own, kind = rows.take(pa.array(numbers)), kinds[numbers]
     causes = own.column("cause").combine_chunks().dictionary_encode()
     cause = _indices(causes)
-    # What an acknowledgement says besides its position does not matter.
-    same = [np.where(kind == _KINDS[NACK], each, 0) for each in (*(_filled(own, name) for name in _SAME), cause)]
+    count, after = (_filled(own, name) for name in _SAME)
+    # Why, and after which delay, is nothing that an acknowledgement says.
+    same = [count, *(np.where(kind == _KINDS[NACK], each, 0) for each in (after, cause))]
     steps = np.logical_or.reduce([np.diff(each) != 0 for each in (kind, *same)])
     for part in np.split(np.arange(len(numbers)), np.flatnonzero(steps) + 1):
         some = own.slice(int(part[0]), len(part))
         if kind[part[0]] == _KINDS[ACK]:
-            yield Ack(_positions(some, None))
+            had = int(count[part[0]])
+            yield Ack(_positions(some, None), had if had >= 0 else None)
             continue
-        count, after, why = (int(each[part[0]]) for each in same)
+        failed, wait, why = (int(each[part[0]]) for each in same)
         asked = some.column("after_ms")[0].is_valid
         yield Nack(
             _positions(some, None),
-            count,
-            after if asked else None,
+            failed,
+            wait if asked else None,
             causes.dictionary[why].as_py() if why >= 0 else NACK,
         )
 

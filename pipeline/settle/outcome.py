@@ -81,7 +81,7 @@ class Outcome:
                     self.retries.append((listener, effect))
                 case DeadLetter():
                     self.letters.append((listener, effect))
-                case Closed(withdrawn=True):
+                case Closed(withdrawn=True) | Closed(late=True):
                     self.closed.append((listener, effect))
                 case Ignored(reason=Reason.NEVER_DELIVERED):
                     self.refuse(listener, effect.positions, Reason.NEVER_DELIVERED)

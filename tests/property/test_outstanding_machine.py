@@ -124,7 +124,7 @@ class OutstandingMachine(RuleBasedStateMachine):
             case 7:
                 return Undeliverable(positions)
             case _:
-                return Ack(positions)
+                return Ack(positions, data.draw(st.none() | ROUNDS, label="had"))
 
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
@@ -150,8 +150,8 @@ class OutstandingMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         """As consumers do, in time or late."""
-        positions, _ = self.draw_held(data, self.model.outstanding | self.model.waiting)
-        self.apply(data, Ack(positions))
+        positions, number = self.draw_held(data, self.model.outstanding | self.model.waiting)
+        self.apply(data, Ack(positions, data.draw(st.sampled_from([number, None, 0]), label="had")))
 
     @rule(data=st.data(), size=st.integers(1, 5))
     def batch(self, data: st.DataObject, size: int) -> None:

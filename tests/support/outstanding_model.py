@@ -48,7 +48,7 @@ def told(effects: Iterable[Effect]) -> list[Told]:
             case Ignored():
                 out += [("ignored", *p, effect.reason.value) for p in each(effect.positions)]
             case Closed():
-                kind = "withdrawn" if effect.withdrawn else "closed"
+                kind = "withdrawn" if effect.withdrawn else "late" if effect.late else "closed"
                 out += [(kind, *p, effect.round, effect.cause.value) for p in each(effect.positions)]
             case DeadLetter():
                 rest = (effect.round, effect.redelivery_count, effect.reason)
@@ -124,7 +124,9 @@ class OutstandingModel:
     def settle(self, p: Position, event: Ack | Cancel | Undeliverable) -> list[Told]:
         """A position is done with."""
         if p in self.outstanding:
-            return [("closed", *p, self.outstanding.pop(p)[0], event.cause.value)]
+            number = self.outstanding.pop(p)[0]
+            late = isinstance(event, Ack) and number > 0 and event.round != number
+            return [("late" if late else "closed", *p, number, event.cause.value)]
         if p in self.waiting:
             self.withdrawn[p] = self.waiting.pop(p)[0]
             return [("withdrawn", *p, self.withdrawn[p], event.cause.value)]

@@ -43,7 +43,7 @@ def acknowledge(root: str, deliveries: pa.Table) -> int:
         StillConflicting: other writers were faster every time; nothing was said.
     """
     now = wall_ms()
-    return _say(root, deliveries, lambda voice, _count, positions: voice.acks(positions, now))
+    return _say(root, deliveries, lambda voice, count, positions: voice.acks(positions, now, count))
 
 
 def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | None = None) -> int:

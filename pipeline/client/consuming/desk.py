@@ -203,11 +203,18 @@ class Desk:
         runs, self._ack_runs = self._ack_runs, []
         for positions in [*runs, _runs(acks)] if acks else runs:
             if len(positions):
-                self._say(self._speaker.acks(positions, self._clock.wall()))
-                self.holding.take_back(positions)
+                self._say_acks(positions, self.holding.take_back(positions))
                 self.stats.settled += positions.messages
                 if self._timers is not None:
                     self._timers.remove(positions)
+
+    def _say_acks(self, positions: Positions, held: Failed) -> None:
+        """Say with which redelivery count the application had them; of what it had given back it says none."""
+        parts: list[tuple[Positions, int | None]] = [(mine, count) for count, mine in sorted(held.items())]
+        if sum(mine.messages for mine, _ in parts) < positions.messages:
+            parts.append((positions.without(mine for mine, _ in parts), None))
+        for mine, count in parts:
+            self._say(self._speaker.acks(mine, self._clock.wall(), count))
 
     def _put_back(self, failed: Failed, after_ms: int | None, cause: str) -> None:
         for count, positions in sorted(failed.items()):

@@ -28,9 +28,9 @@ class Voice:
     consumer: str
     session: int
 
-    def acks(self, positions: Positions, at_ms: int) -> pa.Table:
-        """These messages are done with."""
-        return self._runs(ACK, positions, at_ms)
+    def acks(self, positions: Positions, at_ms: int, count: int | None = None) -> pa.Table:
+        """These messages are done with; whoever says so had them with this redelivery count, or has them no more."""
+        return self._runs(ACK, positions, at_ms, redelivery_count=count)
 
     def nacks(self, positions: Positions, count: int, after_ms: int | None, cause: str, at_ms: int) -> pa.Table:
         """These messages failed, in the round with this redelivery count; they come again after a delay."""

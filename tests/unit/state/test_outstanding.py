@@ -171,12 +171,13 @@ def test_a_late_ack_withdraws_the_retry_and_its_release_is_not_outstanding() -> 
     assert held(state) == {(1, 1): [(0, 1, 1)]}
 
 
-def test_an_ack_closes_whatever_round_is_outstanding() -> None:
-    """An ack of somebody who had round 0 settles round 1, which came meanwhile."""
+@pytest.mark.parametrize(("had", "told"), [(1, "closed"), (0, "late"), (None, "late")])
+def test_an_ack_closes_whatever_round_is_outstanding_and_tells_whether_it_is_late(had: int | None, told: str) -> None:
+    """Round 1 may be in the queue of another consumer, who is to hand it out no more; so an ack of round 0 says so."""
     state = released((1, 0, 0))
     apply(state, Nack(at((1, 0, 0)), 0))
     apply(state, Released(at((1, 0, 0)), 1, 1))
-    assert apply(state, Ack(at((1, 0, 0)))) == [("closed", 1, 0, 1, "ack")]
+    assert apply(state, Ack(at((1, 0, 0)), had)) == [(told, 1, 0, 1, "ack")]
     assert state.counts == Counts(0, 0, 0)
 
 
