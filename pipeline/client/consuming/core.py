@@ -14,7 +14,7 @@ from pipeline.client.following.closedlog import Key
 from pipeline.client.following.supply import Logs, Supply
 from pipeline.config.errors import VersionGone
 from pipeline.subscriptions.incarnations import Name
-from state import LeaseMember, LeaseReplay, LeaseTiming, SubscriptionType
+from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, SubscriptionType
 from state.lease_events import (
     Active,
     Announced,
@@ -42,6 +42,8 @@ _LIFE_MS = 5_000
 _CALM_MS = 60_000
 """Commits were often for so long: leases are as they were in the beginning."""
 _SESSION_BITS = 62
+_AWAITED = (LeaseKind.CLAIM, LeaseKind.RELEASE, LeaseKind.LEAVE)
+"""Rows of leases for which a slot waits that nobody has."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,8 @@ class Core:
         for each in instructions:
             match each:
                 case Append(rows):
-                    self._logs.writer.add(self._voice.leases(rows, self._logs.clock.wall()))
+                    told = self._voice.leases(rows, self._logs.clock.wall())
+                    self._logs.writer.add(told, hurry=any(row.kind in _AWAITED for row in rows))
                 case Take():
                     taken.append(each)
                 case Announced(slot, upto):

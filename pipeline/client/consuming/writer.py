@@ -17,7 +17,7 @@ _LOG = logging.getLogger(__name__)
 _LEAST_MS, _TIMES = 100, 4
 """Between two commits: so long, and so many times as long as the last one took."""
 _LONGEST_MS, _RAREST_MS = 10_000, 60_000
-_LOOK_S = 1.0
+_LOOK_MS = 1_000
 """So often the thread looks whether it shall end."""
 
 
@@ -38,15 +38,21 @@ class EventWriter:
         self._root, self._clock = root, clock
         self._waiting: list[pa.Table] = []
         self._lock, self._committing, self._given = threading.Lock(), threading.Lock(), threading.Event()
-        self._not_before, self._failures = 0, 0
+        self._not_before, self._soonest, self._failures, self._hurry = 0, 0, 0, False
         self.version, self.asked, self.done = -1, 0, 0
         self.interval_ms = _LEAST_MS
 
-    def add(self, rows: pa.Table) -> None:
-        """Append these, behind all that waits."""
+    def add(self, rows: pa.Table, *, hurry: bool = False) -> None:
+        """Append these, behind all that waits.
+
+        Args:
+            rows: the rows.
+            hurry: somebody waits for them. They wait once as long as the last commit took, not four times.
+        """
         if rows.num_rows:
             with self._lock:
                 self._waiting.append(rows)
+                self._hurry = self._hurry or hurry
                 self.asked += 1
 
     def begin(self) -> bool:
@@ -58,16 +64,21 @@ class EventWriter:
     def run(self, ended: threading.Event) -> None:
         """Append, commit after commit, until the end; who turns consumers need not wait for the store then."""
         while not ended.is_set():
-            if not self._given.wait(_LOOK_S):
+            if (left_s := self._left_ms() / 1_000) > 0:
+                self._given.wait(left_s)
+                self._given.clear()
                 continue
-            ended.wait(max(0, self._not_before - self._clock.now()) / 1_000)
-            self._given.clear()
             try:
                 self.flush()
             except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
                 _LOG.exception("consumer_events: an append failed; it is tried again")
-                ended.wait(_LOOK_S)
-            self.begin()
+                ended.wait(_LOOK_MS / 1_000)
+
+    def _left_ms(self) -> int:
+        """How long the next commit has to wait; while nothing waits, how long the thread sleeps."""
+        with self._lock:
+            due = self._soonest if self._hurry else self._not_before
+            return due - self._clock.now() if self._waiting else _LOOK_MS
 
     def flush(self, *, at_once: bool = False) -> bool:
         """Append what waits, if it is time; whether it was appended.
@@ -84,11 +95,11 @@ class EventWriter:
             return self._flush(at_once=at_once)
 
     def _flush(self, *, at_once: bool) -> bool:
-        with self._lock:
-            waiting = list(self._waiting)
-        began = self._clock.now()
-        if not waiting or (began < self._not_before and not at_once):
+        if not self._waiting or (self._left_ms() > 0 and not at_once):
             return False
+        with self._lock:
+            waiting, self._hurry = list(self._waiting), False
+        began = self._clock.now()
         try:
             self.version = append(self._root, CONSUMER_EVENTS, pa.concat_tables(waiting))
         except (PipelineError, DeltaError, OSError) as error:
@@ -102,10 +113,11 @@ class EventWriter:
         took = self._clock.now() - began
         self.interval_ms = min(_RAREST_MS, max(_LEAST_MS, _TIMES * took))
         self._not_before, self._failures = began + self.interval_ms, 0
+        self._soonest = began + max(_LEAST_MS, 2 * took)
         return True
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         pause = min(_LONGEST_MS, _LEAST_MS * 2**self._failures)
-        self._not_before = self._clock.now() + pause
+        self._not_before = self._soonest = self._clock.now() + pause
         _LOG.warning("consumer_events: append %d failed, again in %d ms: %s", self._failures, pause, error)

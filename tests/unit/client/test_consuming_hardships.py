@@ -12,19 +12,23 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.events import Voice
+from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.following import cursorlog, deliverylog
-from pipeline.config.errors import VersionGone
+from pipeline.config.errors import StillConflicting, VersionGone
 from pipeline.delta import deltars
-from pipeline.delta.deltars import append
-from schemas import CONSUMER_EVENTS, DELIVERIES
+from pipeline.delta.deltars import append, open_table, query
+from schemas import CONSUMER_EVENTS, DELIVERIES, Table
 from state import SubscriptionType
-from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names, noted
+from tests.support.consumed import NOON, SUBSCRIPTION, TOPIC, World, drained, names, noted
+from tests.support.settled import at as positions
 from tests.unit.client.test_consuming import APPEND, PATIENCE_S, TEN, Settling, cut
 
 EXCLUSIVE = SubscriptionType.EXCLUSIVE
@@ -158,6 +162,30 @@ def test_a_redelivery_that_is_queued_is_dropped_when_its_message_is_acknowledged
     assert drained(consumer) == []
 
 
+def test_a_redelivery_that_another_consumer_has_queued_is_dropped_when_its_message_is_acknowledged_late(
+    tmp_path: Path,
+) -> None:
+    """It took too long, said so, and is done after all, while the next one already waits to be handed out."""
+    world = World(str(tmp_path))
+    consumer, other = world.joined("a"), world.joined("b")
+    world.run(12)
+    world.dispatch.deliver(*MANY)
+    world.run(1)
+    had = drained(consumer)
+    others = names(drained(other))
+    for each in had:
+        consumer.negative_acknowledge(each, 0)
+    world.run(1)
+    world.again()
+    world.run(1)
+    moved = other.cores[0].desk.queue.size
+    for each in had:
+        consumer.acknowledge(each)
+    world.run(1)
+    assert (moved > 0, drained(other), drained(consumer)) == (True, [], [])
+    assert world.settle.open == len(others)
+
+
 def test_a_consumer_whose_application_stands_still_does_not_keep_the_whole_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +263,30 @@ def test_who_waits_for_a_message_in_vain_costs_little(tmp_path: Path) -> None:
     assert rate < 40
 
 
+def test_what_was_appended_though_its_answer_was_lost_is_appended_again_and_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a process is stopped between the commit and what it does with it."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    world.dispatch.deliver(*TEN)
+    consumer = world.joined()
+    failed, *done = drained(consumer)
+    consumer.negative_acknowledge(failed, 0)
+    for each in done:
+        consumer.acknowledge(each)
+
+    def silently(root: str, table: Table, rows: pa.Table) -> int:
+        monkeypatch.setattr(APPEND, append)
+        append(root, table, rows)
+        raise StillConflicting(table.name, 1)
+
+    monkeypatch.setattr(APPEND, silently)
+    world.run(2)
+    assert world.settle.retries() == {1: [TEN[0]]}
+    assert world.settle.open == 0
+    assert len(query("SELECT 1 FROM e WHERE kind = 'nack'", e=open_table(world.root, CONSUMER_EVENTS))) == 2
+
+
 def test_messages_come_while_the_store_takes_long_to_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who appends what consumers say is another thread than the one that reads for them."""
     world = World(str(tmp_path), EXCLUSIVE)
@@ -259,3 +311,30 @@ def test_messages_come_while_the_store_takes_long_to_append(tmp_path: Path, monk
         consumer.close()
     world.settle.settle()
     assert world.settle.open == 1
+
+
+def test_what_a_free_slot_waits_for_is_appended_before_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that takes a second is followed by a pause of three; claims wait for one. Else slots have no owner."""
+    world = World(str(tmp_path))
+    writer = EventWriter(world.root, world.clock)
+
+    def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
+        world.clock.time += 1_000
+        return append(*told)
+
+    monkeypatch.setattr(APPEND, slowly)
+    said = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)
+    writer.add(said)
+    assert writer.flush()
+    world.clock.time += 1_000
+    writer.add(said)
+    assert not writer.flush()
+    writer.add(said, hurry=True)
+    assert writer.flush()
+    writer.add(said)
+    world.clock.time += 2_999
+    assert not writer.flush()
+    world.clock.time += 1
+    assert writer.flush()
