@@ -14,15 +14,21 @@ import pytest
 from tests.support.alone import alone
 from tests.support.jobs import PATIENCE_S, said, started
 from tests.support.modules import ROOT
+from tests.support.spark import QUICK_JVM
 
 OURS = ("conf", "jobs", "pipeline", "schemas", "state")
 """The folders of the tree, whose names somebody else's packages may have."""
 ORDERS = ["order-1", "order-2", "order-3"]
 """The keys of the messages that the guide sends."""
-SPARK_DEFAULTS = """
+SPARK_DEFAULTS = f"""
 spark.databricks.delta.snapshotPartitions 2
 spark.sql.shuffle.partitions 2
+spark.sql.adaptive.enabled false
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.ui.enabled false
 spark.ui.showConsoleProgress false
+spark.driver.extraJavaOptions {QUICK_JVM}
 """
 PRODUCER = """
 import delayline
@@ -91,7 +97,7 @@ def followed(environment: Path, page: Path) -> str:
     folder, tools = environment / page.stem, environment / "env" / "bin"
     folder.mkdir()
     (folder / "dist").symlink_to(environment / "dist")
-    # What Spark does by itself is for a cluster: fifty tasks to read a log of four versions.
+    # What Spark does by itself is for large tables: fifty tasks to read a log of four versions, and compiled plans.
     (folder / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     words = [str(tools / "python"), "-P", str(ROOT / "tests" / "support" / "guide.py"), str(page)]

@@ -21,6 +21,7 @@ from schemas import DELIVERIES
 from tests.support.alone import alone
 from tests.support.jobs import PROFILE, Process, started
 from tests.support.modules import ROOT
+from tests.support.spark import QUICK_JVM
 
 NODE_PACKAGES = ("numpy", "pandas", "pyarrow", "pyroaring")
 """What README asks of the nodes of a cluster."""
@@ -28,6 +29,7 @@ NODE_DEPENDS = ("python-dateutil", "pytz", "six", "tzdata")
 """What pandas brings."""
 LONGEST_MS, PAUSE_S, SENT = 4_000, 0.5, 50
 """The longest delay of a producer, the pause between two appends, and messages in one."""
+_JVMS = ("driver", "executor")
 _COARSE_MS = 10
 """The time of a file is that of the last tick of the kernel's clock."""
 
@@ -64,7 +66,8 @@ class Site:
         """`jobs/deliver.py` as README says, with settings of Spark; its driver runs in an empty folder, here."""
         words = ["--py-files", str(self.package), str(self.package.parent / "jobs" / "deliver.py")]
         words += ["--profile", str(PROFILE), "--warehouse", str(warehouse)]
-        command = standalone.submit(self.cluster.url, [standalone.DELTA], {"spark.driver.memory": "1g", **conf}, words)
+        usual = {"spark.driver.memory": "1g"} | {f"spark.{each}.extraJavaOptions": QUICK_JVM for each in _JVMS}
+        command = standalone.submit(self.cluster.url, [standalone.DELTA], usual | conf, words)
         told = {"PYSPARK_PYTHON": str(self.python), "PYSPARK_DRIVER_PYTHON": sys.executable}
         told |= {"SPARK_HOME": str(standalone.HOME), "SPARK_LOCAL_IP": standalone.HERE, "PYTHONPATH": ""}
         with started(command, folder, **told) as process:
@@ -76,7 +79,8 @@ def site(folder: Path, workers: int) -> Iterator[Site]:
     """A cluster with so many workers of one core, the zip, and the Python of the nodes."""
     shipped, python = package(folder), node_python(folder / "env")
     # Workers hand their environment down: nothing of ours may be found there.
-    with standalone.cluster(folder / "cluster", workers, PYTHONPATH="", PYSPARK_PYTHON=str(python)) as found:
+    told = {"PYTHONPATH": "", "PYSPARK_PYTHON": str(python), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
+    with standalone.cluster(folder / "cluster", workers, **told) as found:
         yield Site(found, shipped, python)
 
 

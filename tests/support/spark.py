@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from pipeline.config.session import KAFKA, Machine, local_session
 from pipeline.storage.files import sync_files
 
-# Tests run each plan once or twice: compiling it well takes longer than running it.
-_QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+"""Tests run each plan once or twice: compiling it well takes longer than running it."""
 
 _WORKER = """#!/bin/sh
 PYTHONPATH="${{PYTHONPATH##*.jar:}}" exec '{}' "$@"
@@ -23,7 +23,7 @@ one is taken, which is the same."""
 @cache
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
-    spark = local_session("delayline-tests", Machine(cores=2, java_options=_QUICK), packages=[KAFKA])
+    spark = local_session("delayline-tests", Machine(cores=2, java_options=QUICK_JVM), packages=[KAFKA])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
     worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")
