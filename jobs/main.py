@@ -86,7 +86,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             profile = sized(spark, warehouse, profile, _say)
             watch = watching.enter_context(watched(spark, warehouse.root, profile.watching))
             options = replace(profile.options, watch=watch)
-            with warmed(spark):
+            with warmed(spark, stages):
                 running = start_all(spark, warehouse, options, stages)
             watching.enter_context(sources(spark, warehouse, running, profile.sources, options))
         except PipelineError as error:

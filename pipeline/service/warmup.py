@@ -11,6 +11,7 @@ from threading import Event, Thread
 from pyspark.sql import SparkSession
 
 from pipeline.config.session import PARTITIONS
+from pipeline.config.stages import ALL_STAGES, SCHEDULE
 from pipeline.service.run import Stage
 from pipeline.worker.warm import loaded
 
@@ -19,12 +20,15 @@ _LOOK_S, _LONGEST_S = 0.02, 20.0
 
 
 @contextmanager
-def warmed(spark: SparkSession) -> Iterator[None]:
-    """Start Spark's Python workers beside what is done in the block: they import pandas for most of a second each.
+def warmed(spark: SparkSession, stages: Sequence[str] = ALL_STAGES) -> Iterator[None]:
+    """Start Python workers for the schedule, if it is to run, beside what is done in the block.
 
-    The session has its shuffle partitions by now. Spark keeps the workers for the tasks of the stages. What goes wrong
-    is passed over: the stages would meet it as well, and say so.
+    They import pandas for most of a second each, and Spark keeps them for the tasks of the stages. The session has its
+    shuffle partitions by now. What goes wrong is passed over: the stages would meet it as well, and say so.
     """
+    if SCHEDULE not in stages:
+        yield
+        return
     thread = Thread(target=_start_workers, args=(spark,), name="delayline-warmup", daemon=True)
     thread.start()
     try:

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("delta", reason="stages are started by Spark")
 
 from pipeline.config.session import PARTITIONS
+from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE
 from pipeline.service.run import Stage
 from pipeline.service.warmup import first_batches, warmed
 
@@ -77,8 +78,13 @@ def test_workers_that_do_not_start_are_no_reason_not_to_start() -> None:
         pass
 
 
-@pytest.mark.parametrize(("cores", "stores", "workers"), [(8, 1, 1), (2, 12, 2)])
-def test_as_many_workers_start_as_the_schedule_has_tasks_at_once(cores: int, stores: int, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("stages", "cores", "stores", "workers"),
+    [(ALL_STAGES, 8, 1, [1]), ((SCHEDULE,), 2, 12, [2]), ((INGEST, DISPATCH), 2, 12, [])],
+)
+def test_as_many_workers_start_as_the_schedule_has_tasks_at_once(
+    stages: tuple[str, ...], cores: int, stores: int, workers: list[int]
+) -> None:
     """One that nobody needs takes most of a second of a processor, and a hundred megabytes."""
     asked = list[int]()
 
@@ -88,6 +94,6 @@ def test_as_many_workers_start_as_the_schedule_has_tasks_at_once(cores: int, sto
 
     conf = SimpleNamespace(get={PARTITIONS: str(stores)}.get)
     context = SimpleNamespace(defaultParallelism=cores)
-    with warmed(cast("Any", SimpleNamespace(sparkContext=context, conf=conf, range=split))):
+    with warmed(cast("Any", SimpleNamespace(sparkContext=context, conf=conf, range=split)), stages):
         pass
-    assert asked == [workers]
+    assert asked == workers
