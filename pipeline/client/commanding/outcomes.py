@@ -216,10 +216,10 @@ def _with_due(root: str, of: Round, positions: PositionSet, until: int) -> Chose
 
     What comes again is due at the latest when the command says.
     """
-    ledgers = [ledger for ledger, _ in positions.by_ledger()]
+    named = [ledger for ledger, _ in positions.by_ledger()]
     found = arrow_of(
         "SELECT ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages "  # noqa: S608 - quoted
-        f"WHERE topic = {quoted(of.topic)} AND ledger_id BETWEEN {ledgers[0]} AND {ledgers[-1]} "
+        f"WHERE topic = {quoted(of.topic)} AND ledger_id BETWEEN {named[0]} AND {named[-1]} "
         "ORDER BY ledger_id, entry_id",
         messages=open_table(root, MESSAGES),
     )

@@ -177,7 +177,8 @@ class _Log:
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
         with relation("waiting", pa.Table.from_pydict({**texts, **columns})) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
-        return Chosen(waits.of, *(longs(met, column) for column in columns))
+        ledgers, entries, due = (longs(met, column) for column in columns)
+        return Chosen(waits.of, ledgers, entries, due)
 
     def delivered(self, chosen: Chosen) -> PositionSet:
         """Which were delivered, as far as deliveries are kept."""
