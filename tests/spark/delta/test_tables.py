@@ -200,8 +200,8 @@ def test_the_registry_is_read_without_a_job_as_spark_reads_it(
     assert [sorted(name for _, name in each) for each in found[-4:]] == [[*"abc"], [*"ac"], ["c"], ["c"]]
     assert found[-1]["t", "c"].tick_ms == 7
     monkeypatch.setattr(Files, "local", lambda *_: None)
-    other = Registry(spark, warehouse)
-    assert [other.at(version) for version in versions] == found
+    other, some = Registry(spark, warehouse), (0, *versions[-4:])
+    assert [other.at(version) for version in some] == [found[version] for version in some]
 
 
 def test_a_registry_whose_log_was_cut_is_read_by_spark(spark: SparkSession, folder: str) -> None:

@@ -81,8 +81,10 @@ def _open(*entries: int) -> Outstanding:
     return state
 
 
-def test_what_is_open_stays_and_its_neighbours_go(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Entry 2 is outstanding and entry 6 waits: with them stay their releases and deliveries."""
+def test_what_is_open_stays_its_neighbours_go_and_it_goes_when_it_is_settled(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """Entry 2 is outstanding, entry 6 waits: releases and deliveries stay with them. The last takes its file along."""
     state = _open(2, 6)
     state.handle(Nack(positions((LEDGER, 6, 6)), 0), now=NOW)
     acknowledges(warehouse.root)
@@ -92,13 +94,6 @@ def test_what_is_open_stays_and_its_neighbours_go(spark: SparkSession, warehouse
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, DELIVERIES)) == ([2, 6], [2, 6])
     assert _entries(warehouse, REDELIVERY) == [0, 5]
     assert [done[table.name].rows for table in (MESSAGES, REDELIVERY, DELIVERIES)] == [8, 0, 8]
-
-
-def test_what_gets_settled_goes_with_a_later_round(spark: SparkSession, warehouse: Warehouse) -> None:
-    """And the last one takes its file with it."""
-    acknowledges(warehouse.root)
-    settled(warehouse.root, _open(2, 6), read={"released": 1})
-    _round(spark, warehouse)
     settled(warehouse.root, _open(6), batch=1, read={"released": 1})
     assert _round(spark, warehouse)[MESSAGES.name].rows == 1
     assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([6], [5])

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from shutil import copytree
+from tempfile import mkdtemp
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -27,7 +30,19 @@ from pipeline.worker import release as worker
 from schemas import INBOX, MESSAGES, SEGMENTS, TABLES
 from schemas.state import STATE_ROW
 from tests.support.rows import T0, messages, rows_of
-from tests.support.stream import World, advance, append, check, delivered, empty_warehouse, message, play, subscribe
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    delivered,
+    empty_warehouse,
+    message,
+    play,
+    subscribe,
+)
+from tests.support.together import Played, play_together
 
 MINUTE = 60_000
 
@@ -106,12 +121,9 @@ ONE_MESSAGE = [subscribe("t", "s"), append(message("a", after=10)), advance(T0),
 """Two calls of the stateful function: one with the chunk, one when it is due."""
 
 
-def test_the_stateful_function_runs_once_a_batch_and_idle_ticks_write_nothing(
-    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An empty batch is found empty: no table gets a commit; and what was written can be pruned by time."""
-    path, before = tmp_path / "calls", {}
-    monkeypatch.setattr(schedule, "release", counting(path))
+def idle(path: Path) -> list[Step]:
+    """The clock goes on, and there is nothing to do."""
+    before: dict[str, int] = {}
 
     def note(world: World) -> None:
         before.update(versions(world))
@@ -123,8 +135,51 @@ def test_the_stateful_function_runs_once_a_batch_and_idle_ticks_write_nothing(
         assert written
         assert all(prunable(file, "due_time") and prunable(file, "deliver_at") for file in written)
 
-    idle = [check(note), advance(T0 + MINUTE), advance(T0 + 2 * MINUTE), check(nothing_written)]
-    play(spark, folder, [*ONE_MESSAGE, *idle])
+    idling = [check(note), advance(T0 + MINUTE), advance(T0 + 2 * MINUTE), check(nothing_written)]
+    return [*ONE_MESSAGE, *idling]
+
+
+def looked_at() -> list[Step]:
+    """Somebody looks at the plans of the batches with the message."""
+
+    def small(world: World) -> None:
+        ingest, planned = (plan_of(stage.query) for stage in world.running[:2])
+        progress = world.running[1].query.lastProgress
+        assert progress is not None
+        tables = [each.description for each in progress.sources if "Delta" in each.description]
+        assert [each.rstrip("]").rpartition("/")[2] for each in tables] == [SEGMENTS.name]
+        assert "payload" in ingest
+        assert "chunk" in planned
+        assert not [word for word in ("payload", MESSAGES.name, INBOX.name) if word in planned]
+
+    return [advance(T0), advance(T0 + 10), check(small)]
+
+
+def with_another_row() -> list[Step]:
+    """The rows of the state get a column while a message waits."""
+
+    def changed(world: World) -> None:
+        world.end()
+        more = StructType([*STATE_ROW.fields, StructField("more", LongType())])
+        with patch.object(schedule, "STATE_ROW", more):
+            world.begin()
+            with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
+                advance(T0 + 4 * MINUTE)(world)
+
+    return [append(message("b", after=10)), advance(T0 + 3 * MINUTE), check(changed)]
+
+
+@cache
+def minutes() -> Played:
+    """A run with one message, in which calls of the stateful function are counted."""
+    path = Path(mkdtemp()) / "calls"
+    with patch.object(schedule, "release", counting(path)):
+        return play_together({"idle": idle(path), "looked at": looked_at(), "another row": with_another_row()})
+
+
+def test_the_stateful_function_runs_once_a_batch_and_idle_ticks_write_nothing() -> None:
+    """An empty batch is found empty: no table gets a commit; and what was written can be pruned by time."""
+    minutes().shows("idle")
 
 
 def test_two_actions_without_persist_run_the_stateful_function_twice(
@@ -171,36 +226,14 @@ def plan_of(query: Any) -> str:  # noqa: ANN401 - its Java object is not in its 
     return str(query._jsq.explainInternal(True))  # noqa: FBT003 - the public method prints
 
 
-def test_the_schedule_reads_segments_and_the_clock_and_never_a_payload(spark: SparkSession, folder: str) -> None:
+def test_the_schedule_reads_segments_and_the_clock_and_never_a_payload() -> None:
     """What it reads is small, however large the messages are; ingest, which takes them in, is told apart."""
-
-    def small(world: World) -> None:
-        ingest, planned = (plan_of(stage.query) for stage in world.running[:2])
-        progress = world.running[1].query.lastProgress
-        assert progress is not None
-        tables = [each.description for each in progress.sources if "Delta" in each.description]
-        assert [each.rstrip("]").rpartition("/")[2] for each in tables] == [SEGMENTS.name]
-        assert "payload" in ingest
-        assert "chunk" in planned
-        assert not [word for word in ("payload", MESSAGES.name, INBOX.name) if word in planned]
-
-    play(spark, folder, [*ONE_MESSAGE, check(small)])
+    minutes().shows("looked at")
 
 
-def test_a_changed_state_row_is_refused_at_the_restart(
-    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_state_row_is_refused_at_the_restart() -> None:
     """Spark would not read the old rows; so what may change lies in one binary column with a version of its own."""
-
-    def changed(world: World) -> None:
-        world.end()
-        more = StructType([*STATE_ROW.fields, StructField("more", LongType())])
-        monkeypatch.setattr(schedule, "STATE_ROW", more)
-        world.begin()
-        with pytest.raises(StreamingQueryException, match="STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE"):
-            advance(T0 + 21)(world)
-
-    play(spark, folder, [*ONE_MESSAGE, append(message("b", after=10)), advance(T0 + 11), check(changed)])
+    minutes().shows("another row")
 
 
 def test_an_instant_of_a_course_enters_once(spark: SparkSession, folder: str) -> None:
