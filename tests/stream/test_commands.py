@@ -18,7 +18,20 @@ from pipeline.service.rebuild import rebuild
 from schemas import CLOSED, CURSORS, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, received, says, standing
 from tests.support.examined import sound
-from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    each_by_itself,
+    kill_after,
+    message,
+    play,
+    restart,
+    revive,
+    subscribe,
+)
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -84,6 +97,11 @@ def waiting(count: int, name: str = "s") -> Step:
     return check(lambda world: same(pending(world.warehouse.root, "t", name).backlogs[0].count, count))
 
 
+def sought(world: World) -> None:
+    """A subscription begins anew, with all that the log holds."""
+    begin_anew(world.warehouse.root, "t", "plain", MessageId.earliest)
+
+
 def lost(world: World) -> None:
     """Dispatch loses its checkpoint in the middle of a batch."""
     rebuild(world.spark, world.warehouse, DISPATCH, world.options)
@@ -100,21 +118,18 @@ def rebuilt(world: World) -> None:
 def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
     spark: SparkSession, folder: str, *, rebuilds: bool
 ) -> None:
-    """Near and parked, for one subscription or for all, with and without acknowledgement; the tables tell it all.
+    """Near, parked, or failed; for one subscription or for all, with and without acknowledgement; the tables tell all.
 
-    A rebuild of schedule and dispatch knows what was left out. A life that a seek begins gets what commands named for
-    the one before.
+    Dispatch dies when it has said what it leaves out: a cancel that is given then comes too late. A rebuild of schedule
+    and dispatch knows what was left out. A life that a seek begins gets what commands named for the one before.
     """
-    anew: list[Step] = [
-        check(rebuilt),
-        restart(),
-        check(lambda world: void(begin_anew(world.warehouse.root, "t", "plain", MessageId.earliest))),
-    ]
+    anew = [check(rebuilt), restart(), check(sought)]
     rest = ("all", "one", "back", "kept", "now", "parked", "again") if rebuilds else ("again",)
     world = play(
         spark,
         folder,
         [
+            each_by_itself(),
             acknowledging("t", "s"),
             subscribe("t", "plain"),
             advance(T0 - SECOND),
@@ -124,7 +139,6 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
             cancelled("all", "back", "parked", "again"),
             cancelled("one", name="plain"),
             became("all", 2, 0, 0, 0),
-            waiting(2),
             waiting(1, name="plain"),
             taken_back("back"),
             became("back", 0, 0, 2, 0),
@@ -132,14 +146,15 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
             check(lambda world: same(cancel(world.warehouse.root, "t", key="now").selection.count, 0)),
             says("nack", "now", after_ms=50 * SECOND),
             advance(T0 + SECOND),
-            # It failed, and would come again.
             cancelled("now"),
+            kill_after("dispatch.rejected"),
             advance(T0 + 61 * SECOND),
+            cancelled("kept", name="s"),
+            revive(),
+            became("kept", 0, 1, 0, 0),
             got("now", "one", "back", "kept"),
             got("now", "back", "kept", name="plain"),
-            became("all", 2, 0, 0, 0),
             became("one", 1, 0, 0, 0),
-            # What was left out is settled, and nothing else.
             became("now", 1, 0, 0, 0),
             check(lambda world: same(len(standing(world).open()), 3)),
             taken_back("again"),
@@ -148,7 +163,6 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
             got("now", "one", "back", "kept", "again"),
             got("now", "back", "kept", *rest, name="plain"),
             waiting(0),
-            waiting(0, name="plain"),
         ],
     )
     left_out = Counter((row["subscription"], row["life"]) for row in world.rows(REJECTED_DISPATCH))
@@ -161,10 +175,8 @@ def void(_: object) -> None:
     """A step says nothing."""
 
 
-@pytest.mark.parametrize("deaths", [DEATHS[DECIDED : DECIDED + 1], pytest.param(REBUILT, marks=pytest.mark.soak)])
-def test_commands_in_flight_count_or_come_too_late_whatever_dies(
-    spark: SparkSession, folder: str, deaths: tuple[str, ...]
-) -> None:
+@pytest.mark.soak
+def test_commands_in_flight_count_or_come_too_late_whatever_dies(spark: SparkSession, folder: str) -> None:
     """Dispatch dies in each of its steps. Meanwhile one cancel is taken back and another one is given.
 
     The batch is repeated by Spark, where arrays made it. Until it said what it leaves out, both commands count; from
@@ -172,7 +184,7 @@ def test_commands_in_flight_count_or_come_too_late_whatever_dies(
     """
     steps: list[Step] = [subscribe("t", "s"), subscribe("t", "plain"), advance(T0 - SECOND)]
     given: list[str] = []
-    for number, death in enumerate(deaths):
+    for number, death in enumerate(REBUILT):
         instant, old, late, other = T0 + number * 10 * SECOND, f"old{number}", f"late{number}", f"other{number}"
         decided = death in DEATHS[DECIDED:]
         given += [other, late if decided else old]
@@ -194,7 +206,7 @@ def test_commands_in_flight_count_or_come_too_late_whatever_dies(
             steps.append(became(late, *((0, 1, 0, 0) if decided else (1, 0, 0, 0))))
     world = play(spark, folder, steps)
     assert world.rows(CURSORS) == []
-    every = [f"{kind}{number}" for number in range(len(deaths)) for kind in ("old", "late", "other")]
+    every = [f"{kind}{number}" for number in range(len(REBUILT)) for kind in ("old", "late", "other")]
     assert Counter(received(world, "plain")) == Counter((key, 0) for key in every)
     left_out = Counter((row["reason"], row["subscription"]) for row in world.rows(REJECTED_DISPATCH))
     assert left_out == {("cancelled", "s"): len(every) - len(given)}
