@@ -59,8 +59,16 @@ def create(root: str, table: Table, properties: Mapping[str, str]) -> None:
     schema = Schema.from_json(table.columns.json())
     try:
         DeltaTable.create(
-            path_of(root, table), schema, mode="ignore", configuration=dict(properties), raise_if_key_not_exists=False
+            path_of(root, table),
+            schema,
+            mode="ignore",
+            configuration=dict(properties),
+            commit_properties=CommitProperties(max_commit_retries=0),
+            raise_if_key_not_exists=False,
         )
+    except CommitFailedError:
+        # Somebody else created it meanwhile. With retries the same table would be created in the next version again.
+        open_table(root, table)
     except DeltaError:
         open_table(root, table)
         raise

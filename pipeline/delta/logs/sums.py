@@ -59,7 +59,9 @@ def put_first_sums(files: Files, path: str) -> None:
     They follow from the entry that is there, so it does not matter who made the table.
     """
     if not files.has(_file(path, 0)) and (told := _of_empty(files, path)) is not None:
-        put_sums(files, path, 0, told)
+        # Whoever makes the table at the same moment writes the same ones, by the same name.
+        with suppress(FileNotFoundError):
+            put_sums(files, path, 0, told)
 
 
 def _of_empty(files: Files, path: str) -> dict[str, Any] | None:

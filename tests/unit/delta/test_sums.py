@@ -1,12 +1,15 @@
 """Delta's files of sums beside the log of a table that delta-rs made."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.delta import deltars
 from pipeline.delta.logs.sums import put_first_sums, sums
 from pipeline.storage.files import Files
 from schemas import SUBSCRIPTIONS, TABLES
@@ -29,6 +32,15 @@ def test_each_table_of_a_new_warehouse_has_sums(root: str) -> None:
         assert [field["name"] for field in json.loads(told["metadata"]["schemaString"])["fields"]] == (
             table.schema.names
         )
+
+
+def test_who_makes_the_same_table_at_the_same_moment_makes_it_once(tmp_path: Path) -> None:
+    """Stages in processes of their own start together; a second entry would be there for ever."""
+    roots = [str(tmp_path / str(number)) for number in range(10)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda root: deltars.create(root, SUBSCRIPTIONS, {}), [each for each in roots for _ in range(4)]))
+    assert [DeltaTable(f"{root}/{SUBSCRIPTIONS.name}").version() for root in roots] == [0] * len(roots)
+    assert all(Path(root, SUBSCRIPTIONS.name, FIRST).exists() for root in roots)
 
 
 def test_sums_that_a_power_cut_left_empty_are_read_from_the_first_entry(root: str) -> None:
