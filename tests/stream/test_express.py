@@ -20,11 +20,10 @@ from tests.support.stream import (
     advance,
     append,
     check,
-    each_by_itself,
     kill_after,
     message,
     play,
-    revive,
+    restart,
     subscribe,
 )
 
@@ -51,12 +50,12 @@ def causes(world: World) -> dict[str, str]:
 
 
 def deaths(fatal: Sequence[str], **changed: int) -> list[Step]:
-    """The stage that died starts again, with other settings, after each death; all but the last die again."""
+    """A restart after each death, with other settings; all but the last die again."""
     steps = []
     for death, following in zip_longest(fatal, fatal[1:]):
         steps.append(check(lambda world: sound(world.warehouse.root)))
         # Before its first commit a batch belongs to nobody: settings may still decide its rows.
-        steps.append(revive(following, **({} if death == "ingest.counted" else changed)))
+        steps.append(restart(following, **({} if death == "ingest.counted" else changed)))
     return steps
 
 
@@ -73,7 +72,7 @@ def rebuilt(*stages: str) -> Step:
 
 
 def course(fatal: Sequence[str] = (), later: Sequence[str] = (), *, lost: bool = False, **changed: int) -> list[Step]:
-    """Four batches, and the time until all is due; stages die in the second and in the third one.
+    """Four batches, and the time until all is due; the process dies in the second and in the third one.
 
     When asked for, checkpoints are lost between the batches, and in the middle of the last one.
     """
@@ -84,7 +83,6 @@ def course(fatal: Sequence[str] = (), later: Sequence[str] = (), *, lost: bool =
     return [
         subscribe("t", "s"),
         subscribe("t", "coarse", tick_ms=60_000),
-        each_by_itself(),
         sent("first"),
         advance(T0),
         *losing(SCHEDULE),

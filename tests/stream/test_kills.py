@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -19,17 +19,12 @@ from tests.support.stream import (
     advance,
     append,
     check,
-    each_by_itself,
     kill_after,
     message,
     play,
     restart,
-    revive,
     subscribe,
 )
-
-Again = Callable[..., Step]
-"""What follows a death: `restart` or `revive`."""
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -52,12 +47,11 @@ LATER = ("ingest.segments", "schedule.counted", "schedule.redelivery", "dispatch
 """Where it dies while it loads and releases parked ones."""
 
 
-def script(first: Sequence[str] = (), later: Sequence[str] = (), again: Again = restart) -> list[Step]:
-    """Immediate, delayed, parked and refused messages; killed after one step after the other, started each time."""
+def script(first: Sequence[str] = (), later: Sequence[str] = ()) -> list[Step]:
+    """Immediate, delayed, parked and refused messages; killed after one step after the other, restarted each time."""
     return [
         subscribe("t", "s"),
         subscribe("t", "coarse", tick_ms=60_000),
-        *([each_by_itself()] if again is revive else []),
         advance(T0 - 1_000),
         *map(kill_after, first[:1]),
         append(
@@ -68,16 +62,16 @@ def script(first: Sequence[str] = (), later: Sequence[str] = (), again: Again = 
             message("parked too", after=5 * HOUR),
         ),
         advance(T0),
-        *restarts(first, again),
+        *restarts(first),
         advance(T0 + 60_000),
         *map(kill_after, later[:1]),
         advance(T0 + 6 * HOUR),
-        *restarts(later, again),
+        *restarts(later),
     ]
 
 
-def restarts(fatal: Sequence[str], again: Again) -> Iterator[Step]:
-    """A start after each death; all but the last die again, after the next step."""
+def restarts(fatal: Sequence[str]) -> Iterator[Step]:
+    """A restart after each death; all but the last die again, after the next step."""
     sizes = {"partitions": 3, "rows_per_task": 1, "max_files": 1}
     limits = {"horizon_ms": 0, "max_delay_ms": 1, "max_payload_bytes": 0, "entries_per_ledger": 2}
     for number, (death, following) in enumerate(zip_longest(fatal, fatal[1:])):
@@ -85,7 +79,7 @@ def restarts(fatal: Sequence[str], again: Again) -> Iterator[Step]:
         where = {"driver_rows": number % 2 * 1_000}
         # Before its first commit a batch belongs to nobody: settings may still decide its rows.
         yield check(lambda world: sound(world.warehouse.root))
-        yield again(following, **sizes, **where, **({} if death == "ingest.counted" else limits))
+        yield restart(following, **sizes, **where, **({} if death == "ingest.counted" else limits))
 
 
 def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
@@ -120,8 +114,5 @@ def same_as_unkilled(world: World) -> None:
 
 
 def test_kills_between_all_commits_change_nothing(spark: SparkSession, folder: str) -> None:
-    """A stage dies after step after step, as a process of its own, and comes back with other settings.
-
-    `make soak` has each death alone, and all stages die then.
-    """
-    same_as_unkilled(play(spark, folder, script(FIRST, LATER, revive)))
+    """The process dies after step after step and comes back with other settings; `make soak` has them alone."""
+    same_as_unkilled(play(spark, folder, script(FIRST, LATER)))
