@@ -212,6 +212,8 @@ def _take_out(
         NotInDriver: the log does not say how many rows such a file has, or says it wrong.
         InTheWay: another commit took out such files.
     """
+    if not table.files:
+        return 0
     oldest = rows.kept.oldest
     if oldest is not None and table.folder is None:
         _LOG.info("%s: rows from ledger %d on stay, which only Spark could tell apart", rows.table.name, oldest)
