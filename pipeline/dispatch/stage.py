@@ -86,6 +86,8 @@ class Dispatch:
         self.watch = Watch()
         self._registry, self._presence = Registry(spark, warehouse), PresentIncarnations(spark, warehouse)
         self._log, self._closed = MessageLog(spark, warehouse), ClosedLog(spark, warehouse)
+        # Now, and not when the first message is due: the first look at the files of a table takes a job.
+        self._log.files(())
         self._withdrawn = WithdrawnLog(spark, warehouse)
         self._files = session_files(spark)
         tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
