@@ -57,12 +57,16 @@ class World:
     """Whether each stage is a process of its own: when one dies, the others stay."""
     died: str = ""
     """The stage in which the process died last."""
+    dead: bool = False
+    """The process has died: no stage takes another step, also one that runs by itself meanwhile."""
 
     def observe(self, step: str, batch_id: int) -> None:
         """Note a step; die after it when the script says so."""
+        if self.dead:
+            raise Killed(f"the process was dead before {step} of batch {batch_id}")
         self.seen.append(step)
         if step == self.fatal:
-            self.fatal = None
+            self.fatal, self.dead = None, not self.apart
             self.died = step.partition(".")[0]
             raise Killed(f"after {step} of batch {batch_id}")
 
@@ -76,7 +80,7 @@ class World:
 
     def begin(self) -> None:
         """Start all stages and let them finish what a dead process left; a killed one takes all down."""
-        options = replace(self.options, observe=self.observe)
+        options, self.dead = replace(self.options, observe=self.observe), False
         try:
             for stage in ALL_STAGES:
                 self.running.append(start(self.spark, self.warehouse, stage, options))
