@@ -83,15 +83,6 @@ class Positions:
         columns = (self.ledger_ids, self.first_entries, self.last_entries)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
-    def without(self, others: Iterable[Positions]) -> Positions:
-        """These less others, ordered and apart. O(n log n)."""
-        left = {ledger: BitMap(entries) for ledger, entries in self.by_ledger()}
-        for other in others:
-            for ledger, entries in other.by_ledger():
-                if ledger in left:
-                    left[ledger] -= entries
-        return Positions.gathered([(ledger, entries) for ledger, entries in left.items() if entries])
-
     def due_at(self, due: int) -> Runs:
         """The same runs, due at an instant (ms): what an index takes. O(n)."""
         return Runs(np.full(len(self), due, dtype=np.int64), self.ledger_ids, self.first_entries, self.last_entries)

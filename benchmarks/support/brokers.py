@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ def java() -> str:
     return "java" if home is None else str(Path(home, "bin", "java"))
 
 
-class Server:
+class Server(ABC):
     """A process with a folder: what it says is in `broker.log` there, what it keeps is there, too."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,13 +47,13 @@ class Server:
         self.folder, self._log, self._before = folder, folder / "broker.log", 0
         self._process: subprocess.Popen[bytes] | None = None
 
+    @abstractmethod
     def command(self) -> list[str]:
         """What is started."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_up(self) -> bool:
         """Whether it does what it is for."""
-        raise NotImplementedError
 
     def is_stuck(self) -> bool:
         """Whether it will never be up, and has to be started again."""

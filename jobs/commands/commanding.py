@@ -39,7 +39,8 @@ def listed(found: Sequence[Outcome]) -> Iterator[str]:
     if not found:
         yield "No command."
     for each in found:
-        when = "" if each.at is None else f"{iso(int(each.at.timestamp() * 1_000))}  "
+        at = _at(each)
+        when = "" if at is None else f"{iso(at)}  "
         by = "" if each.by is None else f" by {printable(each.by)}"
         names = ", ".join(each.subscriptions)
         what = f"of {printable(each.undoes)}" if each.undoes else f"{printable(f'{each.topic}/{names}')}"
@@ -52,8 +53,12 @@ def listed(found: Sequence[Outcome]) -> Iterator[str]:
 def listed_json(found: Sequence[Outcome]) -> Iterator[str]:
     """The same for scripts, a line for each command; times in ms UTC."""
     for each in found:
-        at = None if each.at is None else int(each.at.timestamp() * 1_000)
-        yield json.dumps(asdict(each) | {"at": at})
+        yield json.dumps(asdict(each) | {"at": _at(each)})
+
+
+def _at(found: Outcome) -> int | None:
+    """When the command was given, ms UTC."""
+    return None if found.at is None else int(found.at.timestamp() * 1_000)
 
 
 def _figures(found: Outcome) -> Iterator[str]:

@@ -28,7 +28,7 @@ from deltalake import DeltaTable, write_deltalake
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
 from pipeline.config.stages import INGEST
-from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.delta.logs.entries import between, commits, metadata
 from pipeline.delta.logs.filestats import count
 from pipeline.delta.logs.logfiles import first_version, log_files
@@ -288,12 +288,6 @@ def relation(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTa
 
 def _values(rows: Sequence[_Row], names: Sequence[str]) -> str:
     """Rows as a subquery, with names quoted."""
-    lines = ", ".join(
-        f"({_quoted(topic)}, {_quoted(name)}, {', '.join(map(str, rest))})" for topic, name, *rest in rows
-    )
+    lines = ", ".join(f"({quoted(topic)}, {quoted(name)}, {', '.join(map(str, rest))})" for topic, name, *rest in rows)
     named = (f"column{place} AS {name}" for place, name in enumerate(names, 1))
     return f"SELECT {', '.join(named)} FROM (VALUES {lines})"  # noqa: S608 - quoted
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

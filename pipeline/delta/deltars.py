@@ -155,3 +155,8 @@ def arrow_of(sql: str, **tables: DeltaTable) -> pa.Table:
         builder = builder.register(name, table)
     # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
     return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+
+
+def quoted(text: str) -> str:
+    """A text as a literal in the SQL of `query` and `arrow_of`."""
+    return "'" + text.replace("'", "''") + "'"

@@ -54,8 +54,3 @@ class Chosen:
 
     def _where(self, flags: npt.NDArray[np.bool_]) -> Chosen:
         return Chosen(self.of, self.ledgers[flags], self.entries[flags], self.due[flags], self.until)
-
-
-def quoted(text: str) -> str:
-    """A text in SQL."""
-    return "'" + text.replace("'", "''") + "'"

@@ -11,12 +11,12 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.commanding.chosen import Chosen, quoted
+from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.config.errors import BadValue, check_text
-from pipeline.delta.deltars import append, open_table
+from pipeline.delta.deltars import append, open_table, quoted
 from pipeline.subscriptions.commands import CANCEL, UNDO, rows_of
 from schemas import COMMANDS
 

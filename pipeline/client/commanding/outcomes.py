@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.chosen import Chosen, quoted
+from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import rows
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.client.subscribing.subscriptions import lives
-from pipeline.delta.deltars import arrow_of, open_table
+from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.commands import CANCEL, READ, named_by, withdrawals
 from pipeline.subscriptions.incarnations import alive

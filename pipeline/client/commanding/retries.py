@@ -10,8 +10,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from pipeline.client.commanding.chosen import Chosen, quoted
-from pipeline.delta.deltars import open_table, query
+from pipeline.client.commanding.chosen import Chosen
+from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.cursors import NEWEST, by_name
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import CURSORS, SEGMENTS

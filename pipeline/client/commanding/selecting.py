@@ -18,13 +18,13 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.commanding.chosen import Chosen, quoted
+from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.pending import relation
 from pipeline.client.subscribing.subscriptions import lives, subscriptions
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import arrow_of, open_table, query
+from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive

@@ -23,6 +23,7 @@ from pipeline.client.consuming.stats import ConsumerStats
 from pipeline.client.schema import Schema
 from pipeline.storage.arrays import longs
 from state import MessageTimers, Positions, UnackedLimit
+from state.positionset import PositionSet
 
 if TYPE_CHECKING:
     from pipeline.client.consuming.core import Core
@@ -212,7 +213,8 @@ class Desk:
         """Say with which redelivery count the application had them; of what it had given back it says none."""
         parts: list[tuple[Positions, int | None]] = [(mine, count) for count, mine in sorted(held.items())]
         if sum(mine.messages for mine, _ in parts) < positions.messages:
-            parts.append((positions.without(mine for mine, _ in parts), None))
+            known = PositionSet.union(PositionSet.of(mine) for mine, _ in parts)
+            parts.append(((PositionSet.of(positions) - known).positions(), None))
         for mine, count in parts:
             self._say(self._speaker.acks(mine, self._clock.wall(), count))
 

@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from pipeline.client.following.tail import Actions, Tail
 from pipeline.config.errors import VersionGone
-from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.delta.logs.entries import commits, metadata, newest
 from pipeline.delta.logs.notes import Commit
 from pipeline.storage.files import Files
@@ -107,7 +107,7 @@ class CursorLog:
 
     def _looked(self) -> dict[Name, Picture]:
         table = open_table(self._root, CURSORS)
-        topics, subscriptions = (", ".join(map(_quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
+        topics, subscriptions = (", ".join(map(quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
         rows = by_name(
             query(NEWEST.format(told=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
         )
@@ -147,7 +147,3 @@ def _noted(actions: Actions) -> tuple[int, int, int] | None:
     if commit is None or "events" not in commit.note:
         return None
     return int(commit.note["events"]), int(commit.note.get("released", -1)), int(commit.note.get("lives", -1))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta.deltars import arrow_of, open_table, path_of
+from pipeline.delta.deltars import arrow_of, open_table, path_of, quoted
 from pipeline.delta.logs.entries import newest
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.storage.files import Files
@@ -53,7 +53,7 @@ class TopicLog:
         """
         self._root, self._files, self._folder = root, Files(), path_of(root, MESSAGES)
         self._table, self._read = open_table(root, MESSAGES), -1
-        self._mine = f"topic = {_quoted(topic)}"
+        self._mine = f"topic = {quoted(topic)}"
 
     def last(self) -> Place:
         """The position of the newest message."""
@@ -122,7 +122,3 @@ class TopicLog:
 def _span(first: int, last: int, ledgers: IntArray, entries: IntArray) -> str:
     inside = entries[(ledgers >= first) & (ledgers <= last)]
     return f"(ledger_id BETWEEN {first} AND {last} AND entry_id BETWEEN {inside.min()} AND {inside.max()})"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

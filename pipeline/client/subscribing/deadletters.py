@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.client.inbox import Message, rows_of_messages
-from pipeline.delta.deltars import append, open_table, query
+from pipeline.delta.deltars import append, open_table, query, quoted
 from schemas import INBOX, MESSAGES
 
 _AT_ONCE = 1_000
@@ -72,11 +72,10 @@ def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[Dead
     """
     last = (-1, -1) if every else _put_back_upto(root, topic)
     messages = open_table(root, MESSAGES)
-    quoted = "'" + topic.replace("'", "''") + "'"
     while True:
         behind = f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
         columns = "topic, ledger_id, entry_id, message_key, properties, payload"
-        sql = f"SELECT {columns} FROM t WHERE topic = {quoted} AND {behind} "  # noqa: S608 - quoted
+        sql = f"SELECT {columns} FROM t WHERE topic = {quoted(topic)} AND {behind} "  # noqa: S608 - quoted
         found = query(f"{sql} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}", t=messages)
         yield from map(DeadLetter.of_row, found)
         if len(found) < _AT_ONCE:

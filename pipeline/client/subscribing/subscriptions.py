@@ -16,7 +16,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting, check_text
-from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, rows_of
+from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, quoted, rows_of
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
@@ -192,7 +192,7 @@ def replace_line(
         if new is None:
             return False
         rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [new]))
-        mine = " AND ".join(f"{column} = {_quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
+        mine = " AND ".join(f"{column} = {quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
         try:
             write_deltalake(registry, rows, mode="overwrite", predicate=mine)
         except CommitFailedError:
@@ -313,7 +313,3 @@ def _read(texts: Mapping[str, str | None] | None) -> Policies:
         return Policies.of_map(told)
     except BadValue:
         return Policies(ack=told.get("ack") == "true")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
