@@ -7,7 +7,6 @@ scripts that differ little.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -69,7 +68,7 @@ def one_by_one(instant: int) -> Step:
 
     def step(world: World) -> None:
         world.instant = instant
-        options = replace(world.options, observe=world.observe)
+        options = world.born()
         for stage in STAGES:
             world.running.append(start(world.spark, world.warehouse, stage, options))
             world.drain()

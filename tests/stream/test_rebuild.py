@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -59,7 +59,8 @@ def lose(*stages: str, killed: bool = False) -> Step:
             for each in HALF_WAY[stage] if killed else ():
                 world.fatal = each
                 with suppress(Killed):
-                    rebuild(world.spark, world.warehouse, stage, replace(world.options, observe=world.observe))
+                    rebuild(world.spark, world.warehouse, stage, world.born())
+                assert world.fatal is None or each == HALF_WAY[stage][0], f"nobody was killed after {each}"
                 if world.fatal is None and each == "rebuild.aside":
                     refused(world, stage)
             world.fatal = None

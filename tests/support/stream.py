@@ -70,6 +70,11 @@ class World:
             self.died = step.partition(".")[0]
             raise Killed(f"after {step} of batch {batch_id}")
 
+    def born(self) -> Options:
+        """What stages of a new process are started with: it notes their steps, and may die after one."""
+        self.dead = False
+        return replace(self.options, observe=self.observe)
+
     def rows(self, table: Table) -> list[Row]:
         """All rows of a table, as Spark would give them; read by delta-rs, which starts no job."""
         opened = deltars.open_table(self.warehouse.root, table)
@@ -80,7 +85,7 @@ class World:
 
     def begin(self) -> None:
         """Start all stages and let them finish what a dead process left; a killed one takes all down."""
-        options, self.dead = replace(self.options, observe=self.observe), False
+        options = self.born()
         try:
             for stage in ALL_STAGES:
                 self.running.append(start(self.spark, self.warehouse, stage, options))
@@ -92,7 +97,7 @@ class World:
 
     def begin_one(self, name: str) -> None:
         """Start a stage that does not run, beside the others, and let all come to the present."""
-        options = replace(self.options, observe=self.observe)
+        options = self.born()
         try:
             self.running.append(start(self.spark, self.warehouse, name, options))
         except Killed:
