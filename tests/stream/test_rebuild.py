@@ -60,8 +60,8 @@ def lose(*stages: str, killed: bool = False) -> Step:
                 world.fatal = each
                 with suppress(Killed):
                     rebuild(world.spark, world.warehouse, stage, world.born())
-                assert world.fatal is None or each == HALF_WAY[stage][0], f"nobody was killed after {each}"
-                if world.fatal is None and each == "rebuild.aside":
+                assert world.dead or each == HALF_WAY[stage][0], f"nobody was killed after {each}"
+                if world.dead and each == "rebuild.aside":
                     refused(world, stage)
             world.fatal = None
             rebuild(world.spark, world.warehouse, stage, world.options)
