@@ -127,7 +127,10 @@ class World:
         self.end()
         jvm: Any = self.spark.sparkContext._jvm
         state = jvm.org.apache.spark.sql.execution.streaming.state
-        getattr(getattr(state, "StateStore$"), "MODULE$").stop()
+        stores = getattr(getattr(state, "StateStore$"), "MODULE$")
+        # `stop` alone waits six minutes for a look that is on its way, while it holds the lock that the look waits for.
+        stores.stopMaintenanceTaskWithoutLock()
+        stores.stop()
         for stage in stages:
             rmtree(self.warehouse.checkpoint(stage))
 

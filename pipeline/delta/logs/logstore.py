@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
-from pipeline.delta.logs.entries import actions
+from pipeline.delta.logs.snapshot import live_files
 from pipeline.storage.hadoop import HadoopFiles, session_files
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
 
@@ -67,13 +67,14 @@ class TableLog:
         return Head(int(snapshot.version()), protocol["protocol"], metadata["metaData"])
 
     def files(self) -> tuple[int, list[dict[str, Any]]]:
-        """The newest version, and path, size, statistics (JSON), tags and deletion vector of each file. One job.
+        """The newest version, and path, size, statistics (JSON), tags and deletion vector of each file.
 
-        None runs for a table to which nothing was written since it was made.
+        One job where the log does not tell it (`live_files`).
         """
+        found = live_files(self._files, self._path)
+        if found is not None:
+            return found
         snapshot = self._snapshot()
-        if not snapshot.version() and not any("add" in each for each in actions(self._files, self._path, 0)):
-            return 0, []
         live = DataFrame(snapshot.allFiles().toDF(), self._spark)
         told = live.select("path", "size", "stats", "tags", "deletionVector").collect()
         return int(snapshot.version()), [row.asDict() for row in told]
