@@ -174,6 +174,7 @@ def test_a_broker_that_is_not_there_refuses_the_start(
     spark: SparkSession, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No message tells a secret."""
+    monkeypatch.setattr("pipeline.sources.kafka._WAIT_S", 1)
     monkeypatch.setenv("DELAYLINE_KAFKA_SASL_USERNAME", "u")
     monkeypatch.setenv("DELAYLINE_KAFKA_SASL_PASSWORD", "unspeakable")
     with pytest.raises(SourceAway) as away:

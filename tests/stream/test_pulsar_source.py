@@ -198,6 +198,7 @@ def test_a_broker_that_is_not_there_refuses_the_start(
 ) -> None:
     """No message tells a secret."""
     pulsar_client()
+    monkeypatch.setattr("pipeline.brokers.pulsar._WAIT_S", 1)
     monkeypatch.setenv("DELAYLINE_PULSAR_TOKEN", "unspeakable")
     with pytest.raises(SourceAway) as away:
         take_all(spark, root, Source("orders", "pulsar://127.0.0.1:9/public/default/t"))
