@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from jobs import commanding, consuming, importing
+from jobs import commanding, consuming, importing, insight
 from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
@@ -319,6 +319,7 @@ def demo(
 
 app.add_typer(consuming.app)
 app.add_typer(commanding.app)
+app.add_typer(insight.app)
 app.add_typer(importing.app, name="import")
 
 

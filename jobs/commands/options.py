@@ -75,6 +75,16 @@ Position = Annotated[
         show_default=False,
     ),
 ]
+OnePosition = Annotated[
+    Place | None,
+    typer.Option(
+        "--position",
+        parser=checked(position),
+        metavar="LEDGER:ENTRY",
+        help="Or the message at this position.",
+        show_default=False,
+    ),
+]
 Since = Annotated[
     int | None,
     typer.Option(

@@ -18,4 +18,5 @@ __all__ = [
     "public",
     "reading",
     "subscribing",
+    "tracing",
 ]

@@ -24,6 +24,7 @@ from pipeline.client.producing.producer import How
 from pipeline.client.reading import reader
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.registering import HowConsumed
+from pipeline.client.tracing.trace import HowTraced, Trace
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -279,6 +280,14 @@ class Client:
             DelaylineError: as there.
         """
         return await asyncio.to_thread(self._client.commands, limit)
+
+    async def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
+        """The history of messages, as `delayline.Client.trace` tells it.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.trace, topic, subscription_name, **how)
 
     async def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of a topic's partitions; of a topic without any, its own name.

@@ -29,6 +29,7 @@ from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, stated_of
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import found_topics, topic_partitions
+from pipeline.client.tracing.trace import HowTraced, Trace, trace
 from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
 from state import DelaylineError
@@ -281,6 +282,25 @@ class Client:
         self._check_open()
         with answering(self._root):
             return outcomes(self._root, limit)
+
+    def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
+        """The history of messages with a key, the newest of them, or of the message at a position; the oldest first.
+
+        Args:
+            topic: the topic.
+            subscription_name: only what happened to this subscription; None: to all.
+            **how: see `HowTraced`.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            BadValue: neither key nor position, or both; the limit is not positive.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks a table.
+            ConnectError: the store does not answer.
+        """
+        self._check_open()
+        with answering(self._root):
+            return trace(self._root, checked_topic(topic), subscription_name, **how)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """The names of a topic's partitions; of a topic without any, its own name.

@@ -55,5 +55,8 @@ from pipeline.client.reading.deliveries import Deliveries, Delivery
 from pipeline.client.reading.reader import Reader
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.client.subscribing.topics import create_partitioned_topic
+from pipeline.client.tracing.states import MessageState
+from pipeline.client.tracing.step import Step
+from pipeline.client.tracing.trace import Trace, trace
 from pipeline.subscriptions.policies import Policies
 from state import DelaylineError

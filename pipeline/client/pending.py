@@ -145,6 +145,16 @@ def in_inbox(root: str) -> int:
     Raises:
         NoWarehouse: the folder lacks a table.
     """
+    files, path = Files(), path_of(root, INBOX)
+    return sum(_rows(files, path, file) for file in untaken(root))
+
+
+def untaken(root: str) -> list[dict[str, Any]]:
+    """The files of the inbox that ingest has not taken yet, as the log has them, with `path` decoded.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
     # The place first: what is taken meanwhile was in the inbox before.
     files, path = Files(), path_of(root, INBOX)
     begin = max(_taken(files, root, table) for table in (MESSAGES, REJECTED_INGEST, SEGMENTS))
@@ -154,7 +164,7 @@ def in_inbox(root: str) -> int:
         # Somebody cut the log behind the place: what is left of it is counted.
         first = first_version(log_files(files.names(f"{path}/_delta_log")))
         found = between(files, path, max(begin, (first, EVERYTHING_BEFORE)), end)
-    return sum(_rows(files, path, file) for file in found or ())
+    return found or []
 
 
 def _taken(files: Files, root: str, table: Table) -> Offset:

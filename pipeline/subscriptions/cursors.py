@@ -7,6 +7,8 @@ from typing import Any
 from pipeline.subscriptions.incarnations import Name
 from schemas import CURSOR_HEAD
 from state import CorruptBytes, Outstanding
+from state.cells import Cell
+from state.cursor_bytes import LEDGERS, read_block
 
 NEWEST = """
     SELECT topic, subscription, life, block, bytes FROM (
@@ -52,3 +54,22 @@ def by_name(rows: Iterable[Mapping[str, Any] | Any]) -> dict[Name, CursorRows]:
         lives = found.setdefault((row["topic"], row["subscription"]), {})
         lives.setdefault(row["life"], {})[row["block"]] = bytes(row["bytes"])
     return {name: CursorRows(max(lives), lives[max(lives)]) for name, lives in found.items()}
+
+
+def block_of(ledger: int) -> int:
+    """The number of the block that has a ledger."""
+    return ledger // LEDGERS
+
+
+def cell_of(rows: Iterable[Mapping[str, Any]], position: tuple[int, int]) -> Cell | None:
+    """What holds for a position, by the rows of `NEWEST` of a life's blocks that may have it; None: nothing is open.
+
+    Raises:
+        CorruptBytes: a block cannot be read.
+    """
+    ledger, entry = position
+    for row in rows:
+        if row["block"] == block_of(ledger):
+            cells = read_block(bytes(row["bytes"])).get(ledger, {})
+            return next((cell for cell, entries in cells.items() if entry in entries), None)
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
 from tempfile import mkdtemp
@@ -13,7 +14,8 @@ from deltalake import CommitProperties, write_deltalake
 from pipeline.client.create import create_all
 from pipeline.client.pending import Backlog, pending
 from pipeline.delta.deltars import append, open_table, rows_of
-from schemas import SEGMENTS, Table
+from schemas import CANCELLED, SEGMENTS, Table
+from state import encode_chunk
 
 MINUTE = 60_000
 
@@ -44,6 +46,29 @@ def delivery_row(row: dict[str, Any], sequence: int = 1, subscription: str = "s"
     released = {"due_time": bucket, "released_at": bucket, "redelivery_count": count, "cause": "due", "life": 1}
     name = f"{row['ledger_id']}.{row['entry_id']}".encode()
     return {**kept, **released, "subscription": subscription, "batch_id": 0, "sequence": sequence, "payload": name}
+
+
+def run_row(ledger: int, first: int, last: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - columns
+    """A row of `redelivery`; `due` in ms."""
+    of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": ledger, "first_entry": first, "last_entry": last}
+    times = dict.fromkeys(("due_time", "message_due", "released_at"), at(due))
+    return {**of, **times, "tick_ms": 1, "redelivery_count": 0, "cause": "due", "batch_id": 0, **more}
+
+
+def left_out_row(ledger: int, entry: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - columns
+    """A row of `rejected_dispatch` for what a command withdrew; `due` in ms."""
+    of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": ledger, "entry_id": entry, "cause": "due"}
+    times = dict.fromkeys(("due_time", "rejected_at"), at(due))
+    return {**of, **times, "reason": CANCELLED, "redelivery_count": 0, "batch_id": 0, **more}
+
+
+def retry_row(places: Sequence[tuple[int, int]], due: int, subscription: str = "s", count: int = 1) -> dict[str, Any]:
+    """A row of `segments` for positions that come again at the same time, `due` in ms."""
+    chunk = encode_chunk([ledger for ledger, _ in places], [entry for _, entry in places], [due] * len(places), 1)
+    listener = {"subscriptions": [{"name": subscription, "life": 1, "tick_ms": 1}], "kind": "retry"}
+    times = dict.fromkeys(("segment_start", "first_due", "last_due"), at(due))
+    told = {"count": len(places), "redelivery_count": count, "cause": "nack", "chunk": chunk, "batch_id": 1}
+    return {"topic": "t", **listener, **times, **told}
 
 
 def put(root: str, table: Table, *rows: dict[str, Any]) -> None:

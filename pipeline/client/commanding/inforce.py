@@ -14,8 +14,11 @@ from schemas import COMMANDS
 from state.withdrawals import Parts
 
 
-def rows(root: str, columns: Sequence[str]) -> pa.Table:
-    """Columns of `commands`. A warehouse that an earlier version of this project made has no such table, and none."""
+def rows(root: str, columns: Sequence[str], where: str = "true") -> pa.Table:
+    """Columns of the rows of `commands` that meet a condition.
+
+    A warehouse that an earlier version of this project made has no such table, and none.
+    """
     schema = arrow_schema(COMMANDS.columns)
     wanted = pa.schema([schema.field(name) for name in columns])
     try:
@@ -23,7 +26,8 @@ def rows(root: str, columns: Sequence[str]) -> pa.Table:
     except NoWarehouse:
         return wanted.empty_table()
     # DataFusion gives views of texts.
-    return arrow_of(f"SELECT {', '.join(columns)} FROM commands", commands=opened).cast(wanted)  # noqa: S608 - our own words
+    text = f"SELECT {', '.join(columns)} FROM commands WHERE {where}"  # noqa: S608 - our own words
+    return arrow_of(text, commands=opened).cast(wanted)
 
 
 def in_force(root: str) -> Parts:

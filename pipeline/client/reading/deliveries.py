@@ -169,7 +169,7 @@ class Deliveries:
         before = 0
         # Where retention took rows out, those that it wrote again are not new.
         for add in sorted(appended(log), key=_first_row):
-            if _may_hold(add, wanted):
+            if may_hold(add, wanted):
                 for places, rows in self._rows(version, add["path"], wanted, columns):
                     yield from zip(((version, before + place) for place in places), rows, strict=True)
             before += count(add.get("stats")) or 0
@@ -224,8 +224,13 @@ def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
     return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
 
 
-def _may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:
+def may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:
     """Whether a file may hold rows with these values, by its statistics."""
     statistics = known(add.get("stats"))
     low, high = statistics.get("minValues", {}), statistics.get("maxValues", {})
-    return all(low.get(name, value) <= value <= high.get(name, value) for name, value in wanted.items())
+    ends = ((low.get(name), value, high.get(name)) for name, value in wanted.items())
+    # A column that is all NULL, or of another type, has no texts there.
+    return all(
+        not (isinstance(least, str) and value < least) and not (isinstance(most, str) and value > most)
+        for least, value, most in ends
+    )

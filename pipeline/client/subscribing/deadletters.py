@@ -1,11 +1,13 @@
 """Dead letters: messages that failed too often, in a topic of their own, and the way back to where they came from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.delta.deltars import append, open_table, query, quoted
+from pipeline.subscriptions.incarnations import Name
 from schemas import INBOX, MESSAGES
 
 _AT_ONCE = 1_000
@@ -81,6 +83,27 @@ def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[Dead
         if len(found) < _AT_ONCE:
             return
         last = found[-1]["ledger_id"], found[-1]["entry_id"]
+
+
+def letters_of(root: str, topic: str, origin: Name, positions: Sequence[str]) -> Iterator[tuple[DeadLetter, datetime]]:
+    """The dead letters that were made of some messages, and when; those that ingest has not taken yet are left out.
+
+    Args:
+        root: the warehouse.
+        topic: of the dead letters.
+        origin: the topic and the subscription that they come from.
+        positions: of the messages, as `ledger:entry`.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    named = f"properties['delayline.position'] IN ({', '.join(map(quoted, positions))})"
+    columns = "topic, ledger_id, entry_id, message_key, properties, payload, publish_time"
+    sql = f"SELECT {columns} FROM t WHERE topic = {quoted(topic)} AND {named}"  # noqa: S608 - quoted
+    for row in query(sql, t=open_table(root, MESSAGES)):
+        letter = DeadLetter.of_row(row)
+        if (letter.origin, letter.subscription) == origin:
+            yield letter, row["publish_time"]
 
 
 def put_back(root: str, topic: str, most: int | None = None) -> Iterator[int]:

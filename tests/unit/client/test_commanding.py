@@ -18,10 +18,10 @@ from pipeline.config.errors import BadValue, NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
-from state import Ack, Nack, encode_chunk
+from state import Ack, Nack
 from state.withdrawals import Round
 from tests.support.acknowledged import acknowledges, settled
-from tests.support.client import at, delivery_row, message_row, noticed, put
+from tests.support.client import at, delivery_row, left_out_row, message_row, noticed, put, retry_row, run_row
 from tests.support.settled import NOW, released
 from tests.support.settled import at as positions
 
@@ -61,16 +61,12 @@ def named(root: str, where: str, subscription: str | None = "s") -> list[tuple[i
 
 def release(root: str, ledger: int, first: int, last: int, name: str = "s") -> None:
     """Positions become due."""
-    times = dict.fromkeys(("due_time", "message_due", "released_at"), at(NOON))
-    of = {"topic": "t", "subscription": name, "life": 1, "ledger_id": ledger, "first_entry": first, "last_entry": last}
-    put(root, REDELIVERY, {**of, **times, "tick_ms": 1, "redelivery_count": 0, "cause": "due", "batch_id": 0})
+    put(root, REDELIVERY, run_row(ledger, first, last, NOON, subscription=name))
 
 
 def leave_out(root: str, ledger: int, entry: int, name: str = "s") -> None:
     """Dispatch leaves out a position."""
-    times = dict.fromkeys(("due_time", "rejected_at"), at(NOON))
-    of = {"topic": "t", "subscription": name, "life": 1, "ledger_id": ledger, "entry_id": entry, "cause": "due"}
-    put(root, REJECTED_DISPATCH, {**of, **times, "reason": "cancelled", "redelivery_count": 0, "batch_id": 0})
+    put(root, REJECTED_DISPATCH, left_out_row(ledger, entry, NOON, subscription=name))
 
 
 def figures(root: str) -> list[tuple[str, int, int, int, int, int]]:
@@ -210,11 +206,7 @@ def test_what_failed_and_waits_to_come_again_is_cancelled_in_its_round(flights: 
     state.handle(Nack(positions((1, 0, 1)), 0), Ack(positions((1, 2, 2))), Ack(positions((1, 1, 1))), now=NOW)
     settled(flights, state, "busy")
     put(flights, DELIVERIES, *(delivery_row(row, subscription="busy") for row in rows()[:4]))
-    chunk = encode_chunk([1, 1], [0, 1], [NOON + 60 * SECOND] * 2, 1)
-    times = dict.fromkeys(("segment_start", "first_due", "last_due"), at(NOON))
-    retry = {"topic": "t", "subscriptions": [{"name": "busy", "life": 1, "tick_ms": 1}], "kind": "retry", "count": 2}
-    retry |= {"redelivery_count": 1, "cause": "nack", "chunk": chunk, "batch_id": 1}
-    put(flights, SEGMENTS, {**retry, **times})
+    put(flights, SEGMENTS, retry_row([(1, 0), (1, 1)], NOON + 60 * SECOND, "busy"))
     found = choose(flights, "t", "busy", "true", {})
     assert [(each.of.redelivery_count, each.positions.positions().runs()) for each in found] == [
         (0, [(4, 7, 7)]),

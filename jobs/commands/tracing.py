@@ -1,0 +1,107 @@
+"""What `trace` prints, as text or JSON."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+
+from jobs.commands.values import iso, printable, spell
+from pipeline.client.tracing.states import MessageState
+from pipeline.client.tracing.step import Fact, Step
+from pipeline.client.tracing.trace import Trace
+
+_NO_TIME = " " * len(iso(0))
+_CAUSES = {"due": "its time has come", "express": "it was due at once"}
+_STATES = {
+    "waits": "waits",
+    "taken": "is taken for delivery",
+    "cancelled": "is cancelled",
+    "left_out": "was left out",
+    "published": "is published",
+    "outstanding": "is published, and not acknowledged yet",
+    "waits_again": "failed, and waits to come again",
+    "settled": "is settled",
+    "before": "was there before this subscription",
+    "gone": "is settled, and what was known is deleted",
+}
+
+
+def report(topic: str, found: Sequence[Trace], limit: int) -> Iterator[str]:
+    """Lines for people: a message, what happened to it, and how it stands; then the next one."""
+    if not found:
+        yield f"{printable(topic)}: no table has such a message"
+    if len(found) > limit:
+        yield f"There are older ones; --limit {2 * limit} shows more."
+    for number, each in enumerate(found[-limit:]):
+        if number:
+            yield ""
+        yield _head(each)
+        yield from (_step(step) for step in each.steps)
+        if each.sent.position is None and each.sent.refused is None:
+            yield "  it waits in the inbox until ingest takes it"
+        yield from (_state(state) for state in each.states)
+
+
+def as_json(found: Sequence[Trace]) -> Iterator[str]:
+    """The same for scripts, a line for each message; times in ms UTC."""
+    for each in found:
+        yield json.dumps(asdict(each))
+
+
+def _head(found: Trace) -> str:
+    sent = found.sent
+    place = "" if sent.position is None else " {}:{}".format(*sent.position)
+    key = "" if sent.key is None else f" [{printable(sent.key)}]"
+    due = "" if sent.due is None else f" due {iso(sent.due)},"
+    return f"{printable(found.topic)}{place}{key}{due} {sent.payload_bytes:,} bytes"
+
+
+def _step(step: Step) -> str:
+    at = _NO_TIME if step.at is None else iso(step.at)
+    whose = "" if step.subscription is None else f"{printable(step.subscription)}: "
+    again = f", redelivery {step.redelivery_count}" if step.redelivery_count else ""
+    return f"  {at}  {whose}{_words(step.what, step.told)}{again}"
+
+
+def _words(what: str, told: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step
+    match what:
+        case "accepted":
+            return f"accepted at {told['position']}"
+        case "refused":
+            return f"refused by ingest: {told['reason']}"
+        case "released":
+            cause = str(told["cause"])
+            return f"released ({_CAUSES.get(cause, cause)})"
+        case "left_out":
+            return f"left out by dispatch: {told['reason']}"
+        case "published":
+            late = told["late_ms"]
+            return "published, not noted yet when" if late is None else f"published, {late:,} ms late"
+        case "closed":
+            return f"settled while it waited to come again ({told['cause']})"
+        case "dead_letter":
+            return f"became a dead letter: {printable(str(told['topic']))} {told['position']} ({told.get('cause')})"
+        case "ack" | "nack":
+            return _said(what, told)
+        case _:
+            return _commanded(what, told)
+
+
+def _said(what: str, told: Mapping[str, Fact]) -> str:
+    by = f" by {printable(str(told['consumer']))}" if told.get("consumer") is not None else ""
+    cause = f" ({told['cause']})" if told.get("cause") not in (None, "nack") else ""
+    after = told.get("after_ms")
+    again = f", to come again after {spell(after)}" if isinstance(after, int) else ""
+    return f"{'acknowledged' if what == 'ack' else 'failed'}{by}{cause}{again}"
+
+
+def _commanded(what: str, told: Mapping[str, Fact]) -> str:
+    by = f" by {printable(str(told['by']))}" if told.get("by") is not None else ""
+    of = f" of {printable(str(told['undoes']))}" if told.get("undoes") is not None else ""
+    reason = f": {printable(str(told['reason']))}" if told.get("reason") is not None else ""
+    return f"{printable(what)}{of}{by}, command {printable(str(told['command_id']))}{reason}"
+
+
+def _state(found: MessageState) -> str:
+    due = "" if found.due is None else f", due {iso(found.due)}"
+    again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
+    return f"  {printable(found.subscription)}: {_STATES[found.state]}{due}{again}"

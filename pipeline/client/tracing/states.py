@@ -1,0 +1,155 @@
+"""How a message stands with a subscription at present."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.client.commanding.retries import waiting
+from pipeline.client.following.cursorlog import CursorLog
+from pipeline.client.subscribing.subscriptions import lives, subscriptions
+from pipeline.client.tracing.facts import Facts
+from pipeline.client.tracing.places import Position, Sent
+from pipeline.client.tracing.step import Step
+from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.storage.files import Files
+from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
+from pipeline.subscriptions.incarnations import alive
+from pipeline.subscriptions.settled import read_mark
+from schemas import CANCELLED, CURSORS
+from state import Condition
+from state.cells import Cell
+from state.withdrawals import Round
+
+_BLOCKS = """
+    (SELECT * FROM t WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND block IN ({blocks}))
+"""
+_DECIDED = ("released", "left_out", "published")
+"""Steps that have a redelivery count of their own."""
+
+
+@dataclass(frozen=True)
+class MessageState:
+    """How a message stands with a subscription in its present life.
+
+    Attributes:
+        subscription: its name.
+        life: its number.
+        state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `cancelled`;
+            `left_out` for another reason; `published`, and that is all as nobody acknowledges, or settle has not read
+            it yet; `outstanding`: not acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled,
+            undeliverable, or a dead letter; `before`: it was there before the subscription; `gone`: it is settled, and
+            retention has deleted what was known.
+        due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
+        redelivery_count: of its last release, or with which it comes again.
+    """
+
+    subscription: str
+    life: int
+    state: str
+    due: int | None = None
+    redelivery_count: int = 0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A message as a subscription sees it, and what happened to it there."""
+
+    name: str
+    life: int
+    place: Position
+    due: int | None
+    own: Sequence[Step]
+
+    def state(self, word: str, due: int | None = None, count: int = 0) -> MessageState:
+        return MessageState(self.name, self.life, word, due, count)
+
+    @property
+    def last(self) -> int:
+        """The largest redelivery count of a release."""
+        return max((each.redelivery_count or 0 for each in self.own if each.what in _DECIDED), default=0)
+
+
+class States:
+    """How some positions of a topic stand with its subscriptions."""
+
+    def __init__(
+        self, root: str, topic: str, subscription: str | None, facts: Facts, places: Sequence[Position]
+    ) -> None:
+        """Look at the registry, at cursors, and at last at the mark of retention.
+
+        Raises:
+            NoWarehouse: the folder lacks a table.
+            CorruptBytes: a row of `cursors` cannot be read.
+        """
+        self._root, self._topic, self._facts = root, topic, facts
+        lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
+        known = alive(lives(root)) if lines else {}
+        # A line that ingest has not noticed yet gets nothing so far.
+        self._lives = {line.name: known[topic, line.name] for line in lines if (topic, line.name) in known}
+        acks = [line.name for line in lines if line.policies.ack and line.name in self._lives]
+        # Settle has read that far in releases: what is neither open nor unknown to it is settled.
+        self._read = bool(acks) and CursorLog(root, Files()).released >= facts.releases
+        self._acks = {name: dict(self._open(name, places)) for name in acks}
+        self._mark = read_mark(Files(), root)
+
+    def of(self, sent: Sent, place: Position, steps: Sequence[Step]) -> Iterator[MessageState]:
+        """How a message stands, by what happened to it."""
+        for name, life in self._lives.items():
+            own = [each for each in steps if (each.subscription, each.life) == (name, life.number)]
+            seen = _Seen(name, life.number, place, sent.due, own)
+            if place < (life.since or 0, life.entry):
+                yield seen.state("before")
+            else:
+                yield self._acknowledged(seen) or self._released(seen)
+
+    def _open(self, name: str, places: Sequence[Position]) -> Iterator[tuple[Position, Cell]]:
+        blocks = ", ".join(map(str, sorted({block_of(ledger) for ledger, _ in places})))
+        told = {"topic": quoted(self._topic), "subscription": quoted(name), "life": self._lives[name].number}
+        rows = query(NEWEST.format(told=_BLOCKS.format(blocks=blocks, **told)), t=open_table(self._root, CURSORS))
+        for place in places:
+            if (cell := cell_of(rows, place)) is not None:
+                yield place, cell
+
+    def _acknowledged(self, seen: _Seen) -> MessageState | None:
+        """By what settle says; None: it says nothing of it."""
+        if seen.name not in self._acks:
+            return None
+        cell = self._acks[seen.name].get(seen.place)
+        if cell is None:
+            is_over = self._read and any(each.what in _DECIDED for each in seen.own)
+            return seen.state("settled", None, seen.last) if is_over else None
+        match cell.condition:
+            case Condition.OUTSTANDING:
+                return seen.state("outstanding", None, cell.round)
+            case Condition.WAITING:
+                word = "cancelled" if self._is_withdrawn(seen, cell.round) else "waits_again"
+                return seen.state(word, self._again(seen, cell.round), cell.round)
+            case _:
+                return seen.state("settled", None, seen.last)
+
+    def _released(self, seen: _Seen) -> MessageState:
+        """By what became of its last release."""
+        last = {each.what: each for each in seen.own if each.redelivery_count == seen.last}
+        if "published" in last:
+            return seen.state("published", None, seen.last)
+        if "left_out" in last:
+            word = "cancelled" if last["left_out"].told["reason"] == CANCELLED else "left_out"
+            return seen.state(word, None, seen.last)
+        if "released" in last:
+            return seen.state("taken", None, seen.last)
+        if (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
+            return seen.state("gone")
+        return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", seen.due)
+
+    def _is_withdrawn(self, seen: _Seen, count: int) -> bool:
+        positions = self._facts.in_force.get(Round(self._topic, seen.name, seen.life, count))
+        return positions is not None and seen.place[1] in positions.entries(seen.place[0])
+
+    def _again(self, seen: _Seen, count: int) -> int | None:
+        """When it comes again."""
+        for each in waiting(self._root, (self._topic, seen.name), self._lives[seen.name]):
+            here = (each.ledgers == seen.place[0]) & (each.entries == seen.place[1])
+            if each.of.redelivery_count == count and here.any():
+                return int(each.due[here][0])
+        return None
