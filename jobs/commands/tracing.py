@@ -64,6 +64,8 @@ def _step(step: Step) -> str:
 
 def _words(what: str, told: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step
     match what:
+        case "sent":
+            return "sent"
         case "accepted":
             return f"accepted at {told['position']}"
         case "refused":
@@ -102,6 +104,6 @@ def _commanded(what: str, told: Mapping[str, Fact]) -> str:
 
 
 def _state(found: MessageState) -> str:
-    due = "" if found.due is None else f", due {iso(found.due)}"
+    due = "" if found.due is None else f", {'was' if found.state == 'cancelled' else 'is'} due {iso(found.due)}"
     again = f", redelivery {found.redelivery_count}" if found.redelivery_count else ""
     return f"  {printable(found.subscription)}: {_STATES[found.state]}{due}{again}"
