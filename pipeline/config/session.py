@@ -71,6 +71,8 @@ COST = {
     # run cold.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # The schedule asks for a few answers with a limit. Spark would ask one partition first, and then the others.
+    "spark.sql.limit.initialNumPartitions": "100000",
     # Files of `messages` are named one by one; above Spark's 32 it starts a job only to ask for their sizes.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
     # Without Hadoop's native library a process is started (`chmod`) for every file that is written, and for the sums

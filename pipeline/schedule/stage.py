@@ -7,12 +7,13 @@ packed in a binary column, because a million positions as pandas rows take secon
 subscription in `Unpacker`, by whole arrays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupStateTimeout
 
@@ -47,8 +48,11 @@ _NAMES = "from_json(owner, 'array<string>', map('mode', 'FAILFAST'))"
 _SIZE = "coalesce(sum(octet_length(runs) * coalesce((json_array_length(owner) - 1) div 2, 1)), 0)"
 """Bytes of runs for all who get them. As text: each call that builds a column asks the JVM several times."""
 _FAILED = "count_if(error IS NOT NULL)"
+_ROWS = "coalesce(sum(greatest(1, (json_array_length(owner) - 1) div 2)), 0)"
 _RUN_BYTES = 32
 """Bytes of a run in an answer."""
+_FEW, _SHORT = 64, 1 << 20
+"""Up to so many rows of answers, with so many bytes of runs each, come to the driver by the job that counts them."""
 
 
 def releases(segments: DataFrame, ticks: DataFrame, count: int) -> DataFrame:
@@ -80,7 +84,7 @@ class Schedule:
     ) -> None:
         """Look up once what the tables hold."""
         self._checkpoint, self._settings, self._observe = checkpoint, settings, observe
-        self.watch = Watch()
+        self.watch, self._few = Watch(), True
         tables = (REDELIVERY, REJECTED_SCHEDULE)
         self.sinks = {t.name: Sink(spark, warehouse, t, SCHEDULE, checkpoint.wrote) for t in tables}
 
@@ -91,18 +95,31 @@ class Schedule:
         note = {**end.as_dict(), "begin": begin.offset}
         released.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            size, failed = _count(released)
-            if size or failed:
+            answers = self._answers(released)
+            if answers.size or answers.failed:
                 self._observe("schedule.counted", batch_id)
-            if failed:
+            if answers.failed:
                 self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, note)
-            if size:
-                few = size <= self._settings.driver_rows * _RUN_BYTES
-                self.watch.routed(SCHEDULE, DRIVER if few else SIZE if self._settings.driver_rows else SETTING)
-                rows = local_run_rows(released, batch_id) if few else run_rows(released, batch_id)
-                self._append("redelivery", rows, owner, batch_id, note)
+            if answers.size:
+                self._append("redelivery", self._rows(released, answers, batch_id), owner, batch_id, note)
         finally:
             released.unpersist()
+
+    def _answers(self, released: DataFrame) -> "Answers":
+        """Run the stateful function. A batch is expected to be as small as the one before it."""
+        answers = few(released) if self._few else None
+        if answers is None:
+            answers = counted(released)
+            self._few = answers.rows <= _FEW and answers.size <= _SHORT
+        return answers
+
+    def _rows(self, released: DataFrame, answers: "Answers", batch_id: int) -> DataFrame | pa.Table:
+        """The runs as rows of `redelivery`: in the driver, when they are there or are few enough."""
+        small = answers.size <= self._settings.driver_rows * _RUN_BYTES
+        self.watch.routed(SCHEDULE, DRIVER if small else SIZE if self._settings.driver_rows else SETTING)
+        if small and answers.held:
+            return held_run_rows(answers.held, batch_id)
+        return local_run_rows(released, batch_id) if small else run_rows(released, batch_id)
 
     def _append(
         self, table: str, rows: DataFrame | pa.Table, owner: str, batch_id: int, note: Mapping[str, Any]
@@ -111,15 +128,51 @@ class Schedule:
         self._observe(f"schedule.{table}", batch_id)
 
 
-def _count(released: DataFrame) -> tuple[int, int]:
-    """The job that runs the stateful function, over all partitions: bytes of runs for all who get them, and errors."""
-    row = released.selectExpr(_SIZE, _FAILED).collect()[0]
-    return row[0], row[1]
+@dataclass(frozen=True)
+class Answers:
+    """What the stateful function gave in a batch.
+
+    Attributes:
+        size: bytes of runs, for all who get them.
+        failed: answers that are errors.
+        rows: answers, for all who get them; those without runs, too.
+        held: the answers with runs, when all are in the driver already.
+    """
+
+    size: int
+    failed: int
+    rows: int
+    held: tuple[Row, ...] = ()
+
+
+def few(released: DataFrame) -> Answers | None:
+    """Answers, all of them, by one job; None when they are too many or too large for that.
+
+    The job ends early only when it has seen too many: otherwise the function has run over all partitions.
+    """
+    held = f"if(octet_length(runs) <= {_SHORT}, runs, NULL) AS runs"
+    told = "coalesce(octet_length(runs), 0) AS bytes", "error IS NOT NULL AS failed"
+    rows = _each(released).selectExpr(*SAME, held, *told).limit(_FEW + 1).collect()
+    if len(rows) > _FEW or any(row["bytes"] > _SHORT for row in rows):
+        return None
+    size, failed = (sum(row[name] for row in rows) for name in ("bytes", "failed"))
+    return Answers(size, failed, len(rows), tuple(row for row in rows if row["bytes"]))
+
+
+def counted(released: DataFrame) -> Answers:
+    """How many answers there are, by a job that runs the function over all partitions."""
+    return Answers(*released.selectExpr(_SIZE, _FAILED, _ROWS).collect()[0])
 
 
 def run_rows(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `redelivery`."""
     return _packed(released).mapInArrow(Unpacker(batch_id).__call__, REDELIVERY.schema)
+
+
+def held_run_rows(held: Sequence[Row], batch_id: int) -> pa.Table:
+    """The same of answers that are in the driver."""
+    answers = pa.RecordBatch.from_pylist([row.asDict() for row in held])
+    return pa.Table.from_batches(Unpacker(batch_id)(iter([answers])), RUN)
 
 
 def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.schedule import stage as schedule
 from pipeline.schedule.keys import addressed
-from pipeline.schedule.stage import failures, local_run_rows, run_rows
+from pipeline.schedule.stage import Answers, counted, failures, few, held_run_rows, local_run_rows, run_rows
 from pipeline.worker.release import RELEASE, pack
 from schemas import SEGMENTS
 from state import Runs
@@ -110,9 +110,14 @@ def test_what_comes_again_has_an_index_of_its_own_for_each_count_and_cause(spark
         ("s", 0, "due"): 4,
     }
     assert told == run_rows(released, 0).toArrow().cast(local_run_rows(released, 0).schema).to_pylist()
-    assert schedule._count(released) == (32 * len(told), 0)
-    refused = failures(answers(spark, sorted(owners), error="rotten"), 0)
-    assert named(refused) == {("t", "s"): 4}
+    held = few(released)
+    assert held is not None
+    assert (held.size, held.failed, held.rows) == (32 * len(told), 0, len(owners))
+    assert held_run_rows(held.held, 0).to_pylist() == told
+    assert replace(held, held=()) == counted(released)
+    rotten = answers(spark, sorted(owners), error="rotten")
+    assert named(failures(rotten, 0)) == {("t", "s"): 4}
+    assert few(rotten) == counted(rotten) == Answers(0, 4, 4)
 
 
 def test_nothing_of_what_is_addressed_is_nullable(spark: SparkSession) -> None:
@@ -149,20 +154,31 @@ def test_each_who_shares_gets_all_runs_of_the_index(spark: SparkSession) -> None
         *(("v", "c", 1, 2, entry, entry + 2, 8, 6) for entry in (0, 10, 20)),
     ]
     # By this a batch is taken for one that the driver can hold: 32 bytes a run, for each who gets it.
-    assert schedule._count(released) == (32 * len(found), 0)
+    assert counted(released).size == 32 * len(found)
 
 
 def test_an_index_from_before_is_that_of_one_subscription(spark: SparkSession) -> None:
     """Its name was written by Python, with blanks, escapes and a number; a checkpoint from then goes on."""
     released = answers(spark, [json.dumps(("ü😀", "s", 4))])
     assert named(run_rows(released, 0)) == {("ü😀", "s", 4): 1}
-    assert schedule._count(released) == (32, 0)
+    assert few(released) is not None
+    assert counted(released) == Answers(32, 0, 1)
+
+
+def test_answers_that_are_many_or_large_are_counted_before_they_come_to_the_driver(spark: SparkSession) -> None:
+    """More rows than a few, and one row with more runs than a few have: then the job may have ended early."""
+    owners = [json.dumps(("t", f"s{number}", "1")) for number in range(65)]
+    assert few(answers(spark, owners[:64])) is not None
+    assert few(answers(spark, owners)) is None
+    same = np.zeros(1 << 16, np.int64)
+    runs = pack(Runs(same, same, same, same))
+    assert few(spark.createDataFrame([(owners[0], T0, 8, T0 + 1, runs, None, None)], RELEASE)) is None
 
 
 def test_a_name_that_cannot_be_read_is_an_error(spark: SparkSession) -> None:
     """It would be nobody's, and what it was given would be gone without a word."""
     released = answers(spark, ['["t","a",'])
-    assert schedule._count(released) == (32, 0)
+    assert counted(released).size == 32
     with pytest.raises(Exception, match="MALFORMED_RECORD"):
         local_run_rows(released, 0)
 
