@@ -206,20 +206,6 @@ def receive(
 
 
 @app.command()
-def pending(
-    warehouse: Warehouse, topic: AnyTopic = None, subscription: AnySubscription = None, *, as_json: AsJson = False
-) -> None:
-    """Count what is accepted and not yet delivered, with the next due time and a histogram."""
-    from jobs.commands import pending as command
-    from pipeline.client.pending import pending as count
-
-    found = count(warehouse, topic, subscription)
-    lines = [command.as_json(found)] if as_json else command.report(found, time.time_ns() // 1_000_000)
-    for line in lines:
-        typer.echo(line)
-
-
-@app.command()
 def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """Check tables and checkpoints against each other, changing nothing; stages may run. Exit code 1: look at it."""
     from jobs.commands import doctor as command

@@ -1,14 +1,59 @@
 """The commands that tell what happened, beside those of `jobs.cli`."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
+import time
+from datetime import datetime
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from jobs.commands import options
-from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse
+from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
 
 app = typer.Typer()
+
+
+class By(StrEnum):
+    """What is counted together."""
+
+    SUBSCRIPTION = "subscription"
+    TOPIC = "topic"
+    MINUTE = "minute"
+    KEY = "key"
+
+
+@app.command()
+def pending(
+    warehouse: Warehouse,
+    topic: AnyTopic = None,
+    subscription: AnySubscription = None,
+    *,
+    by: Annotated[By, typer.Option("--by", help="A line for each of these; by key those that have most.")] = (
+        By.SUBSCRIPTION
+    ),
+    as_of: Annotated[datetime | None, options.time("--as-of", "What was pending then")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="By key, so many lines at most.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Count what is accepted and not yet delivered, with the next due time and a histogram."""
+    now_ms = time.time_ns() // 1_000_000
+    then_ms = None if as_of is None else int(as_of.timestamp() * 1_000)
+    if then_ms is not None and then_ms > now_ms:
+        raise typer.BadParameter("--as-of is a time that has passed")
+    from jobs.commands import pending as command
+    from pipeline.client.pending import pending as count
+    from pipeline.client.pending import pending_by_key
+
+    if by is By.KEY:
+        keys = pending_by_key(warehouse, topic, subscription, limit=limit, as_of=then_ms)
+        lines = command.keys_json(keys) if as_json else command.keys(keys)
+    else:
+        found = count(warehouse, topic, subscription, as_of=then_ms)
+        forms = {By.SUBSCRIPTION: command.report, By.TOPIC: command.by_topic, By.MINUTE: command.by_minute}
+        lines = iter([command.as_json(found)]) if as_json else forms[by](found, then_ms or now_ms)
+    for line in lines:
+        typer.echo(line)
 
 
 @app.command()

@@ -2,10 +2,11 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from jobs.commands.values import UNITS_MS, iso, printable, spell
-from pipeline.client.pending import Backlog, Pending
+from pipeline.client.pending import Backlog, KeyBacklog, Pending
 
 _BARS, _WIDTH = 12, 40
 _SPANS_MS = tuple(
@@ -24,8 +25,38 @@ def report(found: Pending, now_ms: int) -> Iterator[str]:
     for each in found.backlogs:
         total.update(each.minutes)
     yield from _bars(total)
-    if found.in_inbox:
-        yield f"{found.in_inbox:,} in the inbox, not yet taken by ingest"
+    yield from _besides(found)
+
+
+def by_topic(found: Pending, now_ms: int) -> Iterator[str]:
+    """A line a topic: what is pending for all its subscriptions together."""
+    topics = {each.topic: [other for other in found.backlogs if other.topic == each.topic] for each in found.backlogs}
+    for topic, mine in topics.items():
+        next_due = min((each.next_due for each in mine if each.next_due is not None), default=None)
+        yield _counted(printable(topic), sum(each.count for each in mine), next_due, now_ms)
+    yield from _besides(found)
+
+
+def by_minute(found: Pending, now_ms: int) -> Iterator[str]:  # noqa: ARG001 - a form takes the time
+    """A line a minute of due time that has something, over all subscriptions."""
+    total = Counter[int]()
+    for each in found.backlogs:
+        total.update(each.minutes)
+    yield from (f"{iso(minute)[:16]}  {total[minute]:,}" for minute in sorted(total))
+    yield from _besides(found)
+
+
+def keys(found: Sequence[KeyBacklog]) -> Iterator[str]:
+    """A line a key and subscription, those with most first."""
+    for each in found:
+        key = "(no key)" if each.key is None else printable(each.key)
+        yield f"{each.count:>12,}  {printable(f'{each.topic}/{each.subscription}')}  {key}"
+
+
+def keys_json(found: Sequence[KeyBacklog]) -> Iterator[str]:
+    """The same for scripts, a line each."""
+    for each in found:
+        yield json.dumps(asdict(each))
 
 
 def as_json(found: Pending) -> str:
@@ -40,16 +71,28 @@ def as_json(found: Pending) -> str:
         }
         for each in found.backlogs
     ]
-    return json.dumps({"pending": pending, "in_inbox": found.in_inbox, "versions": dict(found.versions)})
+    told = {"pending": pending, "in_inbox": found.in_inbox, "versions": dict(found.versions)}
+    return json.dumps(told | {"uncertain": found.uncertain})
+
+
+def _besides(found: Pending) -> Iterator[str]:
+    if found.in_inbox:
+        yield f"{found.in_inbox:,} in the inbox, not yet taken by ingest"
+    if found.uncertain:
+        yield f"{found.uncertain:,} more that were cancelled since may have been there: their rows are deleted"
 
 
 def _line(backlog: Backlog, now_ms: int) -> str:
     name = printable(f"{backlog.topic}/{backlog.subscription}")
-    if backlog.next_due is None:
+    return _counted(name, backlog.count, backlog.next_due, now_ms)
+
+
+def _counted(name: str, count: int, next_due: int | None, now_ms: int) -> str:
+    if next_due is None:
         return f"{name}  nothing pending"
-    left = backlog.next_due - now_ms
+    left = next_due - now_ms
     when = f"in {spell(left)}" if left >= 0 else f"{spell(left)} ago"
-    return f"{name}  {backlog.count:,} pending, next due {iso(backlog.next_due)} ({when})"
+    return f"{name}  {count:,} pending, next due {iso(next_due)} ({when})"
 
 
 def _bars(minutes: Mapping[int, int]) -> Iterator[str]:

@@ -15,30 +15,24 @@ left out on both sides.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.commanding.inforce import in_force
+from pipeline.client.asof import Moment, at_instant, at_present, uncertain
 from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
-from pipeline.config.stages import INGEST
-from pipeline.delta.deltars import open_table, path_of, query, quoted
-from pipeline.delta.logs.entries import between, commits, metadata
-from pipeline.delta.logs.filestats import count
-from pipeline.delta.logs.logfiles import first_version, log_files
-from pipeline.delta.logs.notes import Commit
-from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
+from pipeline.client.untaken import in_inbox
+from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.subscriptions.sought import Sought
-from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
+from schemas import DELIVERIES, MESSAGES
 
 MINUTE_MS = 60_000
 _Row: TypeAlias = tuple[str, str, *tuple[int, ...]]
@@ -51,22 +45,27 @@ _SPELLED_OUT = 1_000
 
 # Due times as ingest computes them: the later of delivery and publication, rounded up to ms, not before 1970.
 _DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
-_CHANGES = """
-    SELECT s.topic, s.subscription, m.due_ms, 1 AS change
-    FROM (SELECT topic, ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages) m
-    JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger {less_accepted}
-    WHERE (m.ledger_id > s.first_ledger OR m.entry_id >= s.first_entry)
-    AND NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
-    UNION ALL
-    SELECT s.topic, s.subscription, d.due_ms, -1 AS change
+_ACCEPTED = """
+    SELECT s.topic, s.subscription, m.message_key, m.due_ms, 1 AS change
     FROM (
-        SELECT topic, subscription, life, ledger_id, entry_id, {due} AS due_ms
-        FROM deliveries WHERE redelivery_count = 0
+        SELECT topic, ledger_id, entry_id, message_key, publish_time, arrow_cast(due_time, 'Int64') / 1000 AS due_ms
+        FROM messages
+    ) m
+    JOIN ({listeners}) s ON m.topic = s.topic AND m.ledger_id >= s.first_ledger {less}
+    WHERE {sent} AND (m.ledger_id > s.first_ledger OR m.entry_id >= s.first_entry)
+    AND NOT (m.due_ms <= {settled_ms} AND m.ledger_id < {settled_ledger})
+"""
+_DELIVERED = """
+    UNION ALL
+    SELECT s.topic, s.subscription, d.message_key, d.due_ms, {change} AS change
+    FROM (
+        SELECT topic, subscription, life, ledger_id, entry_id, message_key, publish_time, {due} AS due_ms,
+            arrow_cast(due_time, 'Int64') AS bucket
+        FROM {rows} WHERE redelivery_count = 0
     ) d
     JOIN ({listeners}) s
     ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
-    {less_delivered}
-    WHERE NOT (d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})
+    {less} WHERE {counts}
 """
 _LESS = """
     LEFT ANTI JOIN ({withdrawn}) w ON w.topic = s.topic AND w.subscription = s.subscription
@@ -75,6 +74,10 @@ _LESS = """
 _MINUTES = """
     SELECT topic, subscription, due_ms / 60000 AS minute, SUM(change) AS messages
     FROM ({changes}) GROUP BY 1, 2, 3 HAVING SUM(change) > 0 ORDER BY 1, 2, 3
+"""
+_KEYS = """
+    SELECT topic, subscription, message_key, SUM(change) AS messages
+    FROM ({changes}) GROUP BY 1, 2, 3 HAVING SUM(change) > 0 ORDER BY 4 DESC, 1, 2, 3 LIMIT {limit}
 """
 _NEXT = """
     SELECT topic, subscription, MIN(due_ms) AS due_ms FROM (
@@ -111,78 +114,84 @@ class Pending:
 
     Attributes:
         backlogs: one for each active subscription, by topic and name.
-        in_inbox: rows of the inbox that ingest has neither accepted nor rejected yet.
+        in_inbox: rows of the inbox that ingest has neither accepted nor rejected yet; 0 as of an instant.
         versions: the versions of the tables that were counted.
+        uncertain: as of an instant, messages that were cancelled since and whose rows retention may have deleted:
+            they are not counted, and nobody knows any more whether they had been sent by then.
     """
 
     backlogs: tuple[Backlog, ...]
     in_inbox: int
     versions: Mapping[str, int]
+    uncertain: int = 0
 
 
-def pending(root: str, topic: str | None = None, subscription: str | None = None) -> Pending:
+@dataclass(frozen=True)
+class KeyBacklog:
+    """What is pending for one subscription with one key.
+
+    Attributes:
+        topic: the topic.
+        subscription: its name.
+        key: the key; None: the messages that have none.
+        count: messages.
+    """
+
+    topic: str
+    subscription: str
+    key: str | None
+    count: int
+
+
+def pending(
+    root: str, topic: str | None = None, subscription: str | None = None, *, as_of: int | None = None
+) -> Pending:
     """Count what is pending, of one topic or subscription when named.
 
-    Raises:
-        NoWarehouse: the folder lacks a table.
-    """
-    deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
-    lines = [each for each in subscriptions(root) if topic in (None, each.topic) and subscription in (None, each.name)]
-    versions = {DELIVERIES.name: deliveries.version(), MESSAGES.name: messages.version()}
-    since = _since(root, lines)
-    withdrawn = _withdrawn(root, since)
-    backlogs = tuple(_backlogs(deliveries, messages, since, withdrawn, read_mark(Files(), root)))
-    return Pending(backlogs, in_inbox(root), versions)
-
-
-def in_inbox(root: str) -> int:
-    """How many rows of the inbox ingest has neither accepted nor rejected yet, counted from logs alone.
-
-    Retention deletes rows of the inbox, of `messages` and of rejected ones, each at its own time, so their numbers say
-    nothing about each other. But each commit of ingest notes the place up to which it has taken the inbox, and the log
-    of the inbox reaches back to it.
+    Args:
+        root: the warehouse.
+        topic: only of this topic.
+        subscription: only for subscriptions of this name.
+        as_of: an instant, ms UTC: count what was pending then, for the subscriptions that there are now, in their
+            present lives (`pipeline.client.asof`). None: now.
 
     Raises:
         NoWarehouse: the folder lacks a table.
+        BadValue: deliveries of that time are deleted.
     """
-    files, path = Files(), path_of(root, INBOX)
-    return sum(_rows(files, path, file) for file in untaken(root))
+    looked = _look(root, (topic, subscription), as_of)
+    versions = {DELIVERIES.name: looked.deliveries.version(), MESSAGES.name: looked.messages.version()}
+    if as_of is None:
+        return Pending(tuple(_backlogs(looked)), in_inbox(root), versions)
+    lives = {name: life.number for name, life in looked.counted.items()}
+    unknown = uncertain(root, lives, looked.moment, as_of, looked.settled)
+    return Pending(tuple(_backlogs(looked)), 0, versions, unknown)
 
 
-def untaken(root: str) -> list[dict[str, Any]]:
-    """The files of the inbox that ingest has not taken yet, as the log has them, with `path` decoded.
+def pending_by_key(
+    root: str,
+    topic: str | None = None,
+    subscription: str | None = None,
+    *,
+    limit: int = 20,
+    as_of: int | None = None,
+) -> list[KeyBacklog]:
+    """The keys with which most is pending, those first; a line for each key and subscription.
+
+    Args:
+        root: the warehouse.
+        topic: only of this topic.
+        subscription: only for subscriptions of this name.
+        limit: so many at most.
+        as_of: as for `pending`.
 
     Raises:
         NoWarehouse: the folder lacks a table.
+        BadValue: deliveries of that time are deleted.
     """
-    # The place first: what is taken meanwhile was in the inbox before.
-    files, path = Files(), path_of(root, INBOX)
-    begin = max(_taken(files, root, table) for table in (MESSAGES, REJECTED_INGEST, SEGMENTS))
-    end = open_table(root, INBOX).version() + 1, EVERYTHING_BEFORE
-    found = between(files, path, begin, end)
-    if found is None:
-        # Somebody cut the log behind the place: what is left of it is counted.
-        first = first_version(log_files(files.names(f"{path}/_delta_log")))
-        found = between(files, path, max(begin, (first, EVERYTHING_BEFORE)), end)
-    return found or []
-
-
-def _taken(files: Files, root: str, table: Table) -> Offset:
-    """The place in the last note of ingest on a table; before everything when there is none."""
-    for actions in commits(files, path_of(root, table), open_table(root, table).version()):
-        note = Commit.loads(metadata(actions))
-        if note is not None and note.stage == INGEST:
-            return note.note["source"][0], note.note["source"][1]
-    return 0, EVERYTHING_BEFORE
-
-
-def _rows(files: Files, path: str, added: Mapping[str, Any]) -> int:
-    """The rows of a file by its statistics, or by its footer when its writer left them out; 0 when it is gone."""
-    known = count(added.get("stats"))
-    if known is None:
-        with suppress(FileNotFoundError), files.open(f"{path}/{added['path']}") as file:
-            known = pq.read_metadata(file).num_rows
-    return known or 0
+    with _look(root, (topic, subscription), as_of).changes() as (changes, tables):
+        rows = query(_KEYS.format(changes=changes, limit=limit), **tables) if changes else []
+    return [KeyBacklog(row["topic"], row["subscription"], row["message_key"], row["messages"]) for row in rows]
 
 
 def _since(root: str, lines: Iterable[Subscription]) -> dict[Name, Incarnation | None]:
@@ -199,56 +208,94 @@ def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
     return Incarnation(0, 0, line.tick_ms) if known is None and line.start == "earliest" else known
 
 
-def _withdrawn(root: str, since: Mapping[Name, Incarnation | None]) -> pa.Table:
-    """Topic, subscription, ledger and entry of what commands withdraw of the first deliveries to present lives."""
-    lives = {name: life.number for name, life in since.items() if life is not None}
-    # PyArrow imports pandas for an empty table of its own making, and for each array of NumPy.
-    pieces = [pa.Table.from_batches([], _WITHDRAWN)]
-    for of, positions in in_force(root).items():
-        if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life:
-            for ledger, entries in positions.by_ledger():
-                own = np.asarray(entries.to_array(), np.int64)
-                entry = pa.Array.from_buffers(pa.int64(), len(own), [None, pa.py_buffer(own)])
-                same = [pa.repeat(value, len(own)) for value in (of.topic, of.subscription, ledger)]
-                pieces.append(pa.Table.from_arrays([*same, entry], schema=_WITHDRAWN))
-    return pa.concat_tables(pieces)
+@dataclass(frozen=True)
+class _Looked:
+    """Tables at fixed versions, and what counts of them.
 
+    Attributes:
+        deliveries: opened first.
+        messages: opened after that.
+        since: the life of each listener; None: it gets nothing yet.
+        moment: what counts.
+        settled: the mark, read last.
+    """
 
-def _backlogs(
-    deliveries: DeltaTable,
-    messages: DeltaTable,
-    since: Mapping[Name, Incarnation | None],
-    withdrawn: pa.Table,
-    settled: SettledMark,
-) -> Iterator[Backlog]:
-    counted = {name: life for name, life in since.items() if life is not None}
-    minutes: dict[Name, dict[int, int]] = {}
-    due: dict[Name, int] = {}
-    if counted:
-        rows = [(*name, life.since or 0, life.entry, life.number) for name, life in sorted(counted.items())]
+    deliveries: DeltaTable
+    messages: DeltaTable
+    since: Mapping[Name, Incarnation | None]
+    moment: Moment
+    settled: SettledMark
+
+    @property
+    def counted(self) -> dict[Name, Incarnation]:
+        """Listeners that get something."""
+        return {name: life for name, life in sorted(self.since.items()) if life is not None}
+
+    @contextmanager
+    def changes(self) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
+        """What adds to what is pending and what takes off, as a subquery; empty when nobody gets anything."""
+        rows = [(*name, life.since or 0, life.entry, life.number) for name, life in self.counted.items()]
+        if not rows:
+            yield "", {}
+            return
+        withdrawn = self._withdrawn()
         with (
             _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more),
             relation("withdrawn", withdrawn) as (less, others),
         ):
-            tables = {"deliveries": deliveries, "messages": messages, **more, **others}
-            changes = _changes(listeners, less if withdrawn.num_rows else None, settled)
+            tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others}
+            yield self._text(listeners, less if withdrawn.num_rows else None), tables | self.moment.tables
+
+    def _withdrawn(self) -> pa.Table:
+        """Topic, subscription, ledger and entry of what commands withdraw of the first deliveries to present lives."""
+        lives = {name: life.number for name, life in self.counted.items()}
+        # PyArrow imports pandas for an empty table of its own making, and for each array of NumPy.
+        pieces = [pa.Table.from_batches([], _WITHDRAWN)]
+        for of, positions in self.moment.in_force.items():
+            if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life:
+                for ledger, entries in positions.by_ledger():
+                    own = np.asarray(entries.to_array(), np.int64)
+                    entry = pa.Array.from_buffers(pa.int64(), len(own), [None, pa.py_buffer(own)])
+                    same = [pa.repeat(value, len(own)) for value in (of.topic, of.subscription, ledger)]
+                    pieces.append(pa.Table.from_arrays([*same, entry], schema=_WITHDRAWN))
+        return pa.concat_tables(pieces)
+
+    def _text(self, listeners: str, withdrawn: str | None) -> str:
+        micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
+        mark = {"settled_ms": self.settled.due_ms, "settled_ledger": self.settled.ledger}
+        less = {rows: "" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows=rows) for rows in "md"}
+        same = {"listeners": listeners, "less": less["d"], "due": _DUE.format(**micros)}
+        change, counts = (text.format(**mark) for text in (self.moment.change, self.moment.counts))
+        text = _ACCEPTED.format(listeners=listeners, less=less["m"], sent=self.moment.sent, **mark)
+        text += _DELIVERED.format(rows="deliveries", change=change, counts=counts, **same)
+        if self.moment.late is not None:
+            text += _DELIVERED.format(rows=f"({self.moment.late})", change="1", counts="true", **same)
+        return text
+
+
+def _look(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -> _Looked:
+    """Open everything in order, for listeners of a topic or a name."""
+    deliveries, messages = open_table(root, DELIVERIES), open_table(root, MESSAGES)
+    lines = [
+        each
+        for each in subscriptions(root)
+        if all(asked in (None, has) for asked, has in zip(wanted, (each.topic, each.name), strict=True))
+    ]
+    since = _since(root, lines)
+    moment = at_present(root) if as_of is None else at_instant(root, as_of)
+    return _Looked(deliveries, messages, since, moment, read_mark(Files(), root))
+
+
+def _backlogs(looked: _Looked) -> Iterator[Backlog]:
+    minutes: dict[Name, dict[int, int]] = {}
+    due: dict[Name, int] = {}
+    with looked.changes() as (changes, tables):
+        if changes:
             minutes = _minutes(tables, changes)
             due = _next(tables, changes, minutes)
-    for name in sorted(since):
+    for name in sorted(looked.since):
         mine = minutes.get(name, {})
         yield Backlog(*name, sum(mine.values()), due.get(name), mine)
-
-
-def _changes(listeners: str, withdrawn: str | None, settled: SettledMark) -> str:
-    micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}
-    return _CHANGES.format(
-        listeners=listeners,
-        less_accepted="" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows="m"),
-        less_delivered="" if withdrawn is None else _LESS.format(withdrawn=withdrawn, rows="d"),
-        due=_DUE.format(**micros),
-        settled_ms=settled.due_ms,
-        settled_ledger=settled.ledger,
-    )
 
 
 def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[int, int]]:

@@ -30,7 +30,7 @@ def rows(root: str, columns: Sequence[str], where: str = "true") -> pa.Table:
     return arrow_of(text, commands=opened).cast(wanted)
 
 
-def in_force(root: str) -> Parts:
-    """The positions that are withdrawn, also those that dispatch had taken before."""
-    found = rows(root, READ)
+def in_force(root: str, where: str = "true") -> Parts:
+    """The positions that are withdrawn by the rows that meet a condition, also those that dispatch had taken before."""
+    found = rows(root, READ, where)
     return withdrawals(found).in_force() if found.num_rows else {}

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.client.pending import untaken
 from pipeline.client.reading.deliveries import may_hold
 from pipeline.client.tracing.step import Step, ms_of
+from pipeline.client.untaken import untaken
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST

@@ -24,7 +24,7 @@ from typer.testing import CliRunner, Result
 from jobs import cli
 from jobs.commands import java, values
 from jobs.commands import send as sending
-from jobs.commands.pending import as_json, report
+from jobs.commands.pending import report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
 from pipeline.client.create import create_all
@@ -316,38 +316,6 @@ def test_a_delivery_in_json_keeps_any_payload() -> None:
     raw = json.loads(delivery_json(delivery(b"\xff")))
     assert raw["payload_base64"] == "/w=="
     assert "payload" not in raw
-
-
-def test_pending_is_printed_with_bars_over_due_time() -> None:
-    """A line a subscription, at most twelve bars over all of them, and what waits in the inbox."""
-    minute = 60_000
-    one = Backlog("t", "a", 3, 61_000, {minute: 2, 2 * minute: 1})
-    two = Backlog("t", "b", 0, None, {})
-    lines = list(report(Pending((one, two), 1_234, {}), 1_000))
-    assert lines[0] == "t/a  3 pending, next due 1970-01-01T00:01:01.000Z (in 1m)"
-    assert lines[1] == "t/b  nothing pending"
-    assert lines[2:4] == ["  1970-01-01T00:01  " + "█" * 40 + " 2", "  1970-01-01T00:02  " + "█" * 20 + " 1"]
-    assert lines[4:] == ["1,234 in the inbox, not yet taken by ingest"]
-    assert "(1m ago)" in next(report(Pending((one,), 0, {}), 121_000))
-    assert list(report(Pending((), 0, {}), 0)) == ["No active subscription."]
-
-
-@pytest.mark.parametrize(("count", "step", "bars"), [(12, 1, 12), (13, 1, 3), (1_000, 1_440, 11), (40_000, 1_440, 11)])
-def test_bars_widen_until_there_are_no_more_than_twelve(count: int, step: int, bars: int) -> None:
-    """A minute or a century of due times fits on a screen, and nothing is left out."""
-    minutes = {60_000 * step * number: 1 for number in range(count)}
-    lines = list(report(Pending((Backlog("t", "s", count, 0, minutes),), 0, {}), 0))[1:]
-    assert len(lines) == bars
-    assert sum(int(text.rsplit(" ", 1)[1].replace(",", "")) for text in lines) == count
-
-
-def test_pending_in_json_holds_every_minute() -> None:
-    """A script draws its own bars, and can read the tables at the same versions."""
-    found = json.loads(as_json(Pending((Backlog("t", "a", 3, 61_000, {60_000: 3}),), 2, {"messages": 7})))
-    assert found["pending"] == [
-        {"topic": "t", "subscription": "a", "count": 3, "next_due_ms": 61_000, "due_by_minute": [[60_000, 3]]}
-    ]
-    assert (found["in_inbox"], found["versions"]) == (2, {"messages": 7})
 
 
 def test_pending_runs_on_a_new_warehouse(root: str) -> None:

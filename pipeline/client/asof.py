@@ -1,0 +1,124 @@
+"""What was pending at an instant, from what the tables say of times, and not from their old versions.
+
+A message was accepted by then when it was sent by then. It was delivered by then when the publication of its delivery
+was noted by then; a delivery whose publication nobody noted counts from its due time. Commands count from the time that
+whoever gave them stated. What retention has deleted from `messages` is still in `deliveries`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from deltalake import DeltaTable
+
+from pipeline.client.commanding.inforce import in_force
+from pipeline.client.reading.published import ROW, published
+from pipeline.config.errors import BadValue
+from pipeline.delta.deltars import open_table, query
+from pipeline.storage.files import Files
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.settled import SettledMark, read_mark
+from schemas import CANCELLED, PUBLICATIONS, REJECTED_DISPATCH
+from state.positions import Positions
+from state.positionset import PositionSet
+from state.withdrawals import Parts, Round, count, left
+
+BELOW = "(d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})"
+"""Whether a row of deliveries is below the mark of retention."""
+_FIRST = "SELECT MIN(arrow_cast(committed_at, 'Int64')) / 1000 AS ms FROM t"
+_LATE = "SELECT DISTINCT batch_id FROM t WHERE committed_at > {then} AND first_due <= {then}"
+"""Batches of which something that was due by then came later."""
+_DUE_BY_THEN = f"""
+    SELECT {ROW}, batch_id, due_time, released_at, message_key, publish_time, deliver_at
+    FROM deliveries WHERE redelivery_count = 0 AND due_time <= {{then}} AND batch_id IN ({{batches}})
+"""  # noqa: S608 - our own words
+_LEFT_OUT = """
+    SELECT topic, subscription, life, ledger_id, entry_id FROM t
+    WHERE reason = '{reason}' AND redelivery_count = 0 AND due_time <= {settled} AND ledger_id < {ledger}
+    AND rejected_at > {then}
+"""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What counts as accepted and as delivered, in SQL over rows `m` of `messages` and `d` of `deliveries`.
+
+    Attributes:
+        sent: whether a message counts as accepted.
+        change: what a delivery takes off; one whose message may be deleted brings that, too.
+        counts: whether a delivery is looked at.
+        in_force: what commands withdraw.
+        late: rows of `deliveries` that were due and came later, so that they take nothing off; None: there are none.
+        tables: what `late` reads, beside `deliveries`.
+    """
+
+    sent: str
+    change: str
+    counts: str
+    in_force: Parts
+    late: str | None = None
+    tables: dict[str, DeltaTable] = field(default_factory=dict)
+
+
+def at_present(root: str) -> Moment:
+    """What counts now: a message that may be deleted is delivered, and left out on both sides."""
+    return Moment("true", "-1", f"NOT {BELOW}", in_force(root))
+
+
+def at_instant(root: str, as_of: int) -> Moment:
+    """What counted at an instant, ms UTC.
+
+    Raises:
+        BadValue: deliveries of that time are deleted.
+        NoWarehouse: the folder lacks a table.
+    """
+    publications, micros, then = open_table(root, PUBLICATIONS), as_of * 1_000, _literal(as_of)
+    first = query(_FIRST, t=publications)[0]["ms"]
+    if first is not None and first > as_of and read_mark(Files(), root) != SettledMark():
+        raise BadValue("as_of", _iso(as_of), f"{_iso(first)} or later: deliveries of before may be deleted")
+    batches = [row["batch_id"] for row in query(_LATE.format(then=then), t=publications)]
+    late = None
+    if batches:
+        rows = _DUE_BY_THEN.format(then=then, batches=", ".join(map(str, batches)))
+        late = f"SELECT * FROM ({published(rows)}) WHERE committed_at > {then}"  # noqa: S608 - our own words
+    sent = f"arrow_cast({{}}.publish_time, 'Int64') <= {micros}"
+    brought = f"CASE WHEN {BELOW} AND {sent.format('d')} THEN 1 ELSE 0 END"
+    change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"
+    withdrawn = in_force(root, f"at <= {then}")
+    return Moment(sent.format("m"), change, "true", withdrawn, late, {"publications": publications})
+
+
+def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, settled: SettledMark) -> int:
+    """How many messages were cancelled after an instant whose rows retention may have deleted since.
+
+    Nobody can say any more whether they had been sent by then.
+
+    Args:
+        root: the warehouse.
+        lives: the present life of each subscription that is counted.
+        moment: what counts.
+        as_of: the instant, ms UTC.
+        settled: the mark of retention.
+    """
+    told = {"reason": CANCELLED, "settled": _literal(settled.due_ms), "ledger": settled.ledger, "then": _literal(as_of)}
+    found: dict[Round, list[tuple[int, int]]] = defaultdict(list)
+    for row in query(_LEFT_OUT.format(**told), t=open_table(root, REJECTED_DISPATCH)):
+        if lives.get((row["topic"], row["subscription"])) == row["life"]:
+            of = Round(row["topic"], row["subscription"], row["life"], 0)
+            found[of].append((row["ledger_id"], row["entry_id"]))
+    return count(left({of: _set(places) for of, places in found.items()}, moment.in_force))
+
+
+def _set(places: Sequence[tuple[int, int]]) -> PositionSet:
+    return PositionSet.of(Positions.of_runs([(ledger, entry, entry) for ledger, entry in places]))
+
+
+def _literal(ms: int) -> str:
+    return f"arrow_cast({ms * 1_000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def _iso(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds")
