@@ -150,11 +150,16 @@ def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
 
 def arrow_of(sql: str, **tables: DeltaTable) -> pa.Table:
     """The same as Arrow."""
+    # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
+    return batches_of(sql, **tables).read_all()
+
+
+def batches_of(sql: str, **tables: DeltaTable) -> pa.RecordBatchReader:
+    """The same piece by piece: whoever has seen enough reads no further."""
     builder = QueryBuilder()
     for name, table in tables.items():
         builder = builder.register(name, table)
-    # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
-    return pa.RecordBatchReader.from_stream(builder.execute(sql)).read_all()
+    return pa.RecordBatchReader.from_stream(builder.execute(sql))
 
 
 def quoted(text: str) -> str:

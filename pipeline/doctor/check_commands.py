@@ -1,19 +1,29 @@
-"""Check of commands: all of them can be followed, and what was left out was not delivered."""
+"""Check of commands: they can be followed, what they name is there, and what became of it agrees with them."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from pipeline.delta.deltars import arrow_of, query
-from pipeline.doctor.finding import Finding, error, note
-from pipeline.doctor.look import Look
-from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.commands import READ, wrong
-from schemas import CANCELLED, COMMANDS, DELIVERIES, REJECTED_DISPATCH
+from pipeline.client.commanding.outcomes import of_round
+from pipeline.config.settings import DAY_MS, HOUR_MS
+from pipeline.delta.deltars import arrow_of, batches_of, query, quoted
+from pipeline.doctor.finding import Finding, error, note, warning
+from pipeline.doctor.look import Look, Opened
+from pipeline.doctor.positions import above, ms
+from pipeline.storage.arrays import IntArray, arrow_schema, longs
+from pipeline.subscriptions.commands import READ, named_by, withdrawals, wrong
+from schemas import CANCELLED, COMMANDS, DELIVERIES, MESSAGES, REJECTED_DISPATCH, SEGMENTS
+from state.positions import Positions
+from state.positionset import PositionSet
+from state.withdrawals import Parts, Round, Withdrawals
+from state.withdrawals import left as left_of
 
 CHECK = "commands"
-_READ = f"SELECT {', '.join(READ)} FROM t"  # noqa: S608 - our own words
+LONG_BEFORE_MS = DAY_MS + HOUR_MS
+"""What was cancelled so long before it was due is not too late: dispatch looks no more than a day ahead."""
+_READ = f"SELECT {', '.join((*READ, 'at'))} FROM t"  # noqa: S608 - our own words
+_NEXT = "SELECT MAX(next_ledger) AS ledger FROM t WHERE kind = 'marker'"
 _BOTH = f"""
     SELECT d.topic, d.subscription, COUNT(*) AS n, MIN(d.ledger_id) AS ledger
     FROM deliveries d JOIN (SELECT * FROM refused WHERE reason = '{CANCELLED}') r
@@ -21,20 +31,134 @@ _BOTH = f"""
     AND d.entry_id = r.entry_id AND d.redelivery_count = r.redelivery_count
     GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 - our own words
+_ROUNDS = "SELECT DISTINCT topic, subscription, life, redelivery_count FROM t WHERE {where} AND life IS NOT NULL"
+_REMEDY = "stop the stages, keep the tables, and report it"
+_NOTHING = PositionSet()
 
 
 def commanded(look: Look) -> Iterator[Finding]:
-    """Rows that cannot be followed are told; a position is left out or delivered, never both."""
+    """Commands name messages that are there, and each of those was left out or delivered, as they say, never both."""
     schema = arrow_schema(COMMANDS.columns)
-    rows = arrow_of(_READ, t=look.table(COMMANDS).delta).cast(pa.schema([schema.field(name) for name in READ]))
+    rows = arrow_of(_READ, t=look.table(COMMANDS).delta).cast(pa.schema([schema.field(n) for n in (*READ, "at")]))
+    said = withdrawals(rows.select(READ))
+    if rows.num_rows:
+        yield from _followed(rows)
+        yield from _undoing(said)
+        yield from _naming(look, rows)
+        yield from _ignored(look, said, rows)
+    yield from _left_out(look, said)
+
+
+def _followed(rows: pa.Table) -> Iterator[Finding]:
+    """Somebody wrote such rows by hand, and wonders why nothing happened."""
     reasons = Counter(reason for reason in wrong(rows).to_pylist() if reason is not None)
     if reasons:
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
         yield note(CHECK, "command_not_followed", COMMANDS.name, told)
-    refused = look.table(REJECTED_DISPATCH)
-    if not query(f"SELECT 1 FROM t WHERE reason = '{CANCELLED}' LIMIT 1", t=refused.delta):  # noqa: S608
+
+
+def _undoing(said: Withdrawals) -> Iterator[Finding]:
+    """An undo counts also when its cancel comes later: then that is taken back before it counts."""
+    missing = sorted(said.undone.keys() - said.cancelled.keys())
+    if missing:
+        text = f"{len(missing):,} commands are taken back that are not there, the first is {missing[0]}"
+        yield note(CHECK, "undo_of_nothing", COMMANDS.name, text)
+
+
+def _naming(look: Look, rows: pa.Table) -> Iterator[Finding]:
+    """What is named was in the log when it was named; a row by hand may name anything."""
+    (told,) = query(_NEXT, t=look.table(SEGMENTS).delta)
+    following = told["ledger"] or 0
+    topics: dict[str, list[PositionSet]] = defaultdict(list)
+    for parts in named_by(rows).values():
+        for of, positions in parts.items():
+            topics[of.topic].append(positions)
+    for topic, sets in sorted(topics.items()):
+        named = dict(PositionSet.union(sets).by_ledger())
+        coming = PositionSet({ledger: entries for ledger, entries in named.items() if ledger >= following})
+        if len(coming):
+            text = f"{len(coming):,} positions are named that ingest has not given yet; what comes there is withdrawn"
+            remedy = "append rows of the kind undo that name the same, as docs/tables.md says"
+            yield warning(CHECK, "command_of_what_comes", topic, text, remedy)
+        lost = PositionSet({ledger: entries for ledger, entries in named.items() if ledger < following})
+        for table in (MESSAGES, DELIVERIES, REJECTED_DISPATCH):
+            lost = _not_in(look.table(table), topic, lost)
+        if len(lost):
+            text = f"{len(lost):,} positions are named that no table has, or has any more"
+            yield note(CHECK, "command_of_nothing", topic, text)
+
+
+def _not_in(opened: Opened, topic: str, wanted: PositionSet) -> PositionSet:
+    """The positions of a topic that a table does not have; it is read until all are found."""
+    left = dict(wanted.by_ledger())
+    if not left:
+        return wanted
+    where = f"topic = {quoted(topic)} AND ledger_id BETWEEN {min(left)} AND {max(left)}"
+    for batch in batches_of(f"SELECT ledger_id, entry_id FROM t WHERE {where}", t=opened.delta):  # noqa: S608 - quoted
+        for ledger, entries in _set(longs(batch, "ledger_id"), longs(batch, "entry_id")).by_ledger():
+            rest = left.pop(ledger, entries) - entries
+            if rest:
+                left[ledger] = rest
+        if not left:
+            break
+    return PositionSet(left)
+
+
+def _ignored(look: Look, said: Withdrawals, rows: pa.Table) -> Iterator[Finding]:
+    """What was cancelled, and stays so, is not delivered, unless it was cancelled shortly before it was due.
+
+    Commands state the time of a clock on the wall, which says nothing where the stages have another one.
+    """
+    if look.virtual:
+        return
+    given = dict(zip(*(rows.column(name).to_pylist() for name in ("command_id", "at")), strict=True))
+    found: dict[Round, list[tuple[int, PositionSet]]] = defaultdict(list)
+    for command, parts in said.cancelled.items():
+        at = given.get(command)
+        for of, positions in left_of(parts, said.undone.get(command, {})).items():
+            if at is not None:
+                found[of].append((int(at.timestamp() * 1_000) + LONG_BEFORE_MS, positions))
+    for of, cancels in sorted(found.items(), key=lambda each: each[0]):
+        where = f"{of_round(of)} AND {ms('due_time')} >= {min(since for since, _ in cancels)}"
+        text = f"SELECT ledger_id, entry_id, {ms('due_time')} AS due_ms FROM t WHERE {where}"  # noqa: S608 - quoted
+        came = arrow_of(text, t=look.table(DELIVERIES).delta)
+        due, ledgers, entries = (longs(came, name) for name in ("due_ms", "ledger_id", "entry_id"))
+        late = PositionSet.union(
+            _set(ledgers[due >= since], entries[due >= since]) & positions for since, positions in cancels
+        )
+        if len(late):
+            told = f"{len(late):,} positions were delivered that had been cancelled more than a day before"
+            yield error(CHECK, "cancelled_and_delivered", f"{of.topic}/{of.subscription}", told, _REMEDY)
+
+
+def _left_out(look: Look, said: Withdrawals) -> Iterator[Finding]:
+    """What dispatch left out was cancelled, and not delivered; commands below the mark may be gone."""
+    refused, cancelled = look.table(REJECTED_DISPATCH), f"reason = '{CANCELLED}'"
+    if not query(f"SELECT 1 FROM t WHERE {cancelled} LIMIT 1", t=refused.delta):  # noqa: S608
         return
     for row in query(_BOTH, deliveries=look.table(DELIVERIES).delta, refused=refused.delta):
         text = f"{row['n']:,} positions were cancelled and delivered, the first of ledger {row['ledger']}"
-        remedy = "stop the stages, keep the tables, and report it"
-        yield error(CHECK, "delivered_and_left_out", f"{row['topic']}/{row['subscription']}", text, remedy)
+        yield error(CHECK, "delivered_and_left_out", f"{row['topic']}/{row['subscription']}", text, _REMEDY)
+    where = f"{cancelled} AND {above(look.mark, 'due_time')}"
+    named = _merged(said.cancelled)
+    for row in query(_ROUNDS.format(where=where), t=refused.delta):
+        of = Round(**row)
+        text = f"SELECT ledger_id, entry_id FROM t WHERE {of_round(of)} AND {where}"  # noqa: S608 - quoted
+        found = arrow_of(text, t=refused.delta)
+        nobody = _set(longs(found, "ledger_id"), longs(found, "entry_id")) - named.get(of, _NOTHING)
+        if len(nobody):
+            text = f"{len(nobody):,} positions were left out that no command names"
+            yield error(CHECK, "left_out_without_command", f"{of.topic}/{of.subscription}", text, _REMEDY)
+
+
+def _merged(commands: Mapping[str, Parts]) -> Parts:
+    """What any of some commands names."""
+    found: dict[Round, list[PositionSet]] = defaultdict(list)
+    for parts in commands.values():
+        for of, positions in parts.items():
+            found[of].append(positions)
+    return {of: PositionSet.union(sets) for of, sets in found.items()}
+
+
+def _set(ledgers: IntArray, entries: IntArray) -> PositionSet:
+    return PositionSet.of(Positions.of(ledgers, entries, entries))

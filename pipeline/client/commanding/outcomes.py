@@ -199,14 +199,15 @@ def _held(opened: DeltaTable, of: Round, wanted: PositionSet, last: str) -> Posi
         return _NOTHING
     first = "first_entry" if last == "last_entry" else last
     found = arrow_of(
-        f"SELECT ledger_id, {first} AS first_entry, {last} AS last_entry FROM t WHERE {_of(of)} "  # noqa: S608 - quoted
+        f"SELECT ledger_id, {first} AS first_entry, {last} AS last_entry FROM t WHERE {of_round(of)} "  # noqa: S608 - quoted
         f"AND ledger_id BETWEEN {ledgers[0]} AND {ledgers[-1]}",
         t=opened,
     )
     return PositionSet.of(Positions.of(*(longs(found, name) for name in ("ledger_id", "first_entry", "last_entry"))))
 
 
-def _of(of: Round) -> str:
+def of_round(of: Round) -> str:
+    """SQL: whether a row is of a round."""
     told = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
     return f"{told} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"
 
