@@ -73,16 +73,21 @@ LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-h
 # With Java everything is installed first, so that the unit tests of the command, which need no JVM, run as well.
 .PHONY: test
 test: ## Run all tests; without Java 17 the Spark tests are left out
-	@if $(JAVA_OK); then $(MAKE) --no-print-directory $(FULL) test-core test-spark; \
+	@if $(JAVA_OK); then $(MAKE) --no-print-directory $(FULL) jars test-core test-spark; \
 	else $(MAKE) --no-print-directory test-core && echo "Spark tests left out: $(JAVA_HELP)"; fi
+
+# Beside the tests that need none. Who needs them waits; what fails here is done and told then.
+.PHONY: jars
+jars: $(FULL)
+	@$(PY) -m tests.support.jars >/dev/null 2>&1 &
 
 .PHONY: test-core
 test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(CORE_TESTS)
 
 .PHONY: test-spark
-# The smoke tests first: they start clusters of their own, and on a new machine they fetch the JARs for all. Each file
-# keeps to one process, which may have one session of Spark only, and whose tests may share a world.
+# The smoke tests first: they start clusters of their own, and fetch the JARs where that is not done. Each file keeps
+# to one process, which may have one session of Spark only, and whose tests may share a world.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations=30 tests/smoke
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 $(SPARK_TESTS)

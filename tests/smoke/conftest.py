@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.support.standalone import DELTA
-from pipeline.config.session import HADOOP_AWS
-from tests.support.jars import fetch
+from tests.support.jars import NEEDED, fetch
 
 
 @pytest.fixture(scope="session", autouse=True)
 def jars() -> None:
     """Two first starts at once would fetch into one folder, and a start that fetches may take minutes."""
-    fetch(DELTA, HADOOP_AWS)
+    fetch(*NEEDED)
