@@ -131,9 +131,10 @@ class RowGroup:
         for batch in self.file.iter_batches(self.step, [self.number], list(columns)):
             first, last = np.searchsorted(rows, (start, start + batch.num_rows))
             if last > first:
+                # First the types: other writers say that texts are to be read as views, of which Arrow takes no rows.
+                found = typed(self.table, batch, columns)
                 whole = last - first == batch.num_rows
-                taken = batch if whole else batch.take(pa.array(rows[first:last] - start))
-                yield pa.Table.from_batches([typed(self.table, taken, columns)])
+                yield pa.Table.from_batches([found if whole else found.take(pa.array(rows[first:last] - start))])
             start += batch.num_rows
             if last == len(rows):
                 return

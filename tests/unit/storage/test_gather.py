@@ -119,3 +119,13 @@ def test_files_with_some_of_the_columns_in_any_order_are_read_too(tmp_path: Path
     texts = found.texts.take(np.arange(40))
     assert texts.column("payload").to_pylist() == 2 * rows.column("payload").to_pylist()
     assert texts.column("message_key").to_pylist() == rows.column("message_key").to_pylist() + 20 * [None]
+
+
+def test_some_rows_are_taken_of_a_file_whose_writer_reads_texts_as_views(tmp_path: Path) -> None:
+    """delta-rs writes such files for a DELETE: each batch that met one was left to Spark."""
+    rows, path = inbox(20, 80), tmp_path / "views.parquet"
+    views = {"topic": pa.string_view(), "message_key": pa.string_view(), "payload": pa.binary_view()}
+    pq.write_table(rows.cast(pa.schema([(each.name, views.get(each.name, each.type)) for each in rows.schema])), path)
+    wanted = np.array([3, 7])
+    found = Gathered.read(INBOX, ((group, wanted) for group in row_groups(INBOX, [str(path)])), MB)
+    assert found.texts.take(np.arange(2)).combine_chunks() == rows.take(pa.array(wanted)).select(TEXTS).combine_chunks()
