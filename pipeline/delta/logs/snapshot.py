@@ -21,14 +21,18 @@ _ELSEWHERE = "sidecar.path"
 """A checkpoint with something in this column names its files in others."""
 
 
-def live_files(files: Files, path: str) -> tuple[int, list[dict[str, Any]]] | None:
-    """The newest version of a table, and path, size, statistics (JSON), tags and deletion vector of each file of it.
+def live_files(files: Files, path: str, version: int | None = None) -> tuple[int, list[dict[str, Any]]] | None:
+    """A version of a table, and path, size, statistics (JSON), tags and deletion vector of each file of it.
 
-    Paths are as the log spells them.
+    Args:
+        files: what reaches the table.
+        path: its folder.
+        version: of the table; None is the newest.
 
     Returns:
         None when only Delta can tell: the folder is not readable here, the checkpoint is of another kind than ours, the
-        log was cut meanwhile, or rows of files are taken out by deletion vectors.
+        log does not reach back so far or was cut meanwhile, or rows are taken out of files by deletion vectors. Paths
+        are as the log spells them.
 
     Raises:
         BrokenVersion: an entry is empty, or it was cut short.
@@ -40,15 +44,17 @@ def live_files(files: Files, path: str) -> tuple[int, list[dict[str, Any]]] | No
     newest = max((file.version for file in found if file.is_entry), default=-1)
     if newest < max((file.version for file in found if file.is_checkpoint), default=0):
         return None
-    begin = max((file for file in found if file.kind == CHECKPOINT), key=lambda file: file.version, default=None)
+    last = newest if version is None else version
+    known = (file for file in found if file.kind == CHECKPOINT and file.version <= last)
+    begin = max(known, key=lambda file: file.version, default=None)
     held = {} if begin is None else _checkpointed(files, f"{path}/_delta_log/{begin.name}")
     if held is None:
         return None
-    for version in range(0 if begin is None else begin.version + 1, newest + 1):
-        actions = entry(files, path, version)
+    for each in range(0 if begin is None else begin.version + 1, last + 1):
+        actions = entry(files, path, each)
         if actions is None or not _follow(held, actions):
             return None
-    return newest, list(held.values())
+    return last, list(held.values())
 
 
 def _checkpointed(files: Files, name: str) -> dict[str, dict[str, Any]] | None:
