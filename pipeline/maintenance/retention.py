@@ -22,7 +22,8 @@ from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import rows_of
-from pipeline.delta.logs.filestats import last_ms, span
+from pipeline.delta.logs.filestats import count as counted
+from pipeline.delta.logs.filestats import last_ms, span, span_ms
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
@@ -60,6 +61,7 @@ EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
 _KEYS = ("topic", "subscription", "life", "ledger_id")
 _NOTHING_SPARED = Spared()
+_BATCH, _LEDGER = "batch_id", "ledger_id"
 _HEARD = "ledger_id > since OR (ledger_id = since AND entry_id >= from_entry)"
 
 
@@ -166,11 +168,17 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
     if deliveries_until is None:
         return found
     due = min(mark.due_ms, deliveries_until)
-    old, limits = f"last_due <= timestamp_millis({due})", {"due_time": due, **below}
+    limits = {"due_time": due, **below}
     # What became of a command is told by deliveries: its rows do not outlive them.
     said = Expired.within(COMMANDS, KeptLedgers(), limits)
     left_out = Expired(REJECTED_DISPATCH, f"reason = '{CANCELLED}' AND due_time <= timestamp_millis({due})")
-    return [*found, said, left_out, Expired.within(DELIVERIES, kept, limits), Expired(PUBLICATIONS, old)]
+    return [
+        *found,
+        said,
+        left_out,
+        Expired.within(DELIVERIES, kept, limits),
+        Expired.within(PUBLICATIONS, KeptLedgers(), {"last_due": due}),
+    ]
 
 
 def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
@@ -218,17 +226,20 @@ def _take_out(
     if oldest is not None and table.folder is None:
         _LOG.info("%s: rows from ledger %d on stay, which only Spark could tell apart", rows.table.name, oldest)
         rows = Expired(rows.table, rows.coarse)
-    condition = _but(rows.condition, batches)
-    live = warehouse.read(spark, table.table, table.seen).where(condition)
-    found = live.groupBy("_metadata.file_path").count().collect()
-    going = {unquote(row["file_path"]).rpartition(f"/{table.table.name}/")[2]: row["count"] for row in found}
-    files = {path: file for file in table.files if (path := unquote(file["path"])) in going}
-    if len(files) < len(found) or rows_of(files.values()) is None:
-        raise NotInDriver
-    rule = Rule(rows.limits, batches, rows.kept, rows.spared)
-    sifted = sift(table, rule, [path for path, file in files.items() if _keeps(rows, file)])
+    condition, files = _but(rows.condition, batches), {unquote(file["path"]): file for file in table.files}
+    told = {path: _told(rows, batches, file) for path, file in files.items()}
+    going = {path: count for path, count in told.items() if count is not None}
+    doubtful = [path for path, count in told.items() if count is None]
+    if doubtful and not (rows.limits and _is_sifted(table)):
+        going = _counted(warehouse.read(spark, table.table, table.seen).where(condition), table.table)
+        if not going.keys() <= files.keys():
+            raise NotInDriver
+        doubtful = [path for path in going if _keeps(rows, files[path])]
+    sifted = sift(table, Rule(rows.limits, batches, rows.kept, rows.spared), doubtful)
     going |= sifted.going
-    files = {path: file for path, file in files.items() if going[path]}
+    files = {path: file for path, file in files.items() if going.get(path)}
+    if rows_of(files.values()) is None:
+        raise NotInDriver
     left = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
     partly = [f"{table.path}/{path}" for path, count in left.items() if count and path not in sifted.going]
     fresh = table.appender.put(sifted.rest()) if sifted.partly else []
@@ -241,12 +252,40 @@ def _take_out(
     return sum(going[path] for path in files)
 
 
+def _told(rows: Expired, batches: Collection[int], file: Mapping[str, Any]) -> int | None:
+    """How many rows of a file go, when its entry in the log tells it: none, or all; else None."""
+    stats, times = file["stats"], {each.name for each in rows.table.columns.fields if each.kind == TIME}
+    try:
+        spans = {name: span_ms(stats, name) if name in times else span(stats, name) for name in rows.limits}
+        if any(spans[name][0] > top for name, top in rows.limits.items()):
+            return 0
+        first, last = span(stats, _BATCH)
+    except KeyError:
+        return None
+    # Delta cuts times to milliseconds.
+    old = all(spans[name][1] + (name in times) <= top for name, top in rows.limits.items()) and bool(spans)
+    known = not rows.spared.topics and not any(first <= batch <= last for batch in batches)
+    nulls = any(each.nullable for each in rows.table.columns.fields if each.name in rows.limits)
+    return counted(stats) if old and known and not nulls and not _keeps(rows, file) else None
+
+
+def _is_sifted(table: Rewriting) -> bool:
+    """Whether rows of a table are looked at as arrays, one by one."""
+    return table.folder is not None and {_BATCH, _LEDGER} <= set(table.table.schema.names)
+
+
+def _counted(old: DataFrame, table: Table) -> dict[str, int]:
+    """How many rows of each file go, by its path. A job."""
+    found = old.groupBy("_metadata.file_path").count().collect()
+    return {unquote(row["file_path"]).rpartition(f"/{table.name}/")[2]: row["count"] for row in found}
+
+
 def _keeps(rows: Expired, file: Mapping[str, Any]) -> bool:
     """Whether something in a file may be kept, by its entry in the log."""
     if rows.kept.oldest is None:
         return False
     try:
-        return rows.kept.between(*span(file["stats"], "ledger_id"))
+        return rows.kept.between(*span(file["stats"], _LEDGER))
     except KeyError:
         return True
 

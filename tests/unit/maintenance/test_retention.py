@@ -1,0 +1,66 @@
+"""What the statistics of a file say of its rows: none go, all go, or that they have to be looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="retention needs requirements/all.lock")
+
+from pipeline.maintenance.kept import KeptLedgers, Spared
+from pipeline.maintenance.retention import Expired, _told
+from schemas import COMMANDS, MESSAGES
+
+TOP_MS, LAST_LEDGER, ROWS = 5_000, 7, 10
+LIMITS = {"due_time": TOP_MS, "ledger_id": LAST_LEDGER}
+
+
+def file(due_ms: tuple[int, int] = (0, 4_000), ledgers: tuple[int, int] = (3, 5), **more: object) -> dict[str, Any]:
+    """The entry of a file in the log: due times (ms), ledgers, and batches 2 to 4."""
+    ends = [{"ledger_id": ledgers[end], "due_time": _text(due_ms[end]), "batch_id": 2 + 2 * end} for end in (0, 1)]
+    return {"path": "a", "stats": json.dumps({"numRecords": ROWS, "minValues": ends[0], "maxValues": ends[1], **more})}
+
+
+def _text(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds")
+
+
+@pytest.mark.parametrize(
+    ("entry", "count"),
+    [
+        (file(), ROWS),
+        (file(due_ms=(TOP_MS + 1, 9_000)), 0),
+        (file(ledgers=(LAST_LEDGER + 1, 9)), 0),
+        (file(due_ms=(0, TOP_MS + 1)), None),
+        (file(due_ms=(0, TOP_MS)), None),
+        (file(due_ms=(0, TOP_MS - 1)), ROWS),
+        (file(ledgers=(3, LAST_LEDGER)), ROWS),
+        (file(ledgers=(3, LAST_LEDGER + 1)), None),
+        (file(numRecords=None), None),
+        (file(maxValues={}), None),
+        ({"path": "a", "stats": None}, None),
+    ],
+)
+def test_a_file_goes_or_stays_unread_when_its_statistics_are_clear(entry: Mapping[str, Any], count: int | None) -> None:
+    """Delta cuts times to milliseconds: one that ends with the last of them may have a row that is later."""
+    assert _told(Expired.within(MESSAGES, KeptLedgers(), LIMITS), (), entry) == count
+
+
+def test_rows_that_may_stay_are_looked_at() -> None:
+    """What a stage has to read, what is open, and what has a retention of its own; not where none is old."""
+    young = file(due_ms=(TOP_MS + 1, 9_000))
+    for rows, batches, count in (
+        (Expired.within(MESSAGES, KeptLedgers(), LIMITS), (3,), None),
+        (Expired.within(MESSAGES, KeptLedgers(), LIMITS), (1, 5), ROWS),
+        (Expired.within(MESSAGES, KeptLedgers([4]), LIMITS), (), None),
+        (Expired.within(MESSAGES, KeptLedgers([2, 6]), LIMITS), (), ROWS),
+        (Expired.within(MESSAGES, KeptLedgers(), LIMITS, Spared(("t",), 0)), (), None),
+        (Expired(MESSAGES, "ledger_id = 0"), (), None),
+        (Expired.within(COMMANDS, KeptLedgers(), LIMITS), (), None),
+    ):
+        assert _told(rows, batches, file()) == count
+        assert _told(rows, batches, young) == (0 if rows.limits else None)
