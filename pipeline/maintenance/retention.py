@@ -15,7 +15,6 @@ from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.paths import is_s3
 from pipeline.config.settings import DAY_MS, HOUR_MS
@@ -32,9 +31,10 @@ from pipeline.maintenance.kept import Kept, KeptLedgers, Spared, Stays
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Rule, sift
+from pipeline.maintenance.unreleased import unreleased
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver
-from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
 from schemas import (
@@ -59,10 +59,8 @@ _STEP_MS = 1 << 20
 """The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
 EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
-_KEYS = ("topic", "subscription", "life", "ledger_id")
 _NOTHING_SPARED = Spared()
 _BATCH, _LEDGER = "batch_id", "ledger_id"
-_HEARD = "ledger_id > since OR (ledger_id = since AND entry_id >= from_entry)"
 
 
 class InTheWay(Exception):
@@ -135,7 +133,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     wanted = SettledMark((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
-    held = _unsettled(spark, warehouse, lives, mark, wanted, version)
+    held = unreleased(spark, warehouse, lives, mark, wanted, version)
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
         return mark
@@ -346,35 +344,3 @@ def _last(file: Mapping[str, Any], column: str, unknown: float) -> float:
     except KeyError:
         return unknown
     return 0 if last is None else last
-
-
-def _unsettled(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    lives: dict[Name, Incarnation],
-    mark: SettledMark,
-    wanted: SettledMark,
-    upto: int,
-) -> int:
-    """In how many ledgers, counted for each subscription, released and addressed positions differ between two marks.
-
-    Released is what was committed before a version of `redelivery`. Compared are number and sum of the entries, which
-    runs give without being taken apart.
-    """
-    names = [(*name, life.number, life.since, life.entry) for name, life in sorted(lives.items())]
-    columns = "topic string, subscription string, life bigint, since bigint, from_entry bigint"
-    listeners = F.broadcast(spark.createDataFrame(names, columns))
-
-    def between(table: Table, due: str, version: int | None = None) -> DataFrame:
-        return warehouse.read(spark, table, version).where(f"{wanted.covers(due)} AND NOT {mark.covers(due)}")
-
-    heard = between(MESSAGES, "due_time").join(listeners, "topic").where(_HEARD)
-    addressed = heard.groupBy(*_KEYS)
-    runs = between(REDELIVERY, "message_due", max(0, upto - 1)).where("redelivery_count = 0")
-    released = runs.join(listeners, ["topic", "subscription", "life"], "left_semi").groupBy(*_KEYS)
-    length = F.col("last_entry") - F.col("first_entry") + 1
-    twice = (F.col("first_entry") + F.col("last_entry")) * length
-    one = addressed.agg(F.count("*").alias("n"), F.sum(2 * F.col("entry_id")).alias("s"))
-    other = released.agg(F.sum(length).alias("n2"), F.sum(twice).alias("s2"))
-    both = one.join(other, [*_KEYS], "full_outer")
-    return both.where("NOT (n <=> n2 AND s <=> s2)").count()
