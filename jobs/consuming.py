@@ -2,9 +2,10 @@
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
 import time as clock
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,15 +18,20 @@ from pipeline.client.subscribing.subscriptions import Subscription as Line
 from pipeline.client.subscribing.subscriptions import set_policies
 from pipeline.client.subscribing.subscriptions import subscriptions as registered
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
+from pipeline.subscriptions.policies import Policies
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.seeking import Where
 
 app = typer.Typer()
-policy = typer.Typer(help="Acknowledgement of a subscription, and what becomes of messages that fail.")
+policy = typer.Typer(help="Delays of a topic; acknowledgement of a subscription, and what becomes of what fails.")
 dead_letters = typer.Typer(help="Messages that failed too often.")
 app.add_typer(policy, name="policy")
 app.add_typer(dead_letters, name="dead-letters")
+_OfSubscription = Annotated[
+    str | None,
+    typer.Option("--subscription", "-s", help="Policies of this subscription.", show_default="of the topic"),
+]
 _DeadTopic = Annotated[
     str | None,
     typer.Option(
@@ -103,8 +109,11 @@ def seek(
 def set_policy(  # noqa: PLR0913 - a parameter is an option
     warehouse: Warehouse,
     topic: Topic,
-    subscription: Subscription,
+    subscription: _OfSubscription = None,
     *,
+    fixed_delay: options.FixedDelay = None,
+    min_delay: options.MinDelay = None,
+    max_delay: options.MaxDelay = None,
     ack: Annotated[
         bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
     ] = None,
@@ -137,18 +146,58 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "sink": sink,
         "sink_after": sink_after,
     }
+    delays = {"fixed_delay_ms": fixed_delay, "min_delay_ms": min_delay, "max_delay_ms": max_delay}
     if no_sink and (sink is not None or sink_after is not None):
         raise typer.BadParameter("--no-sink excludes --sink and --sink-after")
-    old = _line(warehouse, topic, subscription).policies
-    new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
-    fresh = set_policies(warehouse, topic, subscription, new)
-    typer.echo(f"{printable(f'{topic}/{subscription}')} {'has other policies' if fresh else 'had these already'}")
+    if subscription is None:
+        others = [backoff, no_sink or None, *told.values()]
+        fresh = _set_delays(warehouse, topic, delays, others)
+    else:
+        if any(each is not None for each in delays.values()):
+            raise typer.BadParameter("delays are policies of a topic: leave --subscription out")
+        old = _line(warehouse, topic, subscription).policies
+        new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
+        fresh = set_policies(warehouse, topic, subscription, new)
+    typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
+
+
+@policy.command("unset")
+def unset_policy(
+    warehouse: Warehouse,
+    topic: Topic,
+    names: Annotated[list[str], typer.Argument(help="Names of policies, as `policy show --json` has them.")],
+    subscription: _OfSubscription = None,
+) -> None:
+    """Give policies their defaults again. That counts from the next batch of a running job on."""
+    from pipeline.client.subscribing.policysetting import unset_policy as unset
+
+    fresh = unset(warehouse, topic, *names, subscription=subscription)
+    typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
 @policy.command("show")
-def show_policy(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
+def show_policy(
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: _OfSubscription = None,
+    *,
+    history: Annotated[bool, typer.Option("--history", help="What they were, the oldest first.")] = False,
+    as_json: AsJson = False,
+) -> None:
     """Print the policies, as they are followed."""
-    for line in lines(topic, subscription, _line(warehouse, topic, subscription).policies):
+    from jobs.commands import policies as command
+    from pipeline.client.subscribing.policysetting import followed_since, policies_of, policy_history
+
+    found = policies_of(warehouse, topic, subscription)
+    if history:
+        told = command.past(policy_history(warehouse, topic, subscription), as_json=as_json)
+    elif as_json:
+        told = command.as_json(found)
+    elif isinstance(found, Policies):
+        told = lines(topic, subscription or "", found)
+    else:
+        told = command.topic_lines(found, followed_since(warehouse, topic))
+    for line in told:
         typer.echo(line)
 
 
@@ -279,6 +328,22 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
         begin(root, *name, found.position)
     for line in command.report("/".join(name), found, dry=dry):
         typer.echo(line)
+
+
+def _set_delays(root: str, topic: str, delays: dict[str, int | None], others: Sequence[object]) -> bool:
+    """Set policies of a topic; False when they were so already."""
+    from pipeline.client.subscribing.policysetting import set_policy as set_some
+
+    named: dict[str, Any] = {name: value for name, value in delays.items() if value is not None}
+    if any(each is not None for each in others):
+        raise typer.BadParameter("only delays are policies of a topic: name a subscription with --subscription")
+    if not named:
+        raise typer.BadParameter("say one of --fixed-delay, --min-delay and --max-delay, or name a subscription")
+    return set_some(root, topic, **named)
+
+
+def _named(topic: str, subscription: str | None) -> str:
+    return printable(topic if subscription is None else f"{topic}/{subscription}")
 
 
 def _line(root: str, topic: str, subscription: str) -> Line:

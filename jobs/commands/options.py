@@ -120,6 +120,16 @@ Sink = Annotated[
         show_default="none",
     ),
 ]
+FixedDelay = Annotated[
+    int | None, duration("--fixed-delay", "Of a topic: each message is due so long after it was sent", "none")
+]
+MinDelay = Annotated[
+    int | None,
+    duration("--min-delay", "Of a topic: a message is due so long after it was sent, at the earliest", "none"),
+]
+MaxDelay = Annotated[
+    int | None, duration("--max-delay", "Of a topic: a message that asks for a longer delay is rejected", "none")
+]
 MaxUnacked = Annotated[
     int | None,
     typer.Option("--max-unacked", metavar="N", help="Messages that a consumer may hold; 0: any.", show_default="50000"),

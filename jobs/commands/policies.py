@@ -1,12 +1,17 @@
-"""Policies of a subscription on the command line."""
+"""Policies of topics and subscriptions on the command line."""
 
+import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from jobs.commands.values import BadText, duration_ms, spell
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
+
+if TYPE_CHECKING:
+    from pipeline.client.subscribing.policysetting import Held
 
 BACKOFFS = "MIN:MULTIPLIER:MAX, two durations and a whole number between them: 1m:2:10m"
 _BACKOFF = re.compile(r"([^:]+):([0-9]{1,4}):([^:]+)")
@@ -43,6 +48,32 @@ def changed(policies: Policies, wait: Backoff | None, **told: Any) -> Policies: 
     if wait is not None:
         given |= {"retry_min_ms": wait.min_ms, "retry_multiplier": wait.multiplier, "retry_max_ms": wait.max_ms}
     return replace(policies, **given)
+
+
+def as_json(policies: Policies | TopicPolicies) -> Iterator[str]:
+    """For scripts: all policies by their names."""
+    yield json.dumps(asdict(policies))
+
+
+def past(held: "Sequence[Held]", *, as_json: bool) -> Iterator[str]:
+    """What policies were, a line for each change."""
+    for each in held:
+        told = ", ".join(f"{name} = {text}" for name, text in each.policies.items())
+        yield json.dumps(asdict(each)) if as_json else f"{each.since}  {told or '(defaults)'}"
+
+
+def topic_lines(policies: TopicPolicies, batch: int | None) -> Iterator[str]:
+    """For people: the policies of a topic, and since when ingest follows them (`batch` is one that it made so)."""
+    if policies == TopicPolicies():
+        yield "no policies: each message is due when its producer asks for it"
+        return
+    if policies.fixed_delay_ms is not None:
+        yield f"fixed delay: {spell(policies.fixed_delay_ms)}, whatever a producer asks for"
+    if policies.min_delay_ms is not None:
+        yield f"shortest delay: {spell(policies.min_delay_ms)}; what comes sooner is put off"
+    if policies.max_delay_ms is not None:
+        yield f"longest delay: {spell(policies.max_delay_ms)}; what asks for a longer one is rejected"
+    yield "followed from the next batch of ingest on" if batch is None else f"followed by ingest, as of batch {batch}"
 
 
 def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:

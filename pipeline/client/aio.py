@@ -25,6 +25,8 @@ from pipeline.client.reading import reader
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.registering import HowConsumed
 from pipeline.client.tracing.trace import HowTraced, Trace
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -272,6 +274,31 @@ class Client:
             DelaylineError: as there.
         """
         return await asyncio.to_thread(self._client.undo, command_id, by=by, reason=reason)
+
+    async def set_policies(self, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
+        """Set some policies, as `delayline.Client.set_policies` does.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.set_policies, topic, subscription_name, **policies)
+
+    async def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
+        """Give some policies their defaults again, as `delayline.Client.unset_policies` does.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        unset = self._client.unset_policies
+        return await asyncio.to_thread(unset, topic, *names, subscription_name=subscription_name)
+
+    async def get_policies(self, topic: str, subscription_name: str | None = None) -> Policies | TopicPolicies:
+        """The policies of a topic or a subscription, as `delayline.Client.get_policies` gives them.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.get_policies, topic, subscription_name)
 
     async def commands(self, limit: int = 20) -> list[Outcome]:
         """What became of the last commands, as `delayline.Client.commands` says it.

@@ -26,6 +26,7 @@ from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.recurring import Recurring
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.client.subscribing.policied import SetsPolicies
 from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, stated_of
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import found_topics, topic_partitions
@@ -43,7 +44,7 @@ _LOOK_S = 60
 """New partitions are noticed within so long."""
 
 
-class Client:
+class Client(SetsPolicies):
     """Everything that a program does with a warehouse. Every method may be called from any thread.
 
     All producers of a client share one writing thread, so a program needs one client for a warehouse.

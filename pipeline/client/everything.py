@@ -59,4 +59,5 @@ from pipeline.client.tracing.states import MessageState
 from pipeline.client.tracing.step import Step
 from pipeline.client.tracing.trace import Trace, trace
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
 from state import DelaylineError

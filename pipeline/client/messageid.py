@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from typing import ClassVar
 
 from pipeline.client.exceptions import InvalidMessage
+from pipeline.subscriptions.topicpolicies import partition_of
 
 _LAYOUT = struct.Struct(">BBiqqi")
 _VERSION = 1
 _FIRST, _LAST = -1, (1 << 63) - 1
-_PARTITION = re.compile(r"-partition-(\d+)\Z")
 
 
 class MessageId:
@@ -150,9 +149,3 @@ class MessageId:
 
 MessageId.earliest = MessageId(-1, _FIRST, _FIRST)
 MessageId.latest = MessageId(-1, _LAST, _LAST)
-
-
-def partition_of(topic: str) -> int:
-    """The number of a partition, from its name (`orders-partition-3`); -1 when it is none."""
-    found = _PARTITION.search(topic)
-    return int(found[1]) if found else -1

@@ -63,6 +63,7 @@ __all__ = [
     "SubscriptionNotFound",
     "Timeout",
     "TopicNotFound",
+    "TopicPolicies",
     "Trace",
     "acknowledge",
     "aio",

@@ -6,22 +6,31 @@ rules of both.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipeline.config.settings import Settings
+from pipeline.subscriptions.topicpolicies import NO_POLICIES, Topics
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What decides whether a row is accepted; ms and bytes. `now` is the instant of the batch."""
+    """What decides whether a row is accepted, and when it is due.
+
+    Attributes:
+        now: the instant of the batch, ms.
+        max_delay_ms: a longer delay is refused.
+        max_payload_bytes: a larger payload is refused.
+        topics: the policies of topics.
+    """
 
     now: int
     max_delay_ms: int
     max_payload_bytes: int
+    topics: Topics = field(default=NO_POLICIES, hash=False)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,10 @@ from pipeline.ingest.accept import Ledgers, Limits, Target
 from pipeline.storage.arrays import longs, ranks
 from pipeline.storage.gather import PAYLOAD_BYTES
 from pipeline.subscriptions.records import REFUSED_MS
+from pipeline.subscriptions.topicpolicies import PARTITION
 
 T = TypeVar("T")
+_FIXED = "fixed_delay_ms"
 ROW = "row"
 """The column with the number of a row in the order of arrival, where rows are arrays."""
 _LONG = pa.int64()
@@ -66,18 +68,56 @@ def _ceil_column(column: str) -> Column:
     return F.unix_millis(column) + F.when(F.pmod(F.unix_micros(column), F.lit(1_000)) > 0, 1).otherwise(0)
 
 
-def _deliver_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
+def _policy_array(rows: pa.Table, limits: Limits, name: str) -> pa.Array:
+    """What the policy of a name says to the topic of each row; NULL where there is none. Asked once for each topic."""
+    if not limits.topics.policies:
+        return pa.nulls(rows.num_rows, _LONG)
+    coded = _coded(rows)
+    names = (
+        topic if topic is None else topic.decode(errors="surrogateescape") for topic in coded.dictionary.to_pylist()
+    )
+    found = [None if topic is None else getattr(limits.topics.of(topic), name) for topic in names]
+    return pa.array(found, _LONG).take(coded.indices)
+
+
+def _policy_column(limits: Limits, name: str) -> Column:
+    found = {topic: getattr(each, name) for topic, each in limits.topics.policies.items()}
+    if not any(value is not None for value in found.values()):
+        return F.lit(None).cast("bigint")
+    known = F.create_map(*(F.lit(each) for pair in found.items() for each in pair)).cast("map<string, bigint>")
+    topic, whole = F.col("topic"), F.regexp_replace("topic", PARTITION, "")
+    named = F.when(F.map_contains_key(known, topic), topic).otherwise(whole)
+    return F.try_element_at(known, named)
+
+
+def _asked_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
     """The time asked for. The clock may be a step behind the producer's: a delay never ends before it would by that."""
     after = rows.column("deliver_after_ms")
     allowed = pc.and_(pc.greater_equal(after, 0), pc.less_equal(after, LAST_INSTANT_MS))
     begin = pc.max_element_wise(rows.column("published_ms"), pa.scalar(limits.now, _LONG))
-    return pc.coalesce(_ceil_array(rows, "deliver_at"), pc.if_else(allowed, pc.add(begin, after), _NO_TIME))
+    asked = pc.coalesce(_ceil_array(rows, "deliver_at"), pc.if_else(allowed, pc.add(begin, after), _NO_TIME))
+    if not limits.topics.policies:
+        return asked
+    return pc.if_else(pc.is_null(_policy_array(rows, limits, _FIXED)), asked, _NO_TIME)
+
+
+def _asked_column(limits: Limits) -> Column:
+    after = F.col("deliver_after_ms")
+    begin = F.greatest("published_ms", F.lit(limits.now))
+    asked = F.coalesce(_ceil_column("deliver_at"), F.when(after.between(0, LAST_INSTANT_MS), begin + after))
+    return F.when(_policy_column(limits, _FIXED).isNull(), asked)
+
+
+def _deliver_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
+    """Not before the topic allows it."""
+    asked = rows.column("asked_ms")
+    if not limits.topics.policies:
+        return asked
+    return pc.max_element_wise(asked, pc.add(rows.column("published_ms"), _policy_array(rows, limits, "floor_ms")))
 
 
 def _deliver_column(limits: Limits) -> Column:
-    after = F.col("deliver_after_ms")
-    begin = F.greatest("published_ms", F.lit(limits.now))
-    return F.coalesce(_ceil_column("deliver_at"), F.when(after.between(0, LAST_INSTANT_MS), begin + after))
+    return F.greatest("asked_ms", F.col("published_ms") + _policy_column(limits, "floor_ms"))
 
 
 TIMES: tuple[Rule[Limits], ...] = (
@@ -86,6 +126,7 @@ TIMES: tuple[Rule[Limits], ...] = (
         lambda rows, limits: pc.coalesce(_ceil_array(rows, "publish_time"), pa.scalar(limits.now, _LONG)),
         lambda limits: F.coalesce(_ceil_column("publish_time"), F.lit(limits.now)),
     ),
+    Rule("asked_ms", _asked_array, _asked_column),
     Rule("deliver_ms", _deliver_array, _deliver_column),
     Rule(
         "due_ms",
@@ -93,18 +134,23 @@ TIMES: tuple[Rule[Limits], ...] = (
         lambda _: F.greatest("deliver_ms", "published_ms", F.lit(0)),
     ),
 )
-"""Publication, delivery (NULL: at once) and due time, as whole numbers of ms: arithmetic of timestamps overflows at the
-far ends of the calendar. A message is due at the later of the two, and not before 1970: what was due in 1900 is simply
-due."""
+"""Publication, the delivery that the producer asks for, delivery (NULL: at once) and due time, as whole numbers of ms:
+arithmetic of timestamps overflows at the far ends of the calendar. A topic with a fixed delay asks no producer; one
+with a shortest delay puts off what comes sooner. A message is due at the later of publication and delivery, and not
+before 1970: what was due in 1900 is simply due."""
 
 
 def _long(value: int) -> pa.Scalar:
     return pa.scalar(value, _LONG)
 
 
+def _coded(rows: pa.Table) -> pa.DictionaryArray:
+    return rows.column("topic").cast(pa.binary()).combine_chunks().dictionary_encode()
+
+
 def _by_topic(rows: pa.Table, broken: Callable[[bytes], bool]) -> pa.Array:
     """A rule about topics, asked once for each of them; NULL where there is none."""
-    coded = rows.column("topic").cast(pa.binary()).combine_chunks().dictionary_encode()
+    coded = _coded(rows)
     return pa.array(map(broken, coded.dictionary.to_pylist()), pa.bool_()).take(coded.indices)
 
 
@@ -136,14 +182,27 @@ def _out_of_range_column(_limits: Limits) -> Column:
     return (early < FIRST_INSTANT_MS) | (late > LAST_INSTANT_MS)
 
 
-def _delay_array(rows: pa.Table) -> pa.ChunkedArray:
-    """From publication to delivery."""
-    _, late = _ends_array(rows)
-    return pc.coalesce(rows.column("deliver_after_ms"), pc.subtract(late, rows.column("published_ms")))
+def _delay_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
+    """From publication to the time that was asked for; nothing is asked of a topic with a fixed delay."""
+    published, asked = rows.column("published_ms"), rows.column("asked_ms")
+    after = rows.column("deliver_after_ms")
+    if limits.topics.policies:
+        after = pc.if_else(pc.is_null(_policy_array(rows, limits, _FIXED)), after, _NO_TIME)
+    return pc.coalesce(after, pc.subtract(pc.max_element_wise(published, asked), published))
 
 
-def _delay_column() -> Column:
-    return F.coalesce("deliver_after_ms", F.greatest("published_ms", "deliver_ms") - F.col("published_ms"))
+def _delay_column(limits: Limits) -> Column:
+    after = F.when(_policy_column(limits, _FIXED).isNull(), F.col("deliver_after_ms"))
+    return F.coalesce(after, F.greatest("published_ms", "asked_ms") - F.col("published_ms"))
+
+
+def _too_late_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
+    own = _policy_array(rows, limits, "max_delay_ms")
+    return pc.greater(_delay_array(rows, limits), pc.min_element_wise(own, _long(limits.max_delay_ms)))
+
+
+def _too_late_column(limits: Limits) -> Column:
+    return _delay_column(limits) > F.least(_policy_column(limits, "max_delay_ms"), F.lit(limits.max_delay_ms))
 
 
 REFUSALS: tuple[Rule[Limits], ...] = (
@@ -175,8 +234,8 @@ REFUSALS: tuple[Rule[Limits], ...] = (
     Rule("time_out_of_range", _out_of_range, _out_of_range_column),
     Rule(
         "max_delay_exceeded",
-        lambda rows, limits: pc.greater(_delay_array(rows), limits.max_delay_ms),
-        lambda limits: _delay_column() > limits.max_delay_ms,
+        _too_late_array,
+        _too_late_column,
     ),
     Rule(
         "published_in_future",
@@ -234,13 +293,15 @@ def _moment(ms: pa.Scalar | pa.ChunkedArray) -> pa.Scalar | pa.ChunkedArray:
 
 
 def _deliver_at_array(rows: pa.Table, _target: Target) -> pa.ChunkedArray:
-    asked = pc.if_else(pc.is_valid(rows.column("deliver_after_ms")), rows.column("deliver_ms"), _NO_TIME)
-    return pc.coalesce(rows.column("deliver_at"), _moment(asked))
+    """As the producer asked for it, to the microsecond, unless the topic puts it off."""
+    asked, deliver = rows.column("asked_ms"), rows.column("deliver_ms")
+    exact = pc.coalesce(rows.column("deliver_at"), _moment(deliver))
+    return pc.if_else(pc.fill_null(pc.equal(asked, deliver), fill_value=False), exact, _moment(deliver))
 
 
 def _deliver_at_column(_target: Target) -> Column:
-    asked = F.when(F.col("deliver_after_ms").isNotNull(), F.timestamp_millis("deliver_ms"))
-    return F.coalesce("deliver_at", asked)
+    asked = F.coalesce("deliver_at", F.timestamp_millis("deliver_ms"))
+    return F.when(F.col("asked_ms") == F.col("deliver_ms"), asked).otherwise(F.timestamp_millis("deliver_ms"))
 
 
 MESSAGE: tuple[Rule[Target], ...] = (

@@ -45,13 +45,17 @@ class Span:
 
 @dataclass(frozen=True)
 class Membership:
-    """Who listens from this batch on, who is new, who is gone, and which lines of the registry are refused."""
+    """Who listens from this batch on, who is new, who is gone, and which lines of the registry are refused.
+
+    `wrong` are topics whose policies cannot be followed, as far as that is new.
+    """
 
     everybody: Mapping[str, Audience]
     backfill: Mapping[str, Audience]
     joined: Mapping[Name, Joined]
     left: frozenset[Name]
     refused: tuple[Subscription, ...] = ()
+    wrong: frozenset[str] = frozenset()
 
     @classmethod
     def of(
@@ -90,7 +94,7 @@ class Membership:
     @property
     def changed(self) -> bool:
         """Whether anybody came or went, or was refused: a commit of `segments` remembers it."""
-        return bool(self.joined or self.left or self.refused)
+        return bool(self.joined or self.left or self.refused or self.wrong)
 
 
 def _begins_anew(line: Subscription, life: Incarnation) -> bool:

@@ -76,7 +76,7 @@ class Plan:
         first_ledger: the first ledger that no earlier batch used.
         next_ledger: the first ledger that this batch leaves unused.
         seen: version of `subscriptions` by which positions were addressed last.
-        registry: version of `subscriptions` that says who listens.
+        registry: version of `subscriptions` that says who listens, and which policies topics have.
         begin: where the batch begins in the inbox: version, index.
         source: where it ends there.
         told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
@@ -160,11 +160,12 @@ class Ingest:
         self, rows: DataFrame, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
     ) -> Iterator[Batch]:
         """The rows of a batch, looked at: in this process when that can be, else by Spark."""
-        how = Limits(plan.now, *plan.limits), Ways(plan.express, plan.load_until, self._segment_ms)
+        ways = Ways(plan.express, plan.load_until, self._segment_ms)
         if (start.version, start.index) == (end.version, end.index):
             # A tick alone: there may be something to load.
-            yield LocalBatch.of(NO_ROWS, *how)
+            yield LocalBatch.of(NO_ROWS, Limits(plan.now, *plan.limits), ways)
             return
+        how = Limits(plan.now, *plan.limits, self._registry.topics(plan.registry)), ways
         new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
         inbox = self._inbox_here(start, end, changes, told=bool(new))
         if inbox is not None:
@@ -206,15 +207,18 @@ class Ingest:
             return
         gone = self._registry.gone_between(memory.lives, plan.seen, plan.registry)
         members = self._roll.call(self._registry.at(plan.registry), memory.lives, plan.first_ledger, gone)
-        lines = self._registry.not_held_at(plan.seen, members.refused) if plan.seen < plan.registry else ()
-        if counts.rejected or lines or passed.num_rows:
+        moved = plan.seen < plan.registry
+        lines = self._registry.not_held_at(plan.seen, members.refused) if moved else ()
+        wrong = self._registry.wrong_since(plan.seen, plan.registry) if moved else {}
+        if counts.rejected or lines or wrong or passed.num_rows:
             # Refused messages, refused lines of the registry, and what is no append, in one commit.
-            rows = batch.rejected(plan.now, batch_id, pa.concat_tables([refusals(lines), passed]))
+            rows = batch.rejected(plan.now, batch_id, pa.concat_tables([refusals(lines, wrong), passed]))
             self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
             self._observe("ingest.rejected", batch_id)
         if counts.express:
             self._write_express(members, plan, owner, batch_id)
-        self._write_segments(counts, replace(members, refused=lines), plan, owner, batch_id, again=again)
+        members = replace(members, refused=lines, wrong=frozenset(wrong))
+        self._write_segments(counts, members, plan, owner, batch_id, again=again)
 
     def _write_messages(self, batch: Batch, plan: Plan, owner: str, batch_id: int) -> Plan:
         """Write the log; give the plan with the ledgers that it took."""

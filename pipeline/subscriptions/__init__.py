@@ -18,4 +18,5 @@ __all__ = [
     "sinkplaces",
     "sought",
     "sourcestates",
+    "topicpolicies",
 ]

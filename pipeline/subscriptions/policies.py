@@ -6,8 +6,9 @@ the command sets them, and again by whoever follows them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from pipeline.config.errors import BadValue, check_text
 from pipeline.subscriptions.destination import Destination
@@ -17,6 +18,7 @@ from state.retry import MAX_ROUND, UnackedLimit
 from state.settling import MAX_VERSION
 from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
 
+T = TypeVar("T")
 _FLAGS = {"true": True, "false": False}
 
 
@@ -59,16 +61,16 @@ class Policies:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
-        _check("ack_after", self.ack_after, -1, MAX_VERSION)
+        check_number("ack_after", self.ack_after, -1, MAX_VERSION)
         if self.ack_timeout_ms:
-            _check("ack_timeout_ms", self.ack_timeout_ms, 1_000, MAX_TIME)
-        _check("retry_min_ms", self.retry_min_ms, 0, MAX_TIME)
-        _check("retry_multiplier", self.retry_multiplier, 1, 1_000)
-        _check("retry_max_ms", self.retry_max_ms, self.retry_min_ms, MAX_TIME)
-        _check("max_redeliveries", self.max_redeliveries, 0, MAX_ROUND)
-        _check("slots", self.slots, 1, MAX_SLOTS)
-        _check("max_unacked", self.max_unacked, 0, MAX_ROUND)
-        _check("sink_after", self.sink_after, -1, MAX_VERSION)
+            check_number("ack_timeout_ms", self.ack_timeout_ms, 1_000, MAX_TIME)
+        check_number("retry_min_ms", self.retry_min_ms, 0, MAX_TIME)
+        check_number("retry_multiplier", self.retry_multiplier, 1, 1_000)
+        check_number("retry_max_ms", self.retry_max_ms, self.retry_min_ms, MAX_TIME)
+        check_number("max_redeliveries", self.max_redeliveries, 0, MAX_ROUND)
+        check_number("slots", self.slots, 1, MAX_SLOTS)
+        check_number("max_unacked", self.max_unacked, 0, MAX_ROUND)
+        check_number("sink_after", self.sink_after, -1, MAX_VERSION)
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
@@ -99,8 +101,7 @@ class Policies:
 
     def as_map(self) -> dict[str, str]:
         """The texts of the registry: those that differ from the defaults."""
-        told = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
-        return {name: _text(value) for name, value, default in told if value != default}
+        return texts_of(self)
 
     @classmethod
     def of_map(cls, texts: Mapping[str, str | None] | None) -> Policies:
@@ -109,14 +110,34 @@ class Policies:
         Raises:
             BadValue: a name that is no policy, or a value that cannot be followed.
         """
-        known = [each.name for each in fields(cls)]
-        told: dict[str, bool | int | str] = {}
-        for name, text in (texts or {}).items():
-            if name not in known:
-                raise BadValue("policy", name, ", ".join(known))
-            if text is not None:
-                told[name] = _value(name, text)
-        return cls(**told)  # type: ignore[arg-type] # each value is of the type of its name
+        return map_of(cls, texts)
+
+
+def texts_of(policies: Any) -> dict[str, str]:  # noqa: ANN401 - of a class of policies
+    """The texts of policies: those that differ from the defaults."""
+    told = ((each.name, getattr(policies, each.name), each.default) for each in fields(policies))
+    return {name: _text(value) for name, value, default in told if value != default}
+
+
+def map_of(kind: Callable[..., T], texts: Mapping[str, str | None] | None) -> T:
+    """Policies of a kind from the texts of the registry.
+
+    Raises:
+        BadValue: a name that is no policy of that kind, or a value that cannot be followed.
+    """
+    known = names_of(kind)
+    told: dict[str, bool | int | str] = {}
+    for name, text in (texts or {}).items():
+        if name not in known:
+            raise BadValue("policy", name, ", ".join(known))
+        if text is not None:
+            told[name] = _value(name, text)
+    return kind(**told)
+
+
+def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies
+    """The names of the policies of a kind."""
+    return [each.name for each in fields(kind)]
 
 
 def _value(name: str, text: str) -> bool | int | str:
@@ -137,6 +158,11 @@ def _text(value: bool | int | str) -> str:  # noqa: FBT001 - a value, not a swit
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check(name: str, value: int | None, low: int, high: int) -> None:
+def check_number(name: str, value: int | None, low: int, high: int) -> None:
+    """Refuse a number out of its range; None is none.
+
+    Raises:
+        BadValue: it is.
+    """
     if value is not None and not low <= value <= high:
         raise BadValue(name, value, f"a whole number in {low}..{high}")

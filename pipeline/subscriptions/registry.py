@@ -1,11 +1,13 @@
 """The registry of subscriptions.
 
 It moves while stages run. Ingest reads it once a batch, at a version that it notes in its commits, and writes the
-answer into the rows of `segments`; the stages behind it look at those rows.
+answer into the rows of `segments`; the stages behind it look at those rows. Policies of topics are in it, too: by them
+ingest says when a message is due.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -19,13 +21,30 @@ from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
 from pipeline.subscriptions.sought import Sought
+from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, Topics
 from schemas import INBOX, SUBSCRIPTIONS
 
-_ACTIVE = "SELECT topic, subscription, tick_ms, start FROM {told} WHERE active"
+_LINES = f"SELECT topic, subscription, active, tick_ms, start, policies FROM {{told}} WHERE active OR {LINES}"  # noqa: S608
+_NOTHING: Mapping[str, str] = {}
+TOPIC_POLICY = "topic_policy"
+"""The reason in `rejected_ingest` for a topic whose policies cannot be followed."""
 
 
-def refusals(refused: Iterable[Subscription]) -> pa.Table:
-    """A reason for each line of the registry that is not followed, in the columns of the inbox."""
+@dataclass(frozen=True)
+class Registered:
+    """What ingest takes from the registry at a version: active subscriptions by name, and policies of topics."""
+
+    lines: dict[Name, Subscription]
+    topics: Topics = NO_POLICIES
+
+
+def refusals(refused: Iterable[Subscription], wrong: Mapping[str, str] = _NOTHING) -> pa.Table:
+    """A reason for each line of the registry that is not followed, in the columns of the inbox.
+
+    Args:
+        refused: subscriptions.
+        wrong: topics, and why their policies are not followed.
+    """
     rows = [
         {
             "reason": TICK_CHANGED if each.fits else TICK_OUT_OF_RANGE,
@@ -34,6 +53,7 @@ def refusals(refused: Iterable[Subscription]) -> pa.Table:
         }
         for each in refused
     ]
+    rows += [{"reason": TOPIC_POLICY, "topic": topic, "properties": {"policy": why}} for topic, why in wrong.items()]
     return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.columns).append(pa.field("reason", pa.string())))
 
 
@@ -43,8 +63,8 @@ class Registry:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._warehouse, self._files = spark, warehouse, session_files(spark)
-        self._known: tuple[int, dict[Name, Subscription]] = (-1, {})
-        self._before: tuple[int, dict[Name, Subscription]] = (-1, {})
+        self._known: tuple[int, Registered] = (-1, Registered({}))
+        self._before: tuple[int, Registered] = (-1, Registered({}))
         self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)
 
     def version(self) -> int:
@@ -53,9 +73,11 @@ class Registry:
 
     def at(self, version: int) -> dict[Name, Subscription]:
         """The active subscriptions at a version of the table, by topic and name."""
-        if self._known[0] != version:
-            self._known = (version, self._read(version))
-        return self._known[1]
+        return self._at(version).lines
+
+    def topics(self, version: int) -> Topics:
+        """The policies of topics at a version of the table."""
+        return self._at(version).topics
 
     def gone_between(self, known: Iterable[Name], before: int, after: int) -> frozenset[Name]:
         """Those who were not active at some version between two: who left and came back begins another life.
@@ -69,24 +91,42 @@ class Registry:
 
     def not_held_at(self, version: int, lines: Iterable[Subscription]) -> tuple[Subscription, ...]:
         """Those of some lines that the registry did not hold, just so, at a version (-1: it held none)."""
+        before = self._held_at(version).lines
+        return tuple(each for each in lines if before.get((each.topic, each.name)) != each)
+
+    def wrong_since(self, before: int, version: int) -> dict[str, str]:
+        """Topics whose policies cannot be followed, and why, that were not so at a version before."""
+        wrong = self.topics(version).wrong
+        known = self._held_at(before).topics.wrong if wrong else {}
+        return {topic: why for topic, why in wrong.items() if known.get(topic) != why}
+
+    def _at(self, version: int) -> Registered:
+        if self._known[0] != version:
+            self._known = (version, self._read(version))
+        return self._known[1]
+
+    def _held_at(self, version: int) -> Registered:
+        """What it held at a version before (-1: nothing); nothing is known of one that was cleaned away."""
         if self._before[0] != version:
-            self._before = (version, {})
+            self._before = (version, Registered({}))
             with suppress(PySparkException):
-                self._before = (version, self._read(version) if version >= 0 else {})
-        return tuple(each for each in lines if self._before[1].get((each.topic, each.name)) != each)
+                self._before = (version, self._read(version) if version >= 0 else Registered({}))
+        return self._before[1]
 
     def _present(self, versions: Iterable[int]) -> frozenset[Name] | None:
         """Those who are active at each of several versions; None when none can be read."""
         found: list[frozenset[Name]] = []
         for version in versions:
             with suppress(PySparkException):
-                found.append(frozenset(self._read(version)))
+                found.append(frozenset(self._read(version).lines))
         return frozenset.intersection(*found) if found else None
 
-    def _read(self, version: int) -> dict[Name, Subscription]:
-        rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _ACTIVE, version)
-        found = [_line(row["topic"], row["subscription"], row["tick_ms"], row["start"]) for row in rows]
-        return {(each.topic, each.name): each for each in sorted(found, key=_settings)}
+    def _read(self, version: int) -> Registered:
+        rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _LINES, version)
+        told = [row for row in rows if row["active"]]
+        found = [_line(row["topic"], row["subscription"], row["tick_ms"], row["start"]) for row in told]
+        lines = {(each.topic, each.name): each for each in sorted(found, key=_settings)}
+        return Registered(lines, Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"]))
 
 
 def _line(topic: str, name: str, tick_ms: int, start: str) -> Subscription:

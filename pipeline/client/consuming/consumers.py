@@ -16,8 +16,8 @@ from pipeline.client.consuming.core import Core, Listening
 from pipeline.client.consuming.desk import DeskOptions
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import ConsumerBusy, Timeout
-from pipeline.client.messageid import partition_of
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.subscriptions.topicpolicies import partition_of
 from state import SubscriptionType
 
 _ENGINES: dict[tuple[int, str], Engine] = {}

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from math import inf
 
 from pipeline.client.exceptions import ProducerBusy, Timeout
-from pipeline.client.messageid import MessageId, partition_of
+from pipeline.client.messageid import MessageId
 from pipeline.client.producing.inbox import Inbox
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Entry, Sender, inbox_rows
 from pipeline.client.producing.stats import Stats
 from pipeline.config.errors import PipelineError
+from pipeline.subscriptions.topicpolicies import partition_of
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0

@@ -20,9 +20,9 @@ from pipeline.client.consuming.consumers import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.subscriptions import Subscription, change, subscribe, subscriptions, with_policies
-from pipeline.client.subscribing.topics import topic_of
 from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import topic_of
 from state import OutOfRange
 
 

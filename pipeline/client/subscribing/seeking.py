@@ -12,7 +12,14 @@ from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.reading.topiclog import Place, TopicLog
 from pipeline.client.subscribing.standing import standings
-from pipeline.client.subscribing.subscriptions import Subscription, line_of, lives, replace_line, row_of
+from pipeline.client.subscribing.subscriptions import (
+    Subscription,
+    line_of,
+    lives,
+    replace_lines,
+    row_of,
+    with_history,
+)
 from pipeline.storage.files import Files
 from pipeline.subscriptions.settled import read_mark
 from pipeline.subscriptions.sought import Sought
@@ -110,19 +117,19 @@ def seek(root: str, topic: str, name: str, position: Place) -> int:
         StillConflicting: others changed this line every time; nothing was written.
     """
     wrote = list[Sought]()
-    replace_line(root, (topic, name), _decide(root, topic, name, position, wrote))
+    replace_lines(root, (topic, name), _decide(root, topic, name, position, wrote))
     return wrote[-1].life
 
 
 def _decide(
     root: str, topic: str, name: str, position: Place, wrote: list[Sought]
-) -> Callable[[DeltaTable], dict[str, object]]:
-    def decide(registry: DeltaTable) -> dict[str, object]:
+) -> Callable[[DeltaTable], list[dict[str, object]]]:
+    def decide(registry: DeltaTable) -> list[dict[str, object]]:
         found = line_of(registry, (topic, name))
         if found is None:
             raise SubscriptionNotFound(topic, name)
         wrote.append(Sought(_life(root, registry, found), *position))
-        return row_of(replace(found, start=str(wrote[-1])), active=True)
+        return with_history(registry, (topic, name), row_of(replace(found, start=str(wrote[-1])), active=True))
 
     return decide
 

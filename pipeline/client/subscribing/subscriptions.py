@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
@@ -20,12 +21,17 @@ from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, quoted, 
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
+from pipeline.subscriptions.topicpolicies import TOPIC
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
+TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
+"""Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
+_REMEMBERED = 100
+"""So many changes of the policies of a topic or a subscription are remembered."""
 _NAMES = ("topic", "subscription")
 _FIRST_PAUSE_S = 0.05
 _LAST_MARKER = (1 << 63) - 1
@@ -172,27 +178,50 @@ def change(
         StillConflicting: others changed the line every time; nothing was written.
     """
 
-    def row(registry: DeltaTable) -> dict[str, object] | None:
+    def rows(registry: DeltaTable) -> list[dict[str, object]] | None:
         new = decide(line_of(registry, name))
-        return None if new is None else row_of(new, active=active)
+        return None if new is None else with_history(registry, name, row_of(new, active=active))
 
-    return replace_line(root, name, row, pause)
+    return replace_lines(root, name, rows, pause)
 
 
-def replace_line(
+def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> list[dict[str, object]]:
+    """A line, and rows that say which policies held since when; one more when the line has others than held last.
+
+    A row of history is a line that is not active, of the type `HISTORY`; its `start` is the time.
+    """
+    mine = " AND ".join(f"{column} = {quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
+    found = query(f"SELECT * FROM registry WHERE {mine} AND type = '{HISTORY}' ORDER BY start", registry=registry)  # noqa: S608 - quoted
+    rows: list[dict[str, object]] = [{**row, "policies": dict(row["policies"] or ())} for row in found]
+    held = rows[-1]["policies"] if rows else {}
+    told = new["policies"] or {}
+    if told != held:
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": told})
+    return [new, *rows[-_REMEMBERED:]]
+
+
+def replace_lines(
     root: str,
     name: Name,
-    decide: Callable[[DeltaTable], dict[str, object] | None],
+    decide: Callable[[DeltaTable], list[dict[str, object]] | None],
     pause: Callable[[float], None] = time.sleep,
+    *,
+    partitions: bool = False,
 ) -> bool:
-    """Replace all lines of a topic and subscription by a row, as `change` does, from the registry as it is."""
+    """Replace all lines of a topic and subscription by some rows, as `change` does, from the registry as it is.
+
+    The line that counts the partitions of a topic is another one than that of its policies; `partitions` says which.
+    """
+    kind = f"type {'=' if partitions else '<>'} '{PARTITIONS}'"
     for attempt in range(ATTEMPTS):
         registry = open_table(root, SUBSCRIPTIONS)
         new = decide(registry)
         if new is None:
             return False
-        rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [new]))
-        mine = " AND ".join(f"{column} = {quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
+        rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
+        named = [f"{column} = {quoted(text)}" for column, text in zip(_NAMES, name, strict=True)]
+        mine = " AND ".join([*named, kind])
         try:
             write_deltalake(registry, rows, mode="overwrite", predicate=mine)
         except CommitFailedError:

@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from pipeline.client.checks import checked_topic
 from pipeline.client.exceptions import TopicNotFound
-from pipeline.client.messageid import partition_of
-from pipeline.client.subscribing.subscriptions import replace_line
+from pipeline.client.subscribing.subscriptions import PARTITIONS, replace_lines
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query
+from pipeline.subscriptions.topicpolicies import partition_of, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000
-_COUNT = "partitions"
+_COUNT = PARTITIONS
 _COUNTS = f"""
     SELECT topic, MAX(arrow_cast(policies['{_COUNT}'], 'Int64')) AS partitions FROM registry
     WHERE NOT active AND subscription = '' AND type = '{_COUNT}' GROUP BY topic
@@ -39,14 +39,14 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
     if partition_of(topic) >= 0:
         raise BadValue("topic", topic, "one that is no partition itself")
 
-    def decide() -> dict[str, object] | None:
+    def decide() -> list[dict[str, object]] | None:
         there = partition_counts(root).get(topic, 0)
         if not max(1, there) <= partitions <= MOST_PARTITIONS:
             raise BadValue("partitions", partitions, f"{max(1, there)}..{MOST_PARTITIONS}")
         told = {"topic": topic, "subscription": "", "type": _COUNT, "start": "latest", "tick_ms": 1, "active": False}
-        return None if partitions == there else {**told, "policies": {_COUNT: str(partitions)}}
+        return None if partitions == there else [{**told, "policies": {_COUNT: str(partitions)}}]
 
-    replace_line(root, (topic, ""), lambda _: decide())
+    replace_lines(root, (topic, ""), lambda _: decide(), partitions=True)
 
 
 def partition_counts(root: str) -> dict[str, int]:
@@ -89,8 +89,3 @@ def matching(root: str, pattern: re.Pattern[str]) -> list[str]:
     there = {row["topic"] for row in query(_TOPICS, **tables)} | set(partition_counts(root))
     found = [each for each in sorted(there) if pattern.fullmatch(each) or pattern.fullmatch(topic_of(each))]
     return expanded(root, found)
-
-
-def topic_of(name: str) -> str:
-    """The topic that a partition belongs to; of a topic its name."""
-    return name if partition_of(name) < 0 else name.rpartition("-partition-")[0]

@@ -23,6 +23,7 @@ from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.records import REFUSED_MS
+from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import INBOX, MESSAGES
 from tests.support.rows import T0
 from tests.support.spark import session
@@ -42,7 +43,15 @@ delays = st.one_of(
     st.builds(int.__add__, st.sampled_from((0, 10_000, LAST_INSTANT_MS)), small),
     st.sampled_from((-(2**63), REFUSED_MS, 2**63 - 1)),
 )
-known_topics = st.sampled_from(("t", "u", "z", "é", "\U0001f600", "\uffff")).map(str.encode)
+known_topics = st.sampled_from(("t", "u", "z", "é-partition-12", "\U0001f600", "\uffff")).map(str.encode)
+POLICIES = Topics(
+    {
+        "t": TopicPolicies(fixed_delay_ms=7_000),
+        "u": TopicPolicies(min_delay_ms=5, max_delay_ms=9_999),
+        "é": TopicPolicies(min_delay_ms=10_001),
+        "z": TopicPolicies(),
+    }
+)
 topics = st.one_of(
     *[known_topics] * 5,
     st.none(),
@@ -104,7 +113,14 @@ def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "limit", [Limits(T0, 10_000, 4), Limits(1, LAST_INSTANT_MS, 0), Limits(LAST_INSTANT_MS, 0, 5)], ids=str
+    "limit",
+    [
+        Limits(T0, 10_000, 4),
+        Limits(1, LAST_INSTANT_MS, 0),
+        Limits(LAST_INSTANT_MS, 0, 5),
+        Limits(T0, 10_000, 4, POLICIES),
+    ],
+    ids=str,
 )
 def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times(limit: Limits) -> None:
     """Hostile times and delays, topics that are no text, and limits at their edges; each rule is met."""
@@ -138,7 +154,7 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
     # Rows lie in the order of arrival, as the driver reads them.
     rows = sorted(drawn(classified_rows, 400), key=lambda row: row["arrival"])
     sent = inbox([{name: value for name, value in row.items() if name != "arrival"} for row in rows])
-    limit, target, ledgers = Limits(T0, 10_000, 10), Target(first, T0, T0 + 5, 8), Ledgers(first, entries)
+    limit, target, ledgers = Limits(T0, 10_000, 10, POLICIES), Target(first, T0, T0 + 5, 8), Ledgers(first, entries)
 
     small_rows = accept_local.classify(Gathered.of(INBOX, sent).rows, limit)
     whole = small_rows.append_column(rules.ROW, pa.array(np.arange(len(rows))))

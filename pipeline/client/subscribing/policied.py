@@ -1,0 +1,71 @@
+"""What a client does with policies of topics and subscriptions."""
+
+from __future__ import annotations
+
+from pipeline.client.checks import answering, checked_topic
+from pipeline.client.subscribing.policysetting import policies_of, set_policy, unset_policy
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies
+
+
+class SetsPolicies:
+    """A part of `delayline.Client`."""
+
+    _root: str
+
+    def _check_open(self) -> None:
+        """Refuse a client that is closed."""
+        raise NotImplementedError
+
+    def set_policies(self, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
+        """Set some policies of a subscription, or of a topic; the others stay.
+
+        Args:
+            topic: the topic.
+            subscription_name: the subscription; None: policies of the topic, which ingest follows from its next batch
+                on.
+            **policies: values by the names that `delayline.Policies` and `delayline.TopicPolicies` have.
+
+        Returns:
+            Whether they were other ones.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription.
+            BadValue: there is no such policy, or its value cannot be followed.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
+        """
+        self._check_open()
+        with answering(self._root):
+            return set_policy(self._root, checked_topic(topic), subscription_name, **policies)
+
+    def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
+        """Give some policies of a topic, or of a subscription, their defaults again; whether they had others.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription.
+            BadValue: there is no such policy.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
+        """
+        self._check_open()
+        with answering(self._root):
+            return unset_policy(self._root, checked_topic(topic), *names, subscription=subscription_name)
+
+    def get_policies(self, topic: str, subscription_name: str | None = None) -> Policies | TopicPolicies:
+        """The policies of a topic, or of a subscription.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder has no registry.
+            ConnectError: the store does not answer.
+        """
+        self._check_open()
+        with answering(self._root):
+            return policies_of(self._root, checked_topic(topic), subscription_name)

@@ -1,0 +1,184 @@
+"""Policies of topics and subscriptions, one by one: set, unset, shown, and what they were before.
+
+All of them stand in the registry, in the line of their subscription, or in one of their topic. Each change is one
+commit, which leaves a row of what held from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pipeline.client.checks import checked_topic
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscribing.subscriptions import (
+    HISTORY,
+    TOPIC_LINE,
+    Subscription,
+    change,
+    line_of,
+    replace_lines,
+    with_history,
+    with_policies,
+)
+from pipeline.config.errors import BadValue
+from pipeline.config.stages import INGEST
+from pipeline.delta.deltars import open_table, path_of, query, quoted
+from pipeline.delta.logs.entries import commits, metadata
+from pipeline.delta.logs.notes import Commit
+from pipeline.storage.files import Files
+from pipeline.subscriptions.policies import Policies, names_of
+from pipeline.subscriptions.topicpolicies import LINES, TopicPolicies, Topics
+from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
+
+_TOPICS = f"SELECT topic, policies FROM registry WHERE {LINES}"  # noqa: S608 - our own words
+
+
+@dataclass(frozen=True)
+class Held:
+    """What policies held from some time on.
+
+    Attributes:
+        since: when they were set, an ISO time, by the clock of who set them.
+        policies: the texts of the registry: those that differ from the defaults.
+    """
+
+    since: str
+    policies: Mapping[str, str]
+
+
+def set_topic_policies(root: str, topic: str, policies: TopicPolicies) -> bool:
+    """Give a topic other policies; False when it has these already. They count from the next batch of ingest on.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        InvalidTopicName: the topic has no name.
+        StillConflicting: others changed them every time; nothing was written.
+    """
+    checked_topic(topic)
+
+    def decide(registry: Any) -> list[dict[str, object]] | None:  # noqa: ANN401 - delta-rs has no types
+        if _topics(registry).policies.get(topic, TopicPolicies()) == policies:
+            return None
+        told = {"topic": topic, "subscription": "", "type": TOPIC_LINE, "start": "latest", "tick_ms": 1}
+        row = {**told, "active": False, "policies": policies.as_map()}
+        rows = with_history(registry, (topic, ""), row)
+        return rows if policies.as_map() else rows[1:]
+
+    return replace_lines(root, (topic, ""), decide)
+
+
+def topic_policies(root: str, topic: str) -> TopicPolicies:
+    """The policies of a topic; a partition without any of its own has those of its topic.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+    """
+    return _topics(open_table(root, SUBSCRIPTIONS)).of(topic)
+
+
+def policies_of(root: str, topic: str, subscription: str | None = None) -> Policies | TopicPolicies:
+    """The policies of a subscription, or of a topic.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound: there is no such subscription.
+    """
+    if subscription is None:
+        return topic_policies(root, topic)
+    found = line_of(open_table(root, SUBSCRIPTIONS), (topic, subscription))
+    if found is None:
+        raise SubscriptionNotFound(topic, subscription)
+    return found.policies
+
+
+def set_policy(root: str, topic: str, subscription: str | None = None, **told: Any) -> bool:  # noqa: ANN401 - values of policies
+    """Set some policies of a subscription, or of a topic; the others stay. False when they were so already.
+
+    Args:
+        root: the warehouse.
+        topic: the topic.
+        subscription: the subscription; None: policies of the topic.
+        **told: policies by their names (`Policies`, `TopicPolicies`).
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound: there is no such subscription.
+        BadValue: there is no such policy, or its value cannot be followed.
+        StillConflicting: others changed them every time; nothing was written.
+    """
+    if subscription is None:
+        _check_names(TopicPolicies, told)
+        own = _topics(open_table(root, SUBSCRIPTIONS)).policies.get(topic, TopicPolicies())
+        return set_topic_policies(root, topic, replace(own, **told))
+    _check_names(Policies, told)
+
+    def decide(found: Subscription | None) -> Subscription | None:
+        if found is None:
+            raise SubscriptionNotFound(topic, subscription)
+        return with_policies(root, found, replace(found.policies, **told))
+
+    return change(root, (topic, subscription), decide)
+
+
+def unset_policy(root: str, topic: str, *names: str, subscription: str | None = None) -> bool:
+    """Give some policies their defaults again. False when they had them.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound: there is no such subscription.
+        BadValue: there is no such policy, or the others cannot be without it.
+        StillConflicting: others changed them every time; nothing was written.
+    """
+    kind: Any = TopicPolicies if subscription is None else Policies
+    _check_names(kind, names)
+    defaults = {each.name: each.default for each in fields(kind)}
+    return set_policy(root, topic, subscription, **{name: defaults[name] for name in names})
+
+
+def policy_history(root: str, topic: str, subscription: str | None = None) -> list[Held]:
+    """What the policies of a subscription, or of a topic, were, the oldest first; the last of it holds now.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+    """
+    mine = f"topic = {quoted(topic)} AND subscription = {quoted(subscription or '')}"
+    text = f"SELECT start, policies FROM registry WHERE {mine} AND type = '{HISTORY}' ORDER BY start"  # noqa: S608 - quoted
+    rows = query(text, registry=open_table(root, SUBSCRIPTIONS))
+    return [Held(row["start"], dict(row["policies"] or ())) for row in rows]
+
+
+def followed_since(root: str, topic: str) -> int | None:
+    """A batch of ingest that was made with the policies that a topic has now; None: there was none yet.
+
+    Ingest notes with each commit the version of the registry that it follows.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+    """
+    last = [_last_note(root, table) for table in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    note = max((each for each in last if each is not None), key=lambda each: each.batch, default=None)
+    if note is None:
+        return None
+    registry = open_table(root, SUBSCRIPTIONS)
+    now = _topics(registry).of(topic)
+    registry.load_as_version(int(note.note["registry"]))
+    return note.batch if _topics(registry).of(topic) == now else None
+
+
+def _last_note(root: str, table: Any) -> Commit | None:  # noqa: ANN401 - a table
+    newest = open_table(root, table).version()
+    notes = (Commit.loads(metadata(actions)) for actions in commits(Files(), path_of(root, table), newest))
+    return next((note for note in notes if note is not None and note.stage == INGEST), None)
+
+
+def _topics(registry: Any) -> Topics:  # noqa: ANN401 - delta-rs has no types
+    return Topics.of_rows((row["topic"], row["policies"]) for row in query(_TOPICS, registry=registry))
+
+
+def _check_names(kind: Any, names: Any) -> None:  # noqa: ANN401 - a class of policies; names in any form
+    known = names_of(kind)
+    for name in names:
+        if name not in known:
+            raise BadValue("policy", name, ", ".join(known))

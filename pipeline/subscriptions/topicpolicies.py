@@ -1,0 +1,115 @@
+"""What a topic asks of its messages at ingest: bounds of their delays.
+
+Policies of a topic are a line of the registry without a subscription, of the type `topic`, that is not active: stages
+that know nothing of them pass over it. Ingest reads it at the version of the registry that its plan notes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipeline.config.errors import BadValue
+from pipeline.config.settings import DAY_MS
+from pipeline.subscriptions.policies import check_number, map_of, texts_of
+
+TOPIC = "topic"
+"""The type of such a line."""
+PARTITION = r"-partition-([0-9]+)\z"
+"""What the names of partitions end with, as Java spells it."""
+_PARTITION = re.compile(PARTITION.replace(r"\z", r"\Z"))
+LONGEST_MS = 3_650 * DAY_MS
+LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active"
+"""SQL: which lines of the registry are of topics."""
+
+
+def partition_of(topic: str) -> int:
+    """The number of a partition, from its name (`orders-partition-3`); -1 when it is none."""
+    found = _PARTITION.search(topic)
+    return int(found[1]) if found else -1
+
+
+def topic_of(name: str) -> str:
+    """The topic that a partition belongs to; of a topic its name."""
+    return _PARTITION.sub("", name)
+
+
+@dataclass(frozen=True)
+class TopicPolicies:
+    """The policies of a topic; the names are those of the registry's map.
+
+    Attributes:
+        fixed_delay_ms: each message is due so long after it was published, whatever its producer asks (ms).
+        min_delay_ms: a message is due so long after it was published at the earliest (ms).
+        max_delay_ms: a message whose producer asks for a longer delay is rejected (ms). It is not shortened: a message
+            never comes before the time that was asked for.
+
+    Raises:
+        BadValue: a value that cannot be followed.
+    """
+
+    fixed_delay_ms: int | None = None
+    min_delay_ms: int | None = None
+    max_delay_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be followed."""
+        check_number("fixed_delay_ms", self.fixed_delay_ms, 1, LONGEST_MS)
+        check_number("min_delay_ms", self.min_delay_ms, 1, LONGEST_MS)
+        check_number("max_delay_ms", self.max_delay_ms, self.min_delay_ms or 0, LONGEST_MS)
+        for name in ("min_delay_ms", "max_delay_ms"):
+            if self.fixed_delay_ms is not None and getattr(self, name) is not None:
+                raise BadValue(name, getattr(self, name), "a topic without fixed_delay_ms")
+
+    @property
+    def floor_ms(self) -> int | None:
+        """So long after its publication a message is due at the earliest, ms."""
+        return self.min_delay_ms if self.fixed_delay_ms is None else self.fixed_delay_ms
+
+    def as_map(self) -> dict[str, str]:
+        """The texts of the registry: those that differ from the defaults."""
+        return texts_of(self)
+
+    @classmethod
+    def of_map(cls, texts: Mapping[str, str | None] | None) -> TopicPolicies:
+        """From the texts of the registry.
+
+        Raises:
+            BadValue: a name that is no policy of a topic, or a value that cannot be followed.
+        """
+        return map_of(cls, texts)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The policies of all topics that have some.
+
+    Attributes:
+        policies: by topic; a partition without any of its own has those of its topic.
+        wrong: topics whose policies cannot be followed, and why; none of theirs count.
+    """
+
+    policies: Mapping[str, TopicPolicies] = field(default_factory=dict)
+    wrong: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[tuple[str, Mapping[str, Any] | Iterable[tuple[str, Any]] | None]]) -> Topics:
+        """From topics and the maps of their lines. Of several lines of a topic the last one counts, in any reading."""
+        policies, wrong = dict[str, TopicPolicies](), dict[str, str]()
+        for topic, texts in sorted((topic, sorted(dict(texts or ()).items())) for topic, texts in rows):
+            policies.pop(topic, None)
+            wrong.pop(topic, None)
+            try:
+                policies[topic] = TopicPolicies.of_map(dict(texts))
+            except BadValue as error:
+                wrong[topic] = str(error)
+        return cls(policies, wrong)
+
+    def of(self, topic: str) -> TopicPolicies:
+        """Those of a topic, or of the topic that a partition belongs to."""
+        return self.policies.get(topic) or self.policies.get(topic_of(topic)) or TopicPolicies()
+
+
+NO_POLICIES = Topics()

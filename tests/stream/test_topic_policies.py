@@ -1,0 +1,94 @@
+"""Policies of a topic decide when its messages are due, whatever dies and whatever is set meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.client.pending import pending
+from pipeline.client.subscribing.policysetting import followed_since, set_policy
+from pipeline.config.settings import Settings
+from pipeline.delta import deltars
+from schemas import DELIVERIES, REJECTED_INGEST, SUBSCRIPTIONS
+from tests.support.examined import sound
+from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
+
+T0 = 1_700_000_000_000
+SECOND = 1_000
+
+
+def policies(topic: str, **told: int) -> Step:
+    """Policies of a topic are set."""
+    values: dict[str, Any] = dict(told)
+    return check(lambda world: same(set_policy(world.warehouse.root, topic, **values), wanted=True))
+
+
+def wrong(world: World) -> None:
+    """Somebody writes a policy that cannot be followed."""
+    line = {"topic": "u", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
+    rows = [{**line, "policies": {"fixed_delay_ms": "soon"}}]
+    deltars.append(world.warehouse.root, SUBSCRIPTIONS, deltars.rows_of(SUBSCRIPTIONS, rows))
+
+
+def came(world: World) -> dict[str, int]:
+    """When each message came, in ms after T0."""
+    rows = world.rows(DELIVERIES)
+    assert all(row["deliver_at"] is None or row["deliver_at"] <= row["due_time"] for row in rows)
+    found = {bytes(row["payload"]).decode(): round(row["due_time"].timestamp() * 1_000) - T0 for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_delays_follow_the_policies_of_the_batch_that_took_a_message(spark: SparkSession, folder: str) -> None:
+    """Ingest dies when it has noted what a batch is made with; other policies, set meanwhile, count for the next one.
+
+    Some messages go past the schedule.
+    """
+    world = play(
+        spark,
+        folder,
+        [
+            *(subscribe(topic, "s") for topic in ("fixed", "least", "t-partition-0", "u")),
+            policies("fixed", fixed_delay_ms=10 * SECOND),
+            policies("least", min_delay_ms=5 * SECOND, max_delay_ms=20 * SECOND),
+            policies("t", min_delay_ms=3 * SECOND),
+            check(wrong),
+            advance(T0),
+            *(append(message(f"{topic} now", topic, after=0)) for topic in ("fixed", "least", "t-partition-0", "u")),
+            append(
+                message("fixed late", "fixed", after=3_600 * SECOND), message("least in time", "least", after=9_000)
+            ),
+            append(message("least late", "least", after=20_001), message("fixed bare", "fixed")),
+            kill_after("ingest.messages"),
+            advance(T0 + SECOND),
+            policies("fixed", fixed_delay_ms=1),
+            policies("least", min_delay_ms=1),
+            restart(),
+            append(message("fixed after", "fixed", after=0)),
+            advance(T0 + 2 * SECOND),
+            check(lambda world: same(followed_since(world.warehouse.root, "fixed") is not None, wanted=True)),
+            check(lambda world: same(pending(world.warehouse.root, "fixed").backlogs[0].count, 4)),
+            advance(T0 + 60 * SECOND),
+        ],
+        Settings(express_ms=4 * SECOND),
+    )
+    assert came(world) == {
+        "fixed now": 11 * SECOND,
+        "fixed late": 11 * SECOND,
+        "fixed bare": 11 * SECOND,
+        "fixed after": 2 * SECOND + 1,
+        "least now": 6 * SECOND,
+        "least in time": 10 * SECOND,
+        "t-partition-0 now": 4 * SECOND,
+        "u now": SECOND,
+    }
+    refused = [(row["reason"], row["topic"]) for row in world.rows(REJECTED_INGEST)]
+    assert sorted(refused) == [("max_delay_exceeded", "least"), ("topic_policy", "u")]
+    assert pending(world.warehouse.root).in_inbox == 0
+    sound(world.warehouse.root)
+
+
+def same(found: object, wanted: object) -> None:
+    """Both are equal."""
+    assert found == wanted

@@ -1,0 +1,124 @@
+"""Policies are set and unset one by one, for topics and subscriptions, and what they were is kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from typer.testing import CliRunner, Result
+
+from jobs import cli
+from pipeline.client.client import Client
+from pipeline.client.create import create_all
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscribing.policysetting import policy_history, set_policy, topic_policies, unset_policy
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
+from pipeline.config.errors import BadValue
+from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
+from schemas import SUBSCRIPTIONS
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    create_all(str(tmp_path))
+    return str(tmp_path)
+
+
+def run(root: str, *words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
+
+
+def told(root: str, *words: str) -> str:
+    """What a command prints when all is well."""
+    result = run(root, *words)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_policies_of_a_topic_are_set_unset_and_shown_and_their_history_is_kept(root: str) -> None:
+    """Beside the number of its partitions, which stands under the same name, and beside its subscriptions."""
+    subscribe(root, Subscription("t", "s"))
+    create_partitioned_topic(root, "t", 2)
+    words = ("policy", "set", "--topic", "t", "--min-delay", "5s")
+    assert "has other policies" in told(root, *words)
+    assert "had these already" in told(root, *words)
+    told(root, "policy", "set", "--topic", "t", "--max-delay", "1h")
+    assert topic_policies(root, "t") == TopicPolicies(min_delay_ms=5_000, max_delay_ms=HOUR)
+    shown = told(root, "policy", "show", "--topic", "t")
+    assert "shortest delay: 5s" in shown
+    assert "next batch of ingest" in shown
+    assert json.loads(told(root, "policy", "show", "--topic", "t", "--json"))["max_delay_ms"] == HOUR
+    told(root, "policy", "unset", "--topic", "t", "min_delay_ms")
+    told(root, "policy", "unset", "--topic", "t", "max_delay_ms")
+    assert "no policies" in told(root, "policy", "show", "--topic", "t")
+    held = [dict(each.policies) for each in policy_history(root, "t")]
+    one, two = {"min_delay_ms": "5000"}, {"min_delay_ms": "5000", "max_delay_ms": str(HOUR)}
+    assert held == [one, two, {"max_delay_ms": str(HOUR)}, {}]
+    lines = told(root, "policy", "show", "--topic", "t", "--history").splitlines()
+    assert [line.split("  ")[1] for line in lines][-1] == "(defaults)"
+    assert topic_partitions(root, "t") == ["t-partition-0", "t-partition-1"]
+    assert [each.name for each in subscriptions(root)] == ["s"]
+
+
+def test_policies_of_a_subscription_are_set_one_by_one_whoever_sets_them(root: str) -> None:
+    """The client and the command change the same line, and each change is remembered."""
+    subscribe(root, Subscription("t", "s", policies=Policies(ack=True, max_redeliveries=3)))
+    with Client(root) as client:
+        assert client.set_policies("t", "s", max_unacked=9)
+        assert not client.set_policies("t", "s", max_unacked=9)
+        assert client.unset_policies("t", "max_redeliveries", subscription_name="s")
+        found = client.get_policies("t", "s")
+        assert isinstance(found, Policies)
+        assert (found.max_unacked, found.max_redeliveries) == (9, None)
+        assert client.get_policies("t") == TopicPolicies()
+    told(root, "policy", "set", "--topic", "t", "--subscription", "s", "--max-redeliveries", "4")
+    most = [each.policies.get("max_redeliveries") for each in policy_history(root, "t", "s")]
+    assert most == ["3", "3", None, "4"]
+
+
+def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: str) -> None:
+    """Nothing is kept then, and no policy is taken by a topic that is one of a subscription."""
+    subscribe(root, Subscription("t", "s"))
+    for words in (
+        ("--fixed-delay", "5s", "--min-delay", "1s"),
+        ("--min-delay", "2s", "--max-delay", "1s"),
+        ("--fixed-delay", "4000d"),
+        ("--ack",),
+        (),
+        ("--subscription", "s", "--min-delay", "1s"),
+    ):
+        assert run(root, "policy", "set", "--topic", "t", *words).exit_code == 2, words
+    with pytest.raises(BadValue, match=r"max_delay_ms = 1, allowed: a whole number in 5\.\."):
+        set_policy(root, "t", min_delay_ms=5, max_delay_ms=1)
+    with pytest.raises(BadValue, match="policy = 'slots', allowed: fixed_delay_ms, min_delay_ms, max_delay_ms"):
+        unset_policy(root, "t", "slots")
+    with pytest.raises(SubscriptionNotFound):
+        set_policy(root, "t", "other", slots=5)
+    assert open_table(root, SUBSCRIPTIONS).version() == 1
+    assert policy_history(root, "t") == []
+
+
+def test_a_partition_has_the_policies_of_its_topic_unless_it_has_some(root: str) -> None:
+    """What any Delta writer wrote wrong counts for nothing, and is told."""
+    set_policy(root, "t", fixed_delay_ms=5_000)
+    set_policy(root, "t-partition-1", min_delay_ms=7)
+    assert topic_policies(root, "t-partition-12").fixed_delay_ms == 5_000
+    assert topic_policies(root, "t-partition-1") == TopicPolicies(min_delay_ms=7)
+    assert topic_policies(root, "t-partition-x") == topic_policies(root, "other") == TopicPolicies()
+    line = {"topic": "u", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
+    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": {"min_delay_ms": "soon"}}]))
+    assert topic_policies(root, "u") == TopicPolicies()
+    assert set(Topics.of_rows([("u", {"min_delay_ms": "soon"})]).wrong) == {"u"}
