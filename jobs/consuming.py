@@ -125,6 +125,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     max_unacked: options.MaxUnacked = None,
     sink: options.Sink = None,
     no_sink: Annotated[bool, typer.Option("--no-sink", help="Publish in no broker any more.")] = False,
+    max_rate: options.MaxRate = None,
     sink_after: Annotated[
         int | None,
         typer.Option(
@@ -145,6 +146,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "max_unacked": max_unacked,
         "sink": sink,
         "sink_after": sink_after,
+        "max_rate": max_rate,
     }
     delays = {"fixed_delay_ms": fixed_delay, "min_delay_ms": min_delay, "max_delay_ms": max_delay}
     if no_sink and (sink is not None or sink_after is not None):
@@ -159,6 +161,24 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
         fresh = set_policies(warehouse, topic, subscription, new)
     typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
+
+
+@app.command()
+def pause(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
+    """Hold what becomes due for a subscription, until it is resumed. What is prepared, for seconds, still comes."""
+    from pipeline.client.subscribing.policysetting import set_policy as set_some
+
+    fresh = set_some(warehouse, topic, subscription, paused=True)
+    typer.echo(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
+
+
+@app.command()
+def resume(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
+    """Let a paused subscription go on: what was held comes first, in order."""
+    from pipeline.client.subscribing.policysetting import set_policy as set_some
+
+    fresh = set_some(warehouse, topic, subscription, paused=False)
+    typer.echo(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
 
 
 @policy.command("unset")

@@ -152,6 +152,9 @@ REDELIVERY = Table(
     properties=_SOON_FORGOTTEN,
 )
 
+# What is due and held back for its subscription; nothing else. Dispatch takes files out and puts others in.
+HELD = Table("held", REDELIVERY.columns, writer="dispatch", properties=_SOON_FORGOTTEN)
+
 DELIVERIES = Table(
     "deliveries",
     Columns.of(
@@ -364,4 +367,5 @@ TABLES = (
     CLOSED,
     REJECTED_SETTLE,
     COMMANDS,
+    HELD,
 )

@@ -120,6 +120,10 @@ Sink = Annotated[
         show_default="none",
     ),
 ]
+MaxRate = Annotated[
+    int | None,
+    typer.Option("--max-rate", metavar="N", help="Messages a second that come at most.", show_default="any number"),
+]
 FixedDelay = Annotated[
     int | None, duration("--fixed-delay", "Of a topic: each message is due so long after it was sent", "none")
 ]

@@ -68,6 +68,9 @@ def as_json(found: Pending) -> str:
             "count": each.count,
             "next_due_ms": each.next_due,
             "due_by_minute": sorted(each.minutes.items()),
+            "held": each.held,
+            "paused": each.paused,
+            "held_ms": each.held_ms,
         }
         for each in found.backlogs
     ]
@@ -84,7 +87,11 @@ def _besides(found: Pending) -> Iterator[str]:
 
 def _line(backlog: Backlog, now_ms: int) -> str:
     name = printable(f"{backlog.topic}/{backlog.subscription}")
-    return _counted(name, backlog.count, backlog.next_due, now_ms)
+    more = f", {backlog.held:,} of them held" if backlog.held else ""
+    more += ", paused" if backlog.paused else ""
+    if backlog.held and backlog.held_ms is not None:
+        more += f", the last one in {spell(backlog.held_ms)} at {backlog.max_rate:,} a second"
+    return _counted(name, backlog.count, backlog.next_due, now_ms) + more
 
 
 def _counted(name: str, count: int, next_due: int | None, now_ms: int) -> str:

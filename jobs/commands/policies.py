@@ -78,6 +78,10 @@ def topic_lines(policies: TopicPolicies, batch: int | None) -> Iterator[str]:
 
 def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
     """For people: all policies, as they are followed."""
+    if policies.paused:
+        yield "paused: what becomes due is held"
+    if policies.max_rate is not None:
+        yield f"rate: {policies.max_rate:,} messages a second at most; what is due beyond that comes later"
     if policies.sink is not None:
         yield f"sink: {policies.sink}, what came after version {policies.sink_after} of deliveries"
     if not policies.ack:

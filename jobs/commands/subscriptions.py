@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from jobs.commands.values import iso, printable, spell
-from pipeline.client.pending import Pending
+from pipeline.client.pending import Backlog, Pending
 from pipeline.client.subscribing.standing import Leased, Standing
 
-_HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS")
+_HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
 _CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")
 
 
@@ -41,21 +41,33 @@ def consumers_json(found: Sequence[Standing], settled_ms: int | None) -> str:
     return json.dumps({"settled_ms": settled_ms, "subscriptions": told})
 
 
-def _row(each: Standing, backlog: Mapping[tuple[str, str], int], now_ms: int) -> list[str]:
+def _row(each: Standing, backlog: Mapping[tuple[str, str], Backlog], now_ms: int) -> list[str]:
     name, line = _name(each), each.line
     known = each.outstanding is not None
     ack = "yes" if line.policies.ack else "no"
-    told = [line.type, ack, f"{backlog.get((line.topic, line.name), 0):,}"]
+    waits = _of(each, backlog)
+    told = [line.type, ack, f"{waits.count:,}"]
     opened = [_number(each.outstanding), _number(each.waiting), _age(each, now_ms)]
-    return [name, *told, *opened, f"{len(each.consumers)}" if known else "-"]
+    held = f"{waits.held:,}{', paused' if waits.paused else ''}" if waits.held or waits.paused else "-"
+    held += f", {spell(waits.held_ms)}" if waits.held and waits.held_ms is not None else ""
+    return [name, *told, *opened, f"{len(each.consumers)}" if known else "-", held]
 
 
-def _fields(each: Standing, backlog: Mapping[tuple[str, str], int]) -> dict[str, object]:
+def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[str, object]:
     line = each.line
     opened = {"outstanding": each.outstanding, "waiting": each.waiting, "oldest": each.oldest}
     more = {"oldest_due_ms": each.oldest_due, "consumers": len(each.consumers)}
-    told = {"type": line.type, "ack": line.policies.ack, "backlog": backlog.get((line.topic, line.name), 0)}
-    return {**_named(each), **told, **opened, **more}
+    waits = _of(each, backlog)
+    told = {"type": line.type, "ack": line.policies.ack, "backlog": waits.count}
+    return {
+        **_named(each),
+        **told,
+        **opened,
+        **more,
+        "held": waits.held,
+        "paused": waits.paused,
+        "held_ms": waits.held_ms,
+    }
 
 
 def _shares(each: Standing) -> Iterator[list[str]]:
@@ -90,8 +102,13 @@ def _age(each: Standing, now_ms: int) -> str:
     return place if each.oldest_due is None else f"{place}, {spell(now_ms - each.oldest_due)}"
 
 
-def _counts(backlog: Pending) -> dict[tuple[str, str], int]:
-    return {(each.topic, each.subscription): each.count for each in backlog.backlogs}
+def _counts(backlog: Pending) -> dict[tuple[str, str], Backlog]:
+    return {(each.topic, each.subscription): each for each in backlog.backlogs}
+
+
+def _of(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> Backlog:
+    name = (each.line.topic, each.line.name)
+    return backlog.get(name, Backlog(*name, 0, None, {}, paused=each.line.policies.paused))
 
 
 def _named(each: Standing) -> dict[str, object]:

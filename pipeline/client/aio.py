@@ -283,6 +283,22 @@ class Client:
         """
         return await asyncio.to_thread(self._client.set_policies, topic, subscription_name, **policies)
 
+    async def pause(self, topic: str, subscription_name: str) -> bool:
+        """Hold what becomes due for a subscription, as `delayline.Client.pause` does.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.pause, topic, subscription_name)
+
+    async def resume(self, topic: str, subscription_name: str) -> bool:
+        """Let a paused subscription go on, as `delayline.Client.resume` does.
+
+        Raises:
+            DelaylineError: as there.
+        """
+        return await asyncio.to_thread(self._client.resume, topic, subscription_name)
+
     async def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
         """Give some policies their defaults again, as `delayline.Client.unset_policies` does.
 

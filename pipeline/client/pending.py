@@ -16,7 +16,7 @@ left out on both sides.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
@@ -25,11 +25,13 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.asof import Moment, at_instant, at_present, uncertain
+from pipeline.client.heldback import held_back
 from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
 from pipeline.client.untaken import in_inbox
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, MESSAGES
@@ -99,6 +101,9 @@ class Backlog:
         count: messages accepted for it and not yet delivered.
         next_due: when the first of them is due, ms UTC; None: nothing is pending.
         minutes: how many are due in each minute, by the minute's start in ms UTC, ascending; empty ones left out.
+        held: how many of them are due and held by dispatch now.
+        paused: whether the subscription is now.
+        max_rate: messages a second that come at most; None: any number.
     """
 
     topic: str
@@ -106,6 +111,14 @@ class Backlog:
     count: int
     next_due: int | None
     minutes: Mapping[int, int]
+    held: int = 0
+    paused: bool = False
+    max_rate: int | None = None
+
+    @property
+    def held_ms(self) -> int | None:
+        """By its rate, how long it takes until what is held now has come, ms; None: it is paused or has no rate."""
+        return None if self.paused or not self.max_rate else self.held * 1_000 // self.max_rate
 
 
 @dataclass(frozen=True)
@@ -162,10 +175,20 @@ def pending(
     looked = _look(root, (topic, subscription), as_of)
     versions = {DELIVERIES.name: looked.deliveries.version(), MESSAGES.name: looked.messages.version()}
     if as_of is None:
-        return Pending(tuple(_backlogs(looked)), in_inbox(root), versions)
+        return Pending(tuple(shaped(root, _backlogs(looked), looked.counted)), in_inbox(root), versions)
     lives = {name: life.number for name, life in looked.counted.items()}
     unknown = uncertain(root, lives, looked.moment, as_of, looked.settled)
     return Pending(tuple(_backlogs(looked)), 0, versions, unknown)
+
+
+def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnation]) -> Iterator[Backlog]:
+    """Backlogs with what is held of each, and why."""
+    held, lines = held_back(root), {(each.topic, each.name): each.policies for each in subscriptions(root)}
+    for each in backlogs:
+        name = (each.topic, each.subscription)
+        count = held.get((*name, lives[name].number), 0) if name in lives else 0
+        told = lines.get(name, Policies())
+        yield replace(each, held=count, paused=told.paused, max_rate=told.max_rate)
 
 
 def pending_by_key(

@@ -46,6 +46,28 @@ class Part:
 
 
 @dataclass(frozen=True)
+class HeldChange:
+    """What a batch does to the table `held`, whose files are written.
+
+    Attributes:
+        version: the version of the table that it changes.
+        gone: the sizes, in bytes, of files that go, by their paths relative to the table.
+        added: files that come.
+    """
+
+    version: int
+    gone: Mapping[str, int]
+    added: tuple[DataFile, ...]
+
+    @classmethod
+    def of_note(cls, told: Mapping[str, Any] | None) -> "HeldChange | None":
+        """From the text on the shelf; None: the batch changes nothing there."""
+        if told is None:
+            return None
+        return cls(told["version"], told["gone"], tuple(DataFile(**file) for file in told["added"]))
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A batch whose files are written.
 
@@ -57,6 +79,7 @@ class Prepared:
         parts: in the order in which they are due.
         begin: where what it holds begins in `redelivery`; None in notes of earlier versions, which did not say it.
         replaces: the numbers of notes that count no longer: their files were gone, and this one has it all anew.
+        held: what the batch does to `held`; None: nothing.
     """
 
     owner: str
@@ -66,6 +89,7 @@ class Prepared:
     parts: tuple[Part, ...]
     begin: tuple[int, int] | None = None
     replaces: tuple[int, ...] = ()
+    held: HeldChange | None = None
 
     @property
     def number(self) -> int:
@@ -88,7 +112,8 @@ class Prepared:
         parts = ({**each, "files": tuple(DataFile(**file) for file in each["files"])} for each in told["parts"])
         begin = None if told.get("begin") is None else tuple(told["begin"])
         places = {"source": tuple(told["source"]), "begin": begin, "replaces": tuple(told.get("replaces", ()))}
-        return cls(**{**told, **places, "parts": tuple(Part(**each) for each in parts)})
+        held = HeldChange.of_note(told.get("held"))
+        return cls(**{**told, **places, "held": held, "parts": tuple(Part(**each) for each in parts)})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ Exactly once, whatever dies when:
 Never early: a part becomes visible when the last bucket in it has come, by the wall clock or by the virtual one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from threading import Event, Lock, Thread
 from typing import Any
@@ -82,13 +82,17 @@ class Publisher:
         waits = any((each.owner, each.batch) == (owner, batch_id) for each, _ in self._waiting)
         return waits or self._deliveries.found(owner, batch_id) is not None
 
-    def take(self, prepared: Prepared) -> None:
-        """Note a batch, its parts numbered anew; they are published when they are due."""
+    def take(self, prepared: Prepared, noted: Callable[[Prepared], None] = lambda _: None) -> None:
+        """Note a batch, its parts numbered anew; they are published when they are due, and not before `noted` is done.
+
+        Whoever finds a note on the shelf and not what `noted` does, does it (`pipeline.dispatch.backlog.finish`).
+        """
         with self._lock:
             first = self.top + 1
             parts = tuple(replace(part, number=first + index) for index, part in enumerate(prepared.parts))
             prepared = replace(prepared, parts=parts)
             self._shelf.put(prepared)
+            noted(prepared)
             self._waiting += [(prepared, part) for part in parts]
         self._wake.set()
 

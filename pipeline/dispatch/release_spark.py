@@ -3,7 +3,7 @@
 Files outside are not opened: a release costs the same however much the log holds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -18,9 +18,9 @@ from pipeline.dispatch.closed import AGAIN, Closed
 from pipeline.dispatch.closed import KEYS as CLOSED_KEYS
 from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.release import EXACT, ORDER, Window, again_bounds, first_bounds
-from pipeline.storage.arrays import longs
+from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import CANCELLED, DELIVERIES, REJECTED_DISPATCH
+from schemas import CANCELLED, DELIVERIES, REDELIVERY, REJECTED_DISPATCH
 
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
@@ -114,6 +114,14 @@ def still_open(wanted: DataFrame, closed: DataFrame) -> DataFrame:
     again, keys = positions(wanted.where(AGAIN)), [*CLOSED_KEYS, "first_entry"]
     left = again.join(positions(closed).select(keys), keys, "left_anti")
     return wanted.where(f"NOT {AGAIN}").unionByName(left)
+
+
+def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, DataFrame]:
+    """The runs of some subscriptions, and the others."""
+    columns, keys = REDELIVERY.schema.names, ["topic", "subscription"]
+    named = F.broadcast(redelivery.sparkSession.createDataFrame(list(names), "topic string, subscription string"))
+    own = redelivery.join(named, keys, "left_semi").select(*columns).toArrow()
+    return own.cast(arrow_schema(REDELIVERY.columns)), redelivery.join(named, keys, "left_anti").select(*columns)
 
 
 def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataFrame]:

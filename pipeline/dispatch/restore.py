@@ -20,6 +20,7 @@ from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.dispatch.backlog import finish
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_spark import SparkRelease, positions
@@ -27,7 +28,7 @@ from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import read_mark
-from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH
+from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH
 
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
@@ -86,6 +87,7 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
         TableBehind: a note is gone. Rebuild dispatch.
     """
     work = _Restoring(spark, warehouse, settings, timeline)
+    work.finish()
     held = work.held()
     if held.lost:
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
@@ -95,6 +97,7 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
 def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one."""
     work = _Restoring(spark, warehouse, settings, timeline)
+    work.finish()
     held, last = work.held(), work.deliveries.last
     if held.waiting and not held.lost:
         work.renew(held)
@@ -116,6 +119,10 @@ class _Restoring:
         self._spark, self._warehouse, self._settings, self._timeline = spark, warehouse, settings, timeline
         self._shelf = PreparedStore(session_files(spark), warehouse.path(DELIVERIES))
         self.deliveries = Sink(spark, warehouse, DELIVERIES, DISPATCH)
+
+    def finish(self) -> None:
+        """Let `held` be as the last batch on the shelf was to leave it: what is held is not looked for."""
+        finish(self._spark, self._warehouse, self._shelf)
 
     def held(self) -> Held:
         """What is on the shelf now."""
@@ -167,10 +174,12 @@ class _Restoring:
     def _wanted(self, held: Held, upto: Offset) -> DataFrame:
         """A row of `redelivery` for each position that dispatch has taken and that is in no table."""
         wanted = positions(self._taken(upto).where(_due_from(held)))
+        keys = ("topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count")
+        held_back = positions(self._warehouse.read(self._spark, HELD)).select(*keys)
+        wanted = wanted.join(held_back, list(keys), "left_anti")
         for table in (DELIVERIES, REJECTED_DISPATCH):
             rows = self._warehouse.read(self._spark, table).where(_due_from(held))
             rows = rows.withColumnRenamed("entry_id", "first_entry")
-            keys = ("topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count")
             names = [name for name in keys if name in rows.columns]
             wanted = wanted.join(rows.select(*names), names, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.

@@ -1,11 +1,12 @@
 """Dispatch: positions that became due are joined with their messages and handed over, in the stated order.
 
 A batch writes its files, says in `rejected_dispatch` what has no message and what was withdrawn by commands, and notes
-what it wrote; the publisher makes that visible when it is due, and accounts for it in `publications`.
+what it wrote; the publisher makes that visible when it is due, and accounts for it in `publications`. What is due and
+may not be taken, because its subscription is paused, is held in `held` until it may (decision 0059).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -20,11 +21,14 @@ from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
+from pipeline.dispatch.holding import Allowance
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import LocalRelease, local_runs
-from pipeline.dispatch.release_spark import SparkRelease, cancelled_rows, parted
+from pipeline.dispatch.release_spark import SparkRelease, cancelled_rows, of_names, parted
+from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, said
 from pipeline.dispatch.withdrawn import cancelled_rows as cancelled_arrays
 from pipeline.storage.hadoop import session_files
@@ -32,11 +36,40 @@ from pipeline.storage.parquet import DRIVER, NotInDriver
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
-from schemas import DELIVERIES, PUBLICATIONS, REJECTED_DISPATCH
+from schemas import DELIVERIES, HELD, PUBLICATIONS, REJECTED_DISPATCH
 
 Release = LocalRelease | SparkRelease
 Rows: TypeAlias = pa.Table | DataFrame
 """Of `rejected_dispatch`."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a batch takes.
+
+    Attributes:
+        release: what it hands over; None when nobody listens to any of it.
+        cancelled: rows of `rejected_dispatch` for what is withdrawn.
+        change: what it does to the backlog.
+    """
+
+    release: Release | None
+    cancelled: Rows | None
+    change: Change
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.release is not None or self.cancelled is not None or self.change)
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom."""
+
+    lives: Mapping[Name, int]
+    closed: Closed
+    withdrawn: Withdrawn
+    allowed: Mapping[Name, Allowance]
 
 
 @dataclass(frozen=True)
@@ -47,7 +80,8 @@ class Note:
     were dropped; `begin` and `source` are where the batch begins and ends in `redelivery` (version, index). `closed` is
     the version of that table by which redeliveries were left out; -1 when the batch had none. `commands` is the version
     of that table by which something was left out; a repetition follows the rows of its own commit instead. `complete`:
-    the batch has nothing to hand over, so the commit to `rejected_dispatch` is all that it does.
+    the batch has nothing to hand over and holds nothing, so the commit to `rejected_dispatch` is all that it does.
+    `allowed` is how much might be taken of subscriptions of which something is held, or had to be.
     """
 
     registry: int
@@ -57,6 +91,7 @@ class Note:
     closed: int = -1
     commands: int = -1
     complete: bool = False
+    allowed: Mapping[Name, Allowance] = field(default_factory=dict)
 
     @property
     def decided_by(self) -> tuple[int, int]:
@@ -65,7 +100,8 @@ class Note:
 
     def as_dict(self) -> dict[str, Any]:
         """For the metadata of a commit."""
-        return dict(vars(self))
+        allowed = [[*name, each.positions, each.due_until] for name, each in self.allowed.items()]
+        return {**vars(self), "allowed": allowed}
 
 
 class Dispatch:
@@ -90,16 +126,27 @@ class Dispatch:
         self._log.files(())
         self._withdrawn = WithdrawnLog(spark, warehouse)
         self._files = session_files(spark)
-        tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
+        tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS, HELD)
         self.sinks = {table.name: Sink(spark, warehouse, table, DISPATCH, checkpoint.wrote) for table in tables}
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, timeline, observe)
+        self._backlog, self._pacing = Backlog(spark, warehouse, self.sinks["held"]), Pacing()
+
+    def has_work(self, now: int) -> bool:
+        """Whether something that is held may be taken, at a time in ms UTC.
+
+        Then a batch is due, whatever is new in `redelivery`.
+        """
+        waiting = self._backlog.waiting
+        if not waiting:
+            return False
+        return is_open(self._registry.shapings(self._registry.version()), waiting, self._pacing, now)
 
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already."""
         owner = self._checkpoint.owner or ""
-        if not self.publisher.knows(owner, batch_id):
+        if not self.publisher.knows(owner, batch_id) and self.sinks["held"].found(owner, batch_id) is None:
             self._prepare(redelivery, owner, batch_id)
         self.publisher.settle()
         for sink in self.sinks.values():
@@ -108,67 +155,111 @@ class Dispatch:
     def _prepare(self, redelivery: DataFrame, owner: str, batch_id: int) -> None:
         """Write the deliveries of a batch; first say what is missing or withdrawn, then note what is written."""
         refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
-        registry, lives = self._versions() if refused is None else noted(refused.note).decided_by
-        closed = Closed(self._closed, -1 if refused is None else noted(refused.note).closed)
-        # What decides is looked up after the end of the batch was: so a command counts for all that is released later.
-        withdrawn = self._withdrawn.look() if refused is None else self._said(batch_id)
-        present = self._presence.at(lives, self._registry.at(registry))
-        release, cancelled = self._release(redelivery, present, closed, withdrawn, batch_id)
-        if release is None and cancelled is None:
+        known = None if refused is None else noted(refused.note)
+        registry, lives = self._versions() if known is None else known.decided_by
+        by = self._deciding(registry, lives, batch_id) if known is None else self._decided(known, owner, batch_id)
+        took = self._take(redelivery, by, batch_id)
+        self._pacing.took(self._rated(registry, took.change), self._now(batch_id))
+        if not took:
             return
         self._observe("dispatch.counted", batch_id)
-        parts = () if release is None else self._write(release, batch_id)
+        parts = self._write(took, batch_id)
         ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
-        note = Note(registry, lives, *ends, closed.version, withdrawn.version, complete=not parts)
-        rejected = _rejected(release, parts, cancelled, batch_id)
+        done, allowed = not parts and not took.change, took.change.allowed
+        note = Note(registry, lives, *ends, by.closed.version, by.withdrawn.version, complete=done, allowed=allowed)
+        rejected = _rejected(took.release, parts, took.cancelled, batch_id)
         if rejected is not None:
             self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
             self._observe("dispatch.rejected", batch_id)
-        if release is not None and parts:
-            released_at = release.window.released_at
-            self.publisher.take(Prepared(owner, batch_id, released_at, note.source, parts, note.begin))
+        held = self._backlog.written(took.change) if took.change else None
+        if parts:
+            instant = self._instant(took, batch_id)
+            self.publisher.take(Prepared(owner, batch_id, instant, *ends[1:], parts, ends[0], held=held), self._hold)
             self._checkpoint.wrote(PREPARED, self.publisher.top)
             self._observe("dispatch.noted", batch_id)
+        elif held is not None:
+            self._backlog.commit(held, owner, batch_id, *ends)
+            self._observe("dispatch.held", batch_id)
 
-    def _said(self, batch_id: int) -> Withdrawn:
-        """What a batch that is repeated left out, by its commit."""
-        return said(self._spark, self._warehouse, self._checkpoint.start(batch_id).offset)
+    def _now(self, batch_id: int) -> int:
+        """The time by which a batch lets go of what is held, ms UTC; by a virtual clock that of the last such batch."""
+        return self._timeline.now(self._checkpoint.position(batch_id).instant)
 
-    def _write(self, release: Release, batch_id: int) -> tuple[Part, ...]:
+    def _rated(self, registry: int, change: Change) -> dict[Name, tuple[int, int]]:
+        """How much was taken of subscriptions that have a rate, and the rate."""
+        shapings = self._registry.shapings(registry)
+        found = {(topic, name): share.positions for (topic, name, _), share in change.taken.items()}
+        rates = ((name, count, shapings[name].max_rate) for name, count in found.items() if name in shapings)
+        return {name: (count, rate) for name, count, rate in rates if rate}
+
+    def _deciding(self, registry: int, lives: int, batch_id: int) -> Deciding:
+        """By what a batch is decided that has said nothing yet.
+
+        It is looked up after the end of the batch was: so a command, or a pause, counts for all that is released later.
+        """
+        present = self._presence.at(lives, self._registry.at(registry))
+        shapings, most = self._registry.shapings(registry), self._settings.rows_per_task
+        waiting = self._backlog.waiting
+        allowed = allowances(shapings, waiting, present, most, self._pacing, self._now(batch_id))
+        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed)
+
+    def _decided(self, note: Note, owner: str, batch_id: int) -> Deciding:
+        """By what a batch was decided that is repeated: it leaves out what it said before."""
+        present = self._presence.at(note.lives, self._registry.at(note.registry))
+        begin = self._checkpoint.start(batch_id).offset
+        withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin)
+        return Deciding(present, Closed(self._closed, note.closed), withdrawn, note.allowed)
+
+    def _hold(self, prepared: Prepared) -> None:
+        """Do to the backlog what a batch does, when that is noted."""
+        if prepared.held is not None:
+            self._observe("dispatch.shelved", prepared.batch)
+            self._backlog.commit(prepared.held, prepared.owner, prepared.batch, prepared.begin, prepared.source)
+            self._observe("dispatch.held", prepared.batch)
+
+    def _instant(self, took: Taken, batch_id: int) -> int:
+        """When a batch is released, ms UTC: of what was held that is when it is taken."""
+        released = 0 if took.release is None else took.release.window.released_at
+        return max(released, self._checkpoint.position(batch_id).instant) if took.change.gone else released
+
+    def _write(self, took: Taken, batch_id: int) -> tuple[Part, ...]:
         """Write the files of the deliveries of a batch."""
-        appender, now = self.sinks["deliveries"].appender, self._timeline.now(release.window.released_at)
-        parts = release.write(appender, self._settings, batch_id, now)
+        if took.release is None:
+            return ()
+        appender, now = self.sinks["deliveries"].appender, self._timeline.now(self._instant(took, batch_id))
+        parts = took.release.write(appender, self._settings, batch_id, now)
         self._observe("dispatch.written", batch_id)
         return parts
 
-    def _release(
-        self, redelivery: DataFrame, lives: Mapping[Name, int], closed: Closed, withdrawn: Withdrawn, batch_id: int
-    ) -> tuple[Release | None, Rows | None]:
-        """The release of a batch, and rows for what is withdrawn: in this process when that can be, else by Spark.
-
-        There is no release when nobody listens to any of it.
-        """
+    def _take(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
+        """What a batch takes: in this process when that can be, else by Spark."""
         try:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
-            runs = local_runs(self._files, self._warehouse, *ends, self._settings)
-            left, gone = withdrawn.parted(runs)
+            new = local_runs(self._files, self._warehouse, *ends, self._settings)
+            runs, change = self._backlog.parted(new, by.allowed, by.lives)
+            left, gone = by.withdrawn.parted(runs)
             cancelled = cancelled_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
-            release = LocalRelease.of(left, lives, self._log, self._settings, closed)
+            release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
-            return self._release_by_spark(redelivery, lives, closed, withdrawn, batch_id)
+            return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return release, cancelled
+        return Taken(release, cancelled, change)
 
-    def _release_by_spark(
-        self, redelivery: DataFrame, lives: Mapping[Name, int], closed: Closed, withdrawn: Withdrawn, batch_id: int
-    ) -> tuple[Release | None, Rows | None]:
-        if not withdrawn.parts:
-            return SparkRelease.of(redelivery, lives, self._log, closed), None
-        left, gone = parted(redelivery, withdrawn.rows())
+    def _take_by_spark(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
+        # A batch of the clock has a row of its own, which is of nobody.
+        runs, change = redelivery.where("topic IS NOT NULL"), Change()
+        if by.allowed:
+            own, runs = of_names(runs, by.allowed)
+            taken, change = self._backlog.parted(own, by.allowed, by.lives)
+            runs = runs.unionByName(self._spark.createDataFrame(taken)) if taken.num_rows else runs
+        if not by.withdrawn.parts:
+            return Taken(SparkRelease.of(runs, by.lives, self._log, by.closed), None, change)
+        left, gone = parted(runs, by.withdrawn.rows())
         rows = cancelled_rows(gone, batch_id)
-        return SparkRelease.of(left, lives, self._log, closed), None if rows.isEmpty() else rows
+        release = SparkRelease.of(left, by.lives, self._log, by.closed)
+        return Taken(release, None if rows.isEmpty() else rows, change)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
@@ -191,4 +282,5 @@ def _rejected(release: Release | None, parts: Sequence[Part], cancelled: Rows | 
 
 def noted(note: Mapping[str, Any]) -> Note:
     """What a commit carries."""
-    return Note(**{**note, "begin": tuple(note["begin"]), "source": tuple(note["source"])})
+    allowed = {(topic, name): Allowance(*most) for topic, name, *most in note.get("allowed", ())}
+    return Note(**{**note, "begin": tuple(note["begin"]), "source": tuple(note["source"]), "allowed": allowed})

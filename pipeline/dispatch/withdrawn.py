@@ -108,10 +108,11 @@ class WithdrawnLog:
         return read_files(self._spark, self._path, COMMANDS, [path]).select(READ)
 
 
-def said(spark: SparkSession, warehouse: Warehouse, after: Offset) -> Withdrawn:
+def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdrawn:
     """What dispatch left out of `redelivery` behind a place, by the files that its commits added, whatever came since.
 
-    For a batch that is repeated that is its own commit. When notes of batches are lost, one batch stands for several.
+    For a batch that is repeated that is its own commit, also when it took nothing of `redelivery` but what was held.
+    When notes of batches are lost, one batch stands for several.
     """
     files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
     added: list[str] = []
@@ -119,7 +120,7 @@ def said(spark: SparkSession, warehouse: Warehouse, after: Offset) -> Withdrawn:
         noted = Commit.loads(metadata(actions))
         if noted is None or noted.stage != DISPATCH:
             continue
-        if tuple(noted.note["source"]) <= after:
+        if tuple(noted.note["source"]) <= after and (noted.owner, noted.batch) != (owner, batch):
             break
         added += [each["path"] for each in appended(actions)]
     rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()

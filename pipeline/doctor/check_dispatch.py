@@ -19,7 +19,7 @@ from pipeline.doctor.logs import Place
 from pipeline.doctor.look import Listener, Look, Opened
 from pipeline.doctor.positions import KEYS, above
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, SUBSCRIPTIONS
+from schemas import DELIVERIES, HELD, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, SUBSCRIPTIONS
 
 CHECK = "delivered"
 _SOURCE = ("topic", "subscription", "life", "ledger_id")
@@ -39,7 +39,7 @@ class Handed:
 
 
 def delivered(look: Look) -> Iterator[Finding]:
-    """Every released position is delivered, prepared, refused, or not read by dispatch yet; once, and not early."""
+    """Every released position is delivered, prepared, held, refused, or unread by dispatch; once, and not early."""
     yield from _early(look)
     present = _present(look)
     handed = _handed(look) if present else None
@@ -48,9 +48,10 @@ def delivered(look: Look) -> Iterator[Finding]:
     listeners = positions.listening(present)
     released = positions.counted(look.table(REDELIVERY), above(look.mark, "message_due"), runs=True)
     shown = positions.counted(look.table(DELIVERIES), above(look.mark, "due_time"), runs=False)
+    held = positions.counted(look.table(HELD), "true", runs=True)
     sides = [
         positions.only(each, listeners, KEYS[:3])
-        for each in (released, positions.summed(handed.unread), shown, positions.summed(handed.hidden))
+        for each in (released, positions.summed(handed.unread), shown, positions.summed(handed.hidden), held)
     ]
     differing = positions.differing(sides[:1], sides[1:])
     found = [_compared(look, handed, listeners, keys) for keys in positions.portions(differing)]
@@ -111,8 +112,8 @@ def _place(look: Look) -> Place:
     place = stage.place(stage.committed) if stage.begun else None
     if place is not None:
         return place
-    shown = look.table(DELIVERIES).log.last_note(DISPATCH)
-    sources = [each.source for each in look.shelf] + [tuple(each.note["source"]) for each in [shown] if each]
+    last = [look.table(table).log.last_note(DISPATCH) for table in (DELIVERIES, HELD)]
+    sources = [each.source for each in look.shelf] + [tuple(each.note["source"]) for each in last if each]
     return max(sources, default=(0, -1))
 
 
@@ -141,7 +142,7 @@ def _above(look: Look, rows: Sequence[pa.Table], due: str) -> pa.Table:
 
 
 def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -> pa.Table:
-    """Position by position: how often it was released, is not read yet, is delivered, waits, was refused."""
+    """Position by position: how often it was released, is not read yet, is delivered, waits, is held, was refused."""
     ledgers = positions.within(keys)
     runs, rows = (f"{above(look.mark, due)} AND {ledgers}" for due in ("message_due", "due_time"))
     sql = f"SELECT topic, subscription, ledger_id, entry_id FROM t WHERE redelivery_count = 0 AND {ledgers}"  # noqa: S608
@@ -151,6 +152,7 @@ def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -
         "unread": handed.unread,
         "shown": positions.taken_apart(look.table(DELIVERIES), rows, runs=False),
         "hidden": handed.hidden,
+        "held": positions.taken_apart(look.table(HELD), ledgers, runs=True),
         "refused": refused.join(listeners, ["topic", "subscription"], join_type="inner"),
     }
     return positions.side_by_side({side: positions.only(each, keys) for side, each in sides.items()})
@@ -158,7 +160,7 @@ def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -
 
 def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
     handed = pc.add(found["shown"], found["hidden"])
-    none = pc.equal(pc.add(handed, found["refused"]), 0)
+    none = pc.equal(pc.add(pc.add(handed, found["refused"]), found["held"]), 0)
     lost = found.filter(pc.and_(pc.greater(found["released"], found["unread"]), none))
     # What was in prepared files that are gone is a finding of its own, with its own remedy.
     for subject, text in positions.told(lost) if lost.num_rows > gone else ():

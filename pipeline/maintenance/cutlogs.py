@@ -31,7 +31,18 @@ from pipeline.maintenance.readers import unread_from
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
-from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, SEGMENTS, Table
+from schemas import (
+    COMMANDS,
+    CONSUMER_EVENTS,
+    DELIVERIES,
+    HELD,
+    INBOX,
+    MESSAGES,
+    PUBLICATIONS,
+    REDELIVERY,
+    SEGMENTS,
+    Table,
+)
 
 VACUUM = {
     # Delta asks for a week because it does not know who still reads what; here the log says.
@@ -96,7 +107,7 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
 
     What Spark left of writing when it was killed goes too, after an hour at least.
 
-    Files of `deliveries` that lie on the shelf stay, however long dispatch stands still.
+    Files of `deliveries` and `held` that a note on the shelf names stay, however long dispatch stands still.
 
     Args:
         spark: a session with Delta and the settings of `VACUUM`.
@@ -106,11 +117,13 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
             that names it, and somebody may be reading.
     """
     files, path = session_files(spark), warehouse.path(table)
-    ahead = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all() if table is DELIVERIES else []
+    noted = table in (DELIVERIES, HELD)
+    ahead = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all() if noted else []
     found = _log_files(files, path)
     begin = first_version(found)
     first = next(file for file in found if file.is_entry and file.version == begin)
     needed = [file.modified for each in ahead for part in each.parts for file in part.files]
+    needed += [file.modified for each in ahead if each.held is not None for file in each.held.added]
     since = min([files.modified_ms(_path(path, first)), *needed])
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)

@@ -22,6 +22,7 @@ from schemas import (
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
+    HELD,
     INBOX,
     MESSAGES,
     REDELIVERY,
@@ -92,9 +93,10 @@ def _begin_of_ingest(spark: SparkSession, warehouse: Warehouse) -> int:
 
 def _begin_of_dispatch(spark: SparkSession, warehouse: Warehouse) -> int:
     """The version of `redelivery` at which a take-over begins: behind what is prepared, or where a torn batch did."""
-    refused, shown = (last_commit(spark, warehouse.path(t), DISPATCH) for t in (REJECTED_DISPATCH, DELIVERIES))
+    tables = (REJECTED_DISPATCH, DELIVERIES, HELD)
+    refused, *handed = (last_commit(spark, warehouse.path(table), DISPATCH) for table in tables)
     handed_over = [each.source for each in PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()]
-    handed_over += [] if shown is None else [tuple(shown.note["source"])]
+    handed_over += [tuple(each.note["source"]) for each in handed if each is not None]
     note = None if refused is None else noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []
     done = max(handed_over, default=(0, EVERYTHING_BEFORE))

@@ -17,13 +17,14 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.paths import is_s3
-from pipeline.config.settings import DAY_MS, HOUR_MS
+from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.logs.entries import rows_of
+from pipeline.delta.logs.entries import newest, rows_of
 from pipeline.delta.logs.filestats import count as counted
 from pipeline.delta.logs.filestats import last_ms, span, span_ms
 from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
@@ -43,6 +44,7 @@ from schemas import (
     COMMANDS,
     CONSUMER_EVENTS,
     DELIVERIES,
+    HELD,
     INBOX,
     MESSAGES,
     PUBLICATIONS,
@@ -118,8 +120,9 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
 
     What the last version of `deliveries` made visible was released at an instant, and comes from a place in
     `redelivery`: dispatch takes releases in the order of their commits, so what was committed before is prepared or
-    visible, for good. Time is that instant, so a stage that stands still holds the mark. Every position below the new
-    mark is looked for among those releases; one that is not found, whatever the reason, holds the mark where it is.
+    visible, or held, for good. Time is that instant, so a stage that stands still holds the mark. Every position below
+    the new mark is looked for among those releases; one that is not found, whatever the reason, holds the mark where it
+    is. So does what is held: nothing that was due with it or later goes before it.
     """
     files = session_files(spark)
     mark = read_mark(files, warehouse.root)
@@ -130,7 +133,9 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     lives = alive(memory.lives)
     # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
     step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)
-    wanted = SettledMark((instant - retain_ms) // step * step, memory.next_ledger, memory.marker)
+    # Read after what is visible: what was released before that and is not held now has been handed over.
+    until = min(instant - retain_ms, _before_held(spark, warehouse))
+    wanted = SettledMark(until // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
     held = unreleased(spark, warehouse, lives, mark, wanted, version)
@@ -139,6 +144,16 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
         return mark
     files.write(mark_path(warehouse.root), wanted.dumps())
     return wanted
+
+
+def _before_held(spark: SparkSession, warehouse: Warehouse) -> int:
+    """Before this time was due what is not held, ms UTC."""
+    if not newest(session_files(spark), warehouse.path(HELD)):
+        return LAST_INSTANT_MS
+    (told,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {told}")
+    first = told["first"]
+    # A bucket has what was due up to a step before its end; the mark moves in steps of at least that.
+    return LAST_INSTANT_MS if first is None else round(first.timestamp() * 1_000) - 1
 
 
 def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters_until: int) -> list[Expired]:

@@ -34,6 +34,7 @@ from schemas import (
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
+    HELD,
     INBOX,
     MESSAGES,
     PUBLICATIONS,
@@ -247,8 +248,8 @@ def _laid_out(spark: SparkSession, warehouse: Warehouse, table: Table, upkeep: U
     """Merge files, and sort messages into one another."""
     merged, into = 0, 0
     # Files of `messages` are merged between rounds too, and what was left then is merged now. Those of `cursors` settle
-    # replaces itself, by what they come to.
-    if table is CURSORS:
+    # replaces itself, by what they come to, and dispatch those of `held`.
+    if table in (CURSORS, HELD):
         return 0, 0
     if table is MESSAGES or is_new(spark, warehouse, table):
         merged, into = compact(spark, warehouse, table)

@@ -1,12 +1,21 @@
 """The clock of the stages: its stream of instants, and how a replay gives and holds a virtual one."""
 
 import time
+from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.settings import Clock, VirtualClock
-from pipeline.service.instants import NOTHING, LiveInstants, NoInstants, VirtualInstants, Wakes, given
+from pipeline.service.instants import (
+    NOTHING,
+    LiveInstants,
+    VirtualInstants,
+    VirtualWorkInstants,
+    Wakes,
+    WorkInstants,
+    given,
+)
 from pipeline.service.ticksource import TickSource
 from pipeline.storage.files import Files
 
@@ -26,9 +35,23 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, wakes: W
     return TickSource(spark, LiveInstants(clock, start, wakes))
 
 
-def no_ticks(spark: SparkSession, wakes: Wakes) -> TickSource:
-    """A clock without instants, for a query that waits until there is news in folders of this machine."""
-    return TickSource(spark, NoInstants(wakes))
+def work_ticks(
+    spark: SparkSession, clock: Clock, path: str, has_work: Callable[[int], bool], wakes: Wakes = NOTHING
+) -> TickSource:
+    """A clock without instants, for a query that waits until there is news in folders of this machine.
+
+    It gives some while there is work of which no source tells.
+
+    Args:
+        spark: the session.
+        clock: live or virtual.
+        path: the file of the virtual clock.
+        has_work: whether there is such work at a time, ms UTC.
+        wakes: what ends a wait.
+    """
+    if isinstance(clock, VirtualClock):
+        return TickSource(spark, VirtualWorkInstants(path, has_work))
+    return TickSource(spark, WorkInstants(has_work, wakes))
 
 
 def behind(ticks: DataFrame, rows: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ steps back, and has whole seconds.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -158,6 +158,36 @@ class NoInstants:
 
     def _until_next(self) -> int:
         return _LONGEST_WAIT_MS
+
+
+class WorkInstants(NoInstants):
+    """The wall clock, whenever there is work that no source tells of; no instant while there is none."""
+
+    def __init__(self, has_work: Callable[[int], bool], wakes: Wakes = NOTHING) -> None:
+        """Ask whether there is work, at a time in ms UTC, each time that the clock looks."""
+        super().__init__(wakes)
+        self._has_work = has_work
+
+    def _next(self, last: int) -> int:
+        now = wall_ms()
+        return max(last + 1, now) if self._has_work(now) else last
+
+
+class VirtualWorkInstants(VirtualInstants):
+    """The last instant that was given, or one a millisecond later than the last, as often as there is such work."""
+
+    def __init__(self, path: str, has_work: Callable[[int], bool]) -> None:
+        """Read instants from a file, as `VirtualInstants` does."""
+        super().__init__(path)
+        self._has_work = has_work
+
+    def after(self, last: int) -> int:
+        """An instant when there is work; the last one again when there is none."""
+        instants = given(self._path)
+        if self._ended or not instants:
+            return last
+        now = max(last + 1, instants[-1])
+        return now if self._has_work(now) else last
 
 
 class LiveInstants(NoInstants):

@@ -28,9 +28,9 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
-from pipeline.service.clock import behind, no_ticks, ticks
+from pipeline.service.clock import behind, ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
-from pipeline.service.instants import NOTHING, Wakes
+from pipeline.service.instants import Wakes
 from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.service.ticksource import TickSource
@@ -222,8 +222,9 @@ def _parts(
         return clock, rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     checkpoint.know_clock()
     redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
-    clock = no_ticks(spark, wakes if isinstance(options.clock, LiveClock) else NOTHING)
     give = Dispatch(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
+    # What is held has no news in `redelivery` when it may be taken.
+    clock = work_ticks(spark, options.clock, warehouse.instants(stage), give.has_work, wakes)
     return clock, behind(clock.stream(), redelivery), give
 
 

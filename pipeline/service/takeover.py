@@ -29,6 +29,7 @@ from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from schemas import (
     DELIVERIES,
+    HELD,
     INBOX,
     MESSAGES,
     PUBLICATIONS,
@@ -100,13 +101,14 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
 
     What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
     again. A batch that died between `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had
-    nothing to hand over: their positions were of removed subscriptions, and are looked at again; or all was left out.
+    nothing to hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
+    or held, which commits of those tables say.
     """
     restore_all(spark, warehouse, options.settings, timeline(options.clock))
     noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
-    tables = (REJECTED_DISPATCH, DELIVERIES, PUBLICATIONS)
+    tables = (REJECTED_DISPATCH, DELIVERIES, HELD, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
-    handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:2] if each]
+    handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:3] if each]
     refused = last[0]
     note = None if refused is None else dispatch.noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []

@@ -19,6 +19,7 @@ from state.settling import MAX_VERSION
 from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
 
 T = TypeVar("T")
+MOST_RATE = 10_000_000
 _FLAGS = {"true": True, "false": False}
 
 
@@ -41,6 +42,9 @@ class Policies:
         max_unacked: messages that a consumer may hold without having settled them; 0: any number.
         sink: the topic of a broker in which deliveries are published, too (`pipeline.subscriptions.destination`).
         sink_after: the version of `deliveries` behind which that begins; None: the one at which the sink was named.
+        paused: what becomes due is held, and comes when this is over.
+        max_rate: messages a second that come at most; what is due beyond that is held, and comes later. None: any
+            number.
 
     Raises:
         BadValue: a name or a value that cannot be followed.
@@ -58,6 +62,8 @@ class Policies:
     max_unacked: int = 50_000
     sink: str | None = None
     sink_after: int | None = None
+    paused: bool = False
+    max_rate: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -71,6 +77,7 @@ class Policies:
         check_number("slots", self.slots, 1, MAX_SLOTS)
         check_number("max_unacked", self.max_unacked, 0, MAX_ROUND)
         check_number("sink_after", self.sink_after, -1, MAX_VERSION)
+        check_number("max_rate", self.max_rate, 1, MOST_RATE)
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
@@ -113,6 +120,30 @@ class Policies:
         return map_of(cls, texts)
 
 
+@dataclass(frozen=True)
+class Shaping:
+    """What dispatch follows of the policies of a subscription, as in `Policies`."""
+
+    paused: bool = False
+    max_rate: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be followed."""
+        check_number("max_rate", self.max_rate, 1, MOST_RATE)
+
+    @classmethod
+    def of_map(cls, texts: Mapping[str, str | None] | None) -> Shaping:
+        """From the texts of the registry. A text that cannot be followed is the default; other policies do not count.
+
+        Who acknowledges is told by settle of a policy that cannot be followed.
+        """
+        own = {name: text for name, text in (texts or {}).items() if name in names_of(cls)}
+        try:
+            return map_of(cls, own)
+        except BadValue:
+            return cls()
+
+
 def texts_of(policies: Any) -> dict[str, str]:  # noqa: ANN401 - of a class of policies
     """The texts of policies: those that differ from the defaults."""
     told = ((each.name, getattr(policies, each.name), each.default) for each in fields(policies))
@@ -144,7 +175,7 @@ def _value(name: str, text: str) -> bool | int | str:
     """A policy from its text."""
     if name in ("dead_letter_topic", "sink"):
         return text
-    if name == "ack":
+    if name in ("ack", "paused"):
         if text not in _FLAGS:
             raise BadValue(name, text, ", ".join(_FLAGS))
         return _FLAGS[text]

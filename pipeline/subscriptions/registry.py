@@ -7,7 +7,7 @@ ingest says when a message is due.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,6 +20,7 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
+from pipeline.subscriptions.policies import Shaping
 from pipeline.subscriptions.sought import Sought
 from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, Topics
 from schemas import INBOX, SUBSCRIPTIONS
@@ -32,10 +33,17 @@ TOPIC_POLICY = "topic_policy"
 
 @dataclass(frozen=True)
 class Registered:
-    """What ingest takes from the registry at a version: active subscriptions by name, and policies of topics."""
+    """What the stages take from the registry at a version.
+
+    Attributes:
+        lines: active subscriptions.
+        topics: policies of topics.
+        shapings: what dispatch follows, of the subscriptions for which that is something.
+    """
 
     lines: dict[Name, Subscription]
     topics: Topics = NO_POLICIES
+    shapings: dict[Name, Shaping] = field(default_factory=dict)
 
 
 def refusals(refused: Iterable[Subscription], wrong: Mapping[str, str] = _NOTHING) -> pa.Table:
@@ -89,6 +97,10 @@ class Registry:
         present = self._between[1]
         return frozenset() if present is None else frozenset(known) - present
 
+    def shapings(self, version: int) -> dict[Name, Shaping]:
+        """What dispatch follows of policies at a version of the table, of those for whom that is something."""
+        return self._at(version).shapings
+
     def not_held_at(self, version: int, lines: Iterable[Subscription]) -> tuple[Subscription, ...]:
         """Those of some lines that the registry did not hold, just so, at a version (-1: it held none)."""
         before = self._held_at(version).lines
@@ -126,7 +138,10 @@ class Registry:
         told = [row for row in rows if row["active"]]
         found = [_line(row["topic"], row["subscription"], row["tick_ms"], row["start"]) for row in told]
         lines = {(each.topic, each.name): each for each in sorted(found, key=_settings)}
-        return Registered(lines, Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"]))
+        topics = Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"])
+        shaped = ((row["topic"], row["subscription"], dict(row["policies"])) for row in told if row["policies"])
+        shapings = {(topic, name): Shaping.of_map(texts) for topic, name, texts in shaped}
+        return Registered(lines, topics, {name: each for name, each in shapings.items() if each != Shaping()})
 
 
 def _line(topic: str, name: str, tick_ms: int, start: str) -> Subscription:

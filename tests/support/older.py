@@ -11,9 +11,19 @@ from typing import Any
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from schemas import CLOSED, COMMANDS, CONSUMER_EVENTS, CURSORS, REJECTED_DISPATCH, REJECTED_SETTLE, SEGMENTS, Table
+from schemas import (
+    CLOSED,
+    COMMANDS,
+    CONSUMER_EVENTS,
+    CURSORS,
+    HELD,
+    REJECTED_DISPATCH,
+    REJECTED_SETTLE,
+    SEGMENTS,
+    Table,
+)
 
-NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS)
+NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS, HELD)
 NEW_COLUMNS = ((SEGMENTS, ("redelivery_count", "cause")), (REJECTED_DISPATCH, ("life",)))
 """Of tables that were there."""
 

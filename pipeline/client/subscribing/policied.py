@@ -41,6 +41,24 @@ class SetsPolicies:
         with answering(self._root):
             return set_policy(self._root, checked_topic(topic), subscription_name, **policies)
 
+    def pause(self, topic: str, subscription_name: str) -> bool:
+        """Hold what becomes due for a subscription, until `resume`; whether it was not paused.
+
+        What dispatch has prepared already, for about ten seconds, still comes.
+
+        Raises:
+            DelaylineError: as `set_policies`.
+        """
+        return self.set_policies(topic, subscription_name, paused=True)
+
+    def resume(self, topic: str, subscription_name: str) -> bool:
+        """Let a paused subscription go on: what was held comes first, in order; whether it was paused.
+
+        Raises:
+            DelaylineError: as `set_policies`.
+        """
+        return self.set_policies(topic, subscription_name, paused=False)
+
     def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
         """Give some policies of a topic, or of a subscription, their defaults again; whether they had others.
 

@@ -37,6 +37,7 @@ from pipeline.storage.hadoop import session_files
 from schemas import Table
 
 _LOG = logging.getLogger(__name__)
+_NO_FILES: Mapping[str, int] = {}
 _TAIL = 1 << 16
 """Bytes read from the end of a file: the footer of a few row groups."""
 _EVERY = 10
@@ -143,22 +144,26 @@ class Appender:
         for folder in {file.path.partition("/")[0] for file in files}:
             self._files.delete_folder(f"{self._path}/{folder}")
 
-    def commit(self, files: Iterable[DataFile], metadata: str) -> int:
+    def commit(self, files: Iterable[DataFile], metadata: str, gone: Mapping[str, int] = _NO_FILES) -> int:
         """Make files visible, in this order, by one version; give its number.
 
         Args:
             files: what `write` gave, here or in a process that died since.
             metadata: the commit's `userMetadata`.
+            gone: sizes in bytes of files that go by the same version, by their paths; nobody else takes files out of
+                the table.
 
         Raises:
             UnknownTableFeature: the table was changed meanwhile.
         """
         files = list(files)
-        info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": True}
+        info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": not gone}
         counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": size_of(files)}
-        lines = self._lines(info | {"userMetadata": metadata}, counts, [file.action for file in files])
+        actions = [*_removals(gone, changes=True), *(file.action for file in files)]
+        lines = self._lines(info | {"userMetadata": metadata}, counts, actions)
+        grown = len(files) - len(gone), size_of(files) - sum(gone.values())
         # Each look at the log of a store is a request: somebody else's version shows when ours is in its way.
-        while not self._add(self._version, lines, len(files), size_of(files)):
+        while not self._add(self._version, lines, *grown):
             self.newest()
         return self._version
 
@@ -187,8 +192,7 @@ class Appender:
         Raises:
             UnknownTableFeature: the table was changed meanwhile.
         """
-        out = {"deletionTimestamp": wall_ms(), "dataChange": fewer, "extendedFileMetadata": True, "partitionValues": {}}
-        actions = [{"remove": {"path": path, "size": size, **out}} for path, size in old.items()]
+        actions = _removals(old, changes=fewer)
         actions += [{"add": {**file.action["add"], "dataChange": fewer, "tags": dict(tags)}} for file in files]
         info = {
             "operation": "DELETE" if fewer else "OPTIMIZE",
@@ -317,6 +321,12 @@ class Appender:
             grown = {"numFiles": last["numFiles"] + files, "tableSizeBytes": last["tableSizeBytes"] + size}
             put_sums(self._files, self._path, self._version, kept | grown)
             self._sums = self._version, kept | grown
+
+
+def _removals(files: Mapping[str, int], *, changes: bool) -> list[dict[str, Any]]:
+    """The actions that take files out, by path as the log spells it, with their sizes."""
+    out = {"deletionTimestamp": wall_ms(), "dataChange": changes, "extendedFileMetadata": True, "partitionValues": {}}
+    return [{"remove": {"path": path, "size": size, **out}} for path, size in files.items()]
 
 
 def check_features(table: str, head: Head) -> None:

@@ -22,6 +22,7 @@ from pipeline.delta.writing.datafiles import DataFile
 from pipeline.storage.hadoop import session_files
 from schemas import Table
 
+_NO_FILES: Mapping[str, int] = {}
 Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
 """Rows of Spark, or of this process: pieces that shall be files, made as they are written."""
 
@@ -111,10 +112,20 @@ class Sink:
         files = self.appender.write(rows) if isinstance(rows, DataFrame) else self.appender.put(rows)
         self.commit(files, owner, batch_id, note)
 
-    def commit(self, files: Iterable[DataFile], owner: str, batch_id: int, note: Mapping[str, Any]) -> int:
-        """Make files of a batch visible by one commit; give its version."""
+    def commit(
+        self,
+        files: Iterable[DataFile],
+        owner: str,
+        batch_id: int,
+        note: Mapping[str, Any],
+        gone: Mapping[str, int] = _NO_FILES,
+    ) -> int:
+        """Make files of a batch visible by one commit; give its version.
+
+        Files may go by the same commit (`gone`: their sizes, by path), of a table that the stage alone writes.
+        """
         commit = Commit(self._stage, owner, batch_id, note)
-        version = self.appender.commit(files, commit.dumps())
+        version = self.appender.commit(files, commit.dumps(), gone)
         self.last = commit
         return version
 

@@ -92,6 +92,7 @@ class Metrics:
         self._delivered = Counter("delayline_delivered", "Deliveries made visible", registry=self.registry)
         self._commits = Counter("delayline_publications", "Commits that made some visible", registry=self.registry)
         self._pending = Gauge("delayline_pending", "Accepted and not yet delivered", registry=self.registry)
+        self._held = Gauge("delayline_held", "Due, and held by dispatch", registry=self.registry)
         self._next_due = Gauge(
             "delayline_next_due_seconds", "The earliest due time of what is pending, Unix time", registry=self.registry
         )
@@ -157,9 +158,10 @@ class Metrics:
         """A batch of settle refused so many events, and changed the figures of some subscriptions."""
         self._settling.settled(refused, subscriptions)
 
-    def waiting(self, count: int, next_due_ms: int | None) -> None:
-        """So many are pending; the first of them is due then, ms UTC."""
+    def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
+        """So many are pending; the first of them is due then, ms UTC; so many of them are held."""
         self._pending.set(count)
+        self._held.set(held)
         self._next_due.set(float("nan") if next_due_ms is None else next_due_ms / 1_000)
 
     def _gauge(self, name: str, text: str) -> Gauge:

@@ -99,9 +99,9 @@ class Watcher(Watch):
         self.metrics.published(part)
         self.board.published(part, committed_ms)
 
-    def waiting(self, count: int, next_due_ms: int | None) -> None:
-        """So many are pending; the first of them is due then, ms UTC."""
-        self.metrics.waiting(count, next_due_ms)
+    def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
+        """So many are pending; the first of them is due then, ms UTC; so many of them are held."""
+        self.metrics.waiting(count, next_due_ms, held)
         self.board.waiting(count, next_due_ms)
 
 
@@ -197,7 +197,8 @@ def _count(root: str, watcher: Watcher, ended: Event) -> None:
         try:
             found = pending(root).backlogs
             due = [each.next_due for each in found if each.next_due is not None]
-            watcher.waiting(sum(each.count for each in found), min(due, default=None))
+            held = sum(each.held for each in found)
+            watcher.waiting(sum(each.count for each in found), min(due, default=None), held)
         except _ERRORS as error:
             LOG.warning("what is pending was not counted: %s", error)
         pause = max(_COUNT_S, (monotonic_ms() - begun) / 1_000 / _COUNT_SHARE)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
+from pipeline.config.stages import DISPATCH
+
 PREFIX = "delayline-"
 """Our queries are called by this and the name of their stage."""
 WHOLE, CPU = "triggerExecution", "cpuTime"
@@ -68,8 +70,8 @@ def parse(told: Mapping[str, Any]) -> Progress | None:
         ended_ms=_ms(told["timestamp"]) + duration.get(WHOLE, 0),
         rows=sum(int(source["numInputRows"]) for source in tables),
         duration_ms=duration,
-        # 0 before the first instant, and of a source that only wakes a stage.
-        instant_ms=_greatest(end.get("instant") or None for end in ends),
+        # 0 before the first instant. Those of dispatch say when something that was held was taken last, and no more.
+        instant_ms=None if name == PREFIX + DISPATCH else _greatest(end.get("instant") or None for end in ends),
         watermark_ms=None if watermark is None else _ms(watermark),
         version=_greatest(end.get("reservoirVersion") for end in ends),
         state_rows=_total(states, "numRowsTotal"),

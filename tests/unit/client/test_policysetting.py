@@ -24,7 +24,8 @@ from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
-from schemas import SUBSCRIPTIONS
+from schemas import HELD, MESSAGES, SUBSCRIPTIONS
+from tests.support.client import message_row, noticed, put
 
 HOUR = 3_600_000
 
@@ -87,6 +88,37 @@ def test_policies_of_a_subscription_are_set_one_by_one_whoever_sets_them(root: s
     told(root, "policy", "set", "--topic", "t", "--subscription", "s", "--max-redeliveries", "4")
     most = [each.policies.get("max_redeliveries") for each in policy_history(root, "t", "s")]
     assert most == ["3", "3", None, "4"]
+
+
+def test_a_subscription_is_paused_and_goes_on_and_what_is_held_is_told(root: str) -> None:
+    """By the command, by the client, and by what lists backlogs; what is held of an earlier life does not count."""
+    subscribe(root, Subscription("t", "s"))
+    noticed(root, "s", 0)
+    put(root, MESSAGES, *(message_row(1, entry, 1_000) for entry in range(5)))
+    run_of = {"topic": "t", "subscription": "s", "ledger_id": 1, "due_time": 0, "message_due": 0, "tick_ms": 1}
+    rest = {"released_at": 0, "redelivery_count": 0, "cause": "due", "batch_id": 0}
+    rows = [{**run_of, **rest, "life": life, "first_entry": 1, "last_entry": 3} for life in (1, 2)]
+    append(root, HELD, rows_of(HELD, rows))
+    named = ("--topic", "t", "--subscription", "s")
+    assert told(root, "pause", *named) == "t/s is paused\n"
+    assert told(root, "pause", *named) == "t/s is paused already\n"
+    assert "3 of them held, paused" in told(root, "pending")
+    assert told(root, "subscriptions").splitlines()[1].endswith("3, paused")
+    assert told(root, "policy", "show", *named).startswith("paused")
+    (found,) = json.loads(told(root, "pending", "--json"))["pending"]
+    assert (found["count"], found["held"], found["paused"]) == (5, 3, True)
+    with Client(root) as client:
+        assert client.resume("t", "s")
+        assert not client.resume("t", "s")
+        assert client.pause("t", "s")
+    told(root, "policy", "set", *named, "--max-rate", "2")
+    assert told(root, "resume", *named) == "t/s goes on\n"
+    assert "3 of them held, the last one in 1s at 2 a second" in told(root, "pending")
+    assert told(root, "subscriptions").splitlines()[1].endswith("3, 1s")
+    assert "rate: 2 messages a second" in told(root, "policy", "show", *named)
+    told(root, "policy", "unset", *named, "max_rate")
+    assert told(root, "resume", *named) == "t/s was not paused\n"
+    assert [dict(each.policies) for each in policy_history(root, "t", "s")][-2:] == [{"max_rate": "2"}, {}]
 
 
 def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: str) -> None:

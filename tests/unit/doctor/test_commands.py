@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("deltalake", reason="the doctor needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.doctor.check_commands import LONG_BEFORE_MS
 from pipeline.doctor.examine import examine
 from pipeline.subscriptions.settled import MARK, SettledMark
-from schemas import COMMANDS, DELIVERIES, MESSAGES, REJECTED_DISPATCH
+from schemas import COMMANDS, DELIVERIES, HELD, MESSAGES, REDELIVERY, REJECTED_DISPATCH
 from tests.support.client import at, left_out_row, put
 from tests.support.examined import NOW, made, wrong
 
@@ -44,6 +44,15 @@ def notes(root: str) -> dict[str, str]:
 def left_out(root: str, name: str) -> None:
     """Dispatch left out the second message of a subscription."""
     put(root, REJECTED_DISPATCH, left_out_row(0, 1, 2_000, subscription=name))
+
+
+def test_what_is_held_is_not_missed(root: str) -> None:
+    """It comes when its subscription goes on."""
+    open_table(root, DELIVERIES).delete("subscription = 'a' AND entry_id = 1")
+    assert wrong(root) == {("not_delivered", "t/a")}
+    (run,) = query("SELECT * FROM t WHERE subscription = 'a' AND first_entry = 1", t=open_table(root, REDELIVERY))
+    put(root, HELD, run)
+    assert wrong(root) == set()
 
 
 def test_what_was_left_out_is_not_missed_and_is_no_refusal(root: str) -> None:

@@ -57,9 +57,8 @@ def test_bars_widen_until_there_are_no_more_than_twelve(count: int, step: int, b
 def test_pending_in_json_holds_every_minute() -> None:
     """A script draws its own bars, and can read the tables at the same versions."""
     found = json.loads(as_json(Pending((Backlog("t", "a", 3, 61_000, {60_000: 3}),), 2, {"messages": 7})))
-    assert found["pending"] == [
-        {"topic": "t", "subscription": "a", "count": 3, "next_due_ms": 61_000, "due_by_minute": [[60_000, 3]]}
-    ]
+    named = {"topic": "t", "subscription": "a", "held": 0, "paused": False, "held_ms": None}
+    assert found["pending"] == [{**named, "count": 3, "next_due_ms": 61_000, "due_by_minute": [[60_000, 3]]}]
     assert (found["in_inbox"], found["versions"]) == (2, {"messages": 7})
 
 

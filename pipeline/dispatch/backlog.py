@@ -1,0 +1,187 @@
+"""The backlog of dispatch: positions that are due and held back, in the table `held` (decision 0059).
+
+The table has what is held now and nothing else, as runs in the columns of `redelivery`. Dispatch alone writes it: each
+of its batches takes out files and puts others in by one commit. What a batch with deliveries does to it is part of that
+batch's note on the shelf, and done right after it, or at the next start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipeline.config.stages import DISPATCH
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.offsets import Offset
+from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import Sink
+from pipeline.dispatch.holding import Allowance, Share, Who, but, counted, in_order, mine, parted
+from pipeline.dispatch.prepared import HeldChange, PreparedStore
+from pipeline.dispatch.withdrawn import read_files
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.incarnations import Name
+from schemas import HELD, REDELIVERY
+
+_ROWS = 1 << 16
+"""A file has no more runs."""
+_NOTHING = Allowance(0)
+_SMALL, _MANY = 1 << 13, 32
+"""Files with fewer runs are merged when there are so many."""
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """A file of the table: its size in bytes, its rows, and what it holds of whom."""
+
+    size: int
+    rows: int
+    shares: Mapping[Who, Share]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a batch does to the backlog; nothing is written yet.
+
+    Attributes:
+        gone: paths of files that go.
+        held: runs that come in their place, or are new.
+        allowed: how much of each subscription might be taken, of those that the batch concerns.
+        taken: how much of each was.
+    """
+
+    gone: tuple[str, ...] = ()
+    held: pa.Table = field(default_factory=lambda: arrow_schema(HELD.columns).empty_table())
+    allowed: Mapping[Name, Allowance] = field(default_factory=dict)
+    taken: Mapping[Who, Share] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Whether the backlog changes."""
+        return bool(self.gone or self.held.num_rows)
+
+
+class Backlog:
+    """What is held, known by file; rows are read when some of them are taken."""
+
+    def __init__(self, spark: SparkSession, warehouse: Warehouse, sink: Sink) -> None:
+        """Read who has how much in which file. Nothing was ever held: a look at the log."""
+        self._spark, self._path, self._sink = spark, warehouse.path(HELD), sink
+        self._live = LiveFiles(spark, self._path, HELD, lambda file: int(file["size"]))
+        self._files: dict[str, HeldFile] = {}
+        self._held: dict[Who, Share] = {}
+        self.version = newest(session_files(spark), self._path)
+        if self.version:
+            self._look()
+
+    @property
+    def waiting(self) -> Mapping[Who, Share]:
+        """What is held of each incarnation of a subscription."""
+        return self._held
+
+    def parted(
+        self, runs: pa.Table, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int]
+    ) -> tuple[pa.Table, Change]:
+        """Runs of a batch that are taken now, with those that come from the backlog; and what becomes of it.
+
+        Args:
+            runs: rows of `redelivery`; those of nobody named pass through.
+            allowed: how much may be taken of those whose runs are held, or may have to be.
+            lives: the present life of each subscription; what is held for another one goes.
+        """
+        if not allowed:
+            return runs, Change()
+        numbers = mine(runs, allowed)
+        paths = self._wanted(allowed, lives)
+        if not len(numbers) and not paths:
+            return runs, Change()
+        old = self._rows(paths)
+        own = pa.concat_tables([old.take(pa.array(mine(old, allowed))), runs.take(pa.array(numbers))])
+        taken, stays = parted(_living(own, lives), allowed)
+        rest = but(old, mine(old, allowed))
+        concerned = {(topic, name) for topic, name, _ in counted(own)}
+        told = {name: allowed[name] for name in allowed if name in concerned}
+        passing = pa.concat_tables([but(runs, numbers), taken]).combine_chunks()
+        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told, counted(taken))
+
+    def written(self, change: Change) -> HeldChange:
+        """Write the files of a change, which nobody sees yet."""
+        files = self._sink.appender.put(
+            change.held.slice(start, _ROWS) for start in range(0, change.held.num_rows, _ROWS)
+        )
+        return HeldChange(self.version, {path: self._files[path].size for path in change.gone}, tuple(files))
+
+    def commit(self, change: HeldChange, owner: str, batch: int, begin: Offset | None, source: Offset) -> None:
+        """Let a change be, by one commit, which notes where its batch begins and ends in `redelivery`."""
+        self._sink.commit(change.added, owner, batch, {"begin": begin, "source": source}, change.gone)
+        self._sink.appender.checkpoint()
+        self._look()
+
+    def _wanted(self, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int]) -> list[str]:
+        """The files that have what may be taken, or what is nobody's any more; and small ones that are too many."""
+        found = set[str]()
+        for who in self._held:
+            most = allowed.get(who[:2], _NOTHING)
+            if lives.get(who[:2]) != who[2]:
+                found |= {path for path, file in self._files.items() if who in file.shares}
+            elif not most.is_nothing:
+                found |= self._first_of(who, most)
+        small = {path for path, file in self._files.items() if file.rows < _SMALL} - found
+        return sorted(found | small if len(small) >= _MANY else found)
+
+    def _first_of(self, who: Who, most: Allowance) -> set[str]:
+        """The files in which the first positions of an incarnation may be."""
+        shares = [(file.shares[who], path) for path, file in self._files.items() if who in file.shares]
+        found, count, until = set[str](), 0, most.due_until
+        for share, path in sorted(shares, key=lambda each: each[0].first_due):
+            if share.first_due > until:
+                break
+            found.add(path)
+            if count < most.positions <= count + share.positions:
+                # What is taken is due no later than what these files have.
+                until = min(until, max(self._files[each].shares[who].last_due for each in found))
+            count += share.positions
+        return found
+
+    def _look(self) -> None:
+        self.version, live = self._live.look()
+        fresh = {path: self._read(path, size) for path, size in live.items() if path not in self._files}
+        self._files = {path: each for path, each in (self._files | fresh).items() if path in live}
+        self._held = {}
+        for each in self._files.values():
+            for who, share in each.shares.items():
+                self._held[who] = self._held[who] | share if who in self._held else share
+
+    def _read(self, path: str, size: int) -> HeldFile:
+        rows = self._rows([path])
+        return HeldFile(size, rows.num_rows, counted(rows))
+
+    def _rows(self, paths: list[str]) -> pa.Table:
+        wanted = arrow_schema(REDELIVERY.columns)
+        return read_files(self._spark, self._path, HELD, paths).cast(wanted) if paths else wanted.empty_table()
+
+
+def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> None:
+    """Do to `held` what the last batch on the shelf was to do, when it died before it had."""
+    noted = [each for each in shelf.all() if each.held is not None]
+    last = max(noted, key=lambda each: each.number, default=None)
+    if last is None or last.held is None:
+        return
+    sink = Sink(spark, warehouse, HELD, DISPATCH)
+    # Nobody else adds versions to the table.
+    if sink.appender.newest() == last.held.version:
+        sink.commit(
+            last.held.added, last.owner, last.batch, {"begin": last.begin, "source": last.source}, last.held.gone
+        )
+
+
+def _living(rows: pa.Table, lives: Mapping[Name, int]) -> pa.Table:
+    """The runs of present lives."""
+    gone = {(topic, name, life) for topic, name, life in counted(rows) if lives.get((topic, name)) != life}
+    if not gone:
+        return rows
+    columns = (rows.column(name).to_pylist() for name in ("topic", "subscription", "life"))
+    return rows.filter(pa.array([each not in gone for each in zip(*columns, strict=True)]))

@@ -1,0 +1,141 @@
+"""Which runs of positions are taken now, and which are held back for their subscription: by whole arrays.
+
+Nothing here knows why: how much of a subscription may be taken is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.storage.arrays import IntArray, longs
+from pipeline.subscriptions.incarnations import Name
+
+Who = tuple[str, str, int]
+"""Topic, subscription and life."""
+EVERYTHING = 1 << 62
+"""More positions, and later, than there are."""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How much of a subscription may be taken.
+
+    Attributes:
+        positions: so many, the first ones in the order of delivery.
+        due_until: only what is due until then, ms UTC.
+    """
+
+    positions: int
+    due_until: int = EVERYTHING
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing may be taken."""
+        return self.positions <= 0
+
+
+def mine(rows: pa.Table, names: Mapping[Name, object]) -> IntArray:
+    """The numbers of the rows that are of some subscriptions."""
+    if not names or not rows.num_rows:
+        return np.empty(0, np.int64)
+    code, known = _coded(rows)
+    wanted = np.array([name in names for name in known], np.bool_)
+    return np.flatnonzero(wanted[code])
+
+
+def but(rows: pa.Table, numbers: IntArray) -> pa.Table:
+    """Rows less some of them."""
+    kept = np.ones(rows.num_rows, np.bool_)
+    kept[numbers] = False
+    return rows.filter(pa.array(kept))
+
+
+def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table, pa.Table]:
+    """Runs that are taken, and runs that stay, both in the order of due time; a run is cut where that is needed.
+
+    The first positions of each subscription are taken: by due time, then by position. O(rows log rows).
+
+    Args:
+        rows: runs, with the columns of `redelivery`.
+        allowed: how much of each of their subscriptions.
+    """
+    if not rows.num_rows:
+        return rows, rows
+    code, names = _coded(rows)
+    due, ledger, first, last = (longs(rows, name) for name in ("due_time", "ledger_id", "first_entry", "last_entry"))
+    order = np.lexsort((longs(rows, "redelivery_count"), first, ledger, due, code))
+    length, own = (last - first + 1)[order], code[order]
+    ends = np.cumsum(length)
+    heads = np.flatnonzero(np.diff(own, prepend=-1))
+    before = np.repeat((ends - length)[heads], np.diff(np.append(heads, len(own))))
+    most = np.array([allowed[name].positions for name in names], np.int64)[own]
+    until = np.array([allowed[name].due_until for name in names], np.int64)[own]
+    count = np.clip(most - (ends - length - before), 0, length)
+    count[due[order] > np.minimum(until, EVERYTHING // 1_000) * 1_000] = 0
+    some, rest = np.flatnonzero(count > 0), np.flatnonzero(count < length)
+    taken = _cut(rows, order[some], first[order[some]], first[order[some]] + count[some] - 1)
+    stays = _cut(rows, order[rest], first[order[rest]] + count[rest], last[order[rest]])
+    return in_order(taken), in_order(stays)
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    """Runs by due time and position."""
+    keys = [longs(rows, name) for name in ("first_entry", "ledger_id", "due_time")]
+    return rows.take(pa.array(np.lexsort(keys))).combine_chunks()
+
+
+class Share(NamedTuple):
+    """What some runs have of an incarnation: so many positions, due between two times, ms UTC."""
+
+    positions: int
+    first_due: int
+    last_due: int
+
+    def __or__(self, other: Share) -> Share:
+        """Both together."""
+        ends = min(self.first_due, other.first_due), max(self.last_due, other.last_due)
+        return Share(self.positions + other.positions, *ends)
+
+
+def counted(rows: pa.Table) -> dict[Who, Share]:
+    """What runs have of each incarnation of a subscription."""
+    if not rows.num_rows:
+        return {}
+    code, names = _coded(rows)
+    life, due = longs(rows, "life"), longs(rows, "due_time") // 1_000
+    length = longs(rows, "last_entry") - longs(rows, "first_entry") + 1
+    found: dict[Who, Share] = {}
+    each, place = np.unique(np.stack([code, life]), axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    total = np.bincount(place, weights=length).astype(np.int64)
+    firsts, lasts = np.full(each.shape[1], EVERYTHING), np.full(each.shape[1], -EVERYTHING)
+    np.minimum.at(firsts, place, due)
+    np.maximum.at(lasts, place, due)
+    for number, (name, number_of_life) in enumerate(each.T.tolist()):
+        found[*names[name], number_of_life] = Share(int(total[number]), int(firsts[number]), int(lasts[number]))
+    return found
+
+
+def _coded(rows: pa.Table) -> tuple[IntArray, list[Name]]:
+    """A number for the subscription of each row, and the subscriptions by number."""
+    topics, subscriptions = (
+        rows.column(name).combine_chunks().dictionary_encode() for name in ("topic", "subscription")
+    )
+    pairs = topics.indices.to_numpy().astype(np.int64) * len(subscriptions.dictionary)
+    pairs += subscriptions.indices.to_numpy()
+    found, code = np.unique(pairs, return_inverse=True)
+    texts = topics.dictionary.to_pylist(), subscriptions.dictionary.to_pylist()
+    names = [(texts[0][pair // len(texts[1])], texts[1][pair % len(texts[1])]) for pair in found.tolist()]
+    return code.reshape(-1), names
+
+
+def _cut(rows: pa.Table, numbers: IntArray, firsts: IntArray, lasts: IntArray) -> pa.Table:
+    found = rows.take(pa.array(numbers))
+    for name, ends in (("first_entry", firsts), ("last_entry", lasts)):
+        found = found.set_column(found.column_names.index(name), name, pa.array(ends))
+    return found

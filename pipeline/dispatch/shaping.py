@@ -1,0 +1,92 @@
+"""How much of each subscription dispatch may take: by policies, and by what is held of it already."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipeline.dispatch.holding import Allowance, Share, Who
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.policies import Shaping
+
+QUANTUM_MS = 500
+"""What a rate allows is taken so often."""
+_NOTHING = Allowance(0)
+
+
+@dataclass
+class Pacing:
+    """How far subscriptions with a rate have used it.
+
+    The time of a rate begins when something is due and held, and each message takes a share of a second of it. It ends
+    when nothing is. A start begins all of them anew, so no death gives anybody more.
+    """
+
+    _begun: dict[Name, float] = field(default_factory=dict, init=False)
+    _taken: dict[Name, int] = field(default_factory=dict, init=False)
+
+    def budget(self, name: Name, rate: int, now: int) -> int:
+        """How many messages may be taken at a time (ms UTC), with so many a second."""
+        if name not in self._begun or now - self._taken.get(name, now - QUANTUM_MS) < QUANTUM_MS:
+            return 0
+        return max(0, int((now - self._begun[name]) * rate // 1_000))
+
+    def due(self, name: Name, now: int) -> None:
+        """Something of a rate is due and held at a time, ms UTC."""
+        self._begun.setdefault(name, now)
+
+    def idle(self, name: Name) -> None:
+        """Nothing of a rate is due and held."""
+        self._begun.pop(name, None)
+
+    def took(self, counts: Mapping[Name, tuple[int, int]], now: int) -> None:
+        """So many messages of a rate (the second number) were taken, by name, at a time (ms UTC)."""
+        for name, (count, rate) in counts.items():
+            self._begun[name] = self._begun.get(name, now) + count * 1_000 / rate
+            self._taken[name] = now
+
+
+def allowances(
+    shapings: Mapping[Name, Shaping],
+    waiting: Mapping[Who, Share],
+    lives: Mapping[Name, int],
+    most: int,
+    pacing: Pacing,
+    now: int,
+) -> dict[Name, Allowance]:
+    """How much may be taken of those whose runs are held, or may have to be; of the others everything may.
+
+    What is held of a life that is over goes, whatever is allowed. Who has something held and is not paused gets the
+    first of it, and as much as the others who do; who has a rate, what that allows of what is due.
+
+    Args:
+        shapings: the policies of those that have some.
+        waiting: what is held.
+        lives: the present life of each subscription.
+        most: so many positions may be taken of what is held, of all together that have no rate.
+        pacing: how far rates are used.
+        now: the time, ms UTC.
+    """
+    found = {name: _NOTHING for name, each in shapings.items() if each.paused}
+    rated = {name: each.max_rate for name, each in shapings.items() if each.max_rate and not each.paused}
+    living = {(topic, name) for topic, name, life in waiting if lives.get((topic, name)) == life}
+    open_again = living - found.keys() - rated.keys()
+    share = Allowance(max(1, most // max(1, len(open_again))))
+    over = {(topic, name) for topic, name, _ in waiting} - living
+    paced = {name: Allowance(pacing.budget(name, rate, now), now) for name, rate in rated.items()}
+    return dict.fromkeys(over, _NOTHING) | found | paced | dict.fromkeys(open_again, share)
+
+
+def is_open(shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], pacing: Pacing, now: int) -> bool:
+    """Whether something that is held may be taken at a time, ms UTC."""
+    found = False
+    for (topic, name, _), share in waiting.items():
+        shaping = shapings.get((topic, name), Shaping())
+        if shaping.paused or not shaping.max_rate:
+            found |= not shaping.paused
+        elif share.first_due > now:
+            pacing.idle((topic, name))
+        else:
+            pacing.due((topic, name), now)
+            found |= pacing.budget((topic, name), shaping.max_rate, now) > 0
+    return found

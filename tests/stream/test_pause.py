@@ -1,0 +1,160 @@
+"""A subscription is paused: what becomes due for it is held, survives all deaths, and comes in order afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.client.pending import pending
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.config.settings import Settings
+from schemas import DELIVERIES, HELD
+from tests.support.consuming import acknowledging
+from tests.support.examined import sound
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    each_by_itself,
+    kill_after,
+    message,
+    play,
+    revive,
+    subscribe,
+)
+
+T0 = 1_700_000_000_000
+SECOND = 1_000
+DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.shelved", "dispatch.held", "dispatch.noted")
+NAMES = ("s", "plain", "other")
+
+
+def paused(*names: str, so: bool = True) -> Step:
+    """Some subscriptions are paused, or are not any more."""
+
+    def step(world: World) -> None:
+        for name in names:
+            assert set_policy(world.warehouse.root, "t", name, paused=so)
+
+    return check(step)
+
+
+def got(world: World, name: str) -> list[str]:
+    """What a subscription got, in the order in which it became visible."""
+    rows = [row for row in world.rows(DELIVERIES) if row["subscription"] == name]
+    ordered = sorted(rows, key=lambda row: (row["batch_id"], row["sequence"]))
+    return [bytes(row["payload"]).decode() for row in ordered]
+
+
+def holds(**counts: int) -> Step:
+    """So many positions are held of each subscription, and none of the others."""
+
+    def look(world: World) -> None:
+        found: dict[str, int] = {}
+        for row in world.rows(HELD):
+            found[row["subscription"]] = found.get(row["subscription"], 0) + row["last_entry"] - row["first_entry"] + 1
+        assert found == counts
+
+    return check(look)
+
+
+def same(found: object, wanted: object) -> None:
+    """Both are equal."""
+    assert found == wanted
+
+
+def holding(number: int, death: str) -> list[Step]:
+    """Three messages become due; dispatch dies while it holds them."""
+    now = T0 + number * 10 * SECOND
+    return [
+        append(*(message(payload, after=place * SECOND) for place, payload in enumerate(payloads(number)))),
+        kill_after(death),
+        advance(now),
+        revive(),
+        advance(now + 5 * SECOND),
+        holds(s=3 * number, plain=3 * number),
+    ]
+
+
+def payloads(number: int) -> list[str]:
+    """What is sent at a time."""
+    return [f"{number}-{place}" for place in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("holds_back", "lets_go"),
+    [
+        pytest.param(("dispatch.shelved",), ("dispatch.written", "dispatch.shelved"), id="few"),
+        pytest.param(DEATHS, DEATHS, id="all", marks=pytest.mark.soak),
+    ],
+)
+def test_what_is_held_comes_in_order_whatever_dies(
+    spark: SparkSession, folder: str, holds_back: Sequence[str], lets_go: Sequence[str]
+) -> None:
+    """With and without acknowledgement; the other subscription is not touched.
+
+    Dispatch dies while it holds, and while it lets go, a few positions with each batch.
+    """
+    steps: list[Step] = [
+        each_by_itself(),
+        acknowledging("t", "s"),
+        *(subscribe("t", name) for name in NAMES[1:]),
+        advance(T0),
+        paused("s", "plain"),
+    ]
+    for number, death in enumerate(holds_back, 1):
+        steps += holding(number, death)
+    every = [payload for number in range(1, len(holds_back) + 1) for payload in payloads(number)]
+    steps += [
+        check(lambda world: same([got(world, name) for name in NAMES], [[], [], every])),
+        check(lambda world: same({each.count for each in pending(world.warehouse.root).backlogs}, {0, len(every)})),
+        check(lambda world: sound(world.warehouse.root)),
+        kill_after(lets_go[0]),
+        paused("s", "plain", so=False),
+        advance(T0 + 100 * SECOND),
+        *(revive(death) for death in lets_go[1:]),
+        revive(),
+        advance(T0 + 200 * SECOND),
+        holds(),
+    ]
+    world = play(spark, folder, steps, Settings(rows_per_task=3))
+    assert [got(world, name) for name in NAMES] == [every, every, every]
+    assert {each.count for each in pending(world.warehouse.root).backlogs} == {0}
+    sound(world.warehouse.root)
+
+
+def test_a_rate_spreads_what_becomes_due_over_time(spark: SparkSession, folder: str) -> None:
+    """In order; what is due later does not come before its time, and the other subscription has all at once.
+
+    Dispatch dies when it has noted what it lets go, and forgets then how far the rate is used.
+    """
+    every = [f"{place:02}" for place in range(20)]
+    later = [message("later", after=3_600 * SECOND)]
+    steps: list[Step] = [
+        each_by_itself(),
+        *(subscribe("t", name) for name in ("plain", "other")),
+        check(lambda world: same(set_policy(world.warehouse.root, "t", "plain", max_rate=4), wanted=True)),
+        advance(T0),
+        append(*(message(payload, after=1 + place) for place, payload in enumerate(every)), *later),
+        advance(T0 + SECOND),
+        advance(T0 + 2 * SECOND),
+        check(lambda world: same([len(got(world, name)) for name in ("plain", "other")], [0, 20])),
+        advance(T0 + 4 * SECOND),
+        check(lambda world: same(got(world, "plain"), every[:8])),
+        holds(plain=12),
+        kill_after("dispatch.shelved"),
+        advance(T0 + 5 * SECOND),
+        revive(),
+        check(lambda world: same(got(world, "plain"), every[:12])),
+        advance(T0 + 6 * SECOND),
+        advance(T0 + 60 * SECOND),
+        holds(),
+    ]
+    world = play(spark, folder, steps)
+    assert [got(world, name) for name in ("plain", "other")] == [every, every]
+    assert [each.count for each in pending(world.warehouse.root).backlogs] == [1, 1]
+    sound(world.warehouse.root)

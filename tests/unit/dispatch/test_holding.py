@@ -1,0 +1,141 @@
+"""Which runs are taken, and which are held: against a plain list of positions."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, but, counted, mine, parted
+from pipeline.dispatch.shaping import Pacing, allowances, is_open
+from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.policies import Shaping
+from schemas import REDELIVERY
+
+NAMES = [("t", "s"), ("t", "other"), ("u", "s")]
+Run = tuple[int, int, int, int, int]
+"""Number of the name, due time in ms, ledger, first entry (more with each run, so that none is in two), length."""
+runs = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 2), st.integers(0, 40), st.integers(1, 6)),
+    max_size=12,
+)
+most = st.lists(
+    st.tuples(st.sampled_from((0, 1, 3, 10, EVERYTHING)), st.sampled_from((1, EVERYTHING))), min_size=3, max_size=3
+)
+
+
+def table(told: list[Run]) -> pa.Table:
+    """Rows of `redelivery`."""
+    same = {
+        "life": 1,
+        "message_due": 0,
+        "tick_ms": 1,
+        "released_at": 0,
+        "redelivery_count": 0,
+        "cause": "due",
+        "batch_id": 7,
+    }
+    rows = [
+        {
+            **same,
+            "topic": NAMES[number][0],
+            "subscription": NAMES[number][1],
+            "due_time": due * 1_000,
+            "ledger_id": ledger,
+            "first_entry": first,
+            "last_entry": first + length - 1,
+        }
+        for place, (number, due, ledger, offset, length) in enumerate(told)
+        for first in [offset + 100 * place]
+    ]
+    return pa.Table.from_pylist(rows, schema=arrow_schema(REDELIVERY.columns))
+
+
+def positions(rows: pa.Table) -> list[tuple[str, str, int, int, int]]:
+    """Topic, subscription, due time in ms, ledger and entry of each position."""
+    names = ("topic", "subscription", "ledger_id", "first_entry", "last_entry")
+    due = rows.column("due_time").cast(pa.int64()).to_pylist()
+    columns = zip(*(rows.column(name).to_pylist() for name in names), due, strict=True)
+    return [(t, s, d // 1_000, ledger, e) for t, s, ledger, first, last, d in columns for e in range(first, last + 1)]
+
+
+@given(runs, most)
+def test_the_first_positions_of_each_subscription_are_taken_and_the_others_stay(
+    told: list[Run], allowed: list[tuple[int, int]]
+) -> None:
+    """In the order of due time and position, whatever runs they are in; none is lost and none is doubled."""
+    rows = table(told)
+    limits = {name: Allowance(*each) for name, each in zip(NAMES, allowed, strict=True)}
+    taken, stays = parted(rows, limits)
+    every = positions(rows)
+    assert sorted(positions(taken) + positions(stays)) == sorted(every)
+    for name, limit in limits.items():
+        own = sorted(each[2:] for each in every if each[:2] == name and each[2] <= limit.due_until)
+        assert sorted(each[2:] for each in positions(taken) if each[:2] == name) == own[: limit.positions]
+    for each in (taken, stays):
+        assert [due for _, _, due, _, _ in positions(each)] == sorted(due for _, _, due, _, _ in positions(each))
+
+
+def test_runs_are_counted_by_incarnation_and_told_apart_by_name() -> None:
+    """How much, and from when until when it was due."""
+    rows = table([(0, 2, 5, 10, 3), (0, 1, 6, 0, 1), (2, 3, 5, 0, 2)])
+    assert counted(rows) == {("t", "s", 1): Share(4, 1, 2), ("u", "s", 1): Share(2, 3, 3)}
+    numbers = mine(rows, {("t", "s"): None})
+    assert numbers.tolist() == [0, 1]
+    assert positions(but(rows, numbers)) == [("u", "s", 3, 5, 200), ("u", "s", 3, 5, 201)]
+    assert counted(rows.slice(0, 0)) == {}
+    assert mine(rows, {}).tolist() == mine(rows.slice(0, 0), {("t", "s"): None}).tolist() == []
+
+
+def test_who_is_paused_gets_nothing_and_the_others_share_what_may_be_taken() -> None:
+    """What is held of a life that is over makes a batch, which lets it go."""
+    paused, held = {("t", "s"): Shaping(paused=True)}, Share(5, 0, 9)
+    waiting = {("t", "s", 1): held, ("t", "other", 2): held, ("u", "s", 1): held, ("u", "gone", 1): held}
+    lives = {("t", "s"): 1, ("t", "other"): 2, ("u", "s"): 1, ("t", "new"): 1}
+    pacing = Pacing()
+    found = allowances(paused, waiting, lives, 10, pacing, 0)
+    assert found == {
+        ("t", "s"): Allowance(0),
+        ("t", "other"): Allowance(5),
+        ("u", "s"): Allowance(5),
+        ("u", "gone"): Allowance(0),
+    }
+    assert is_open(paused, waiting, pacing, 0)
+    assert not is_open(paused, {("t", "s", 1): held}, pacing, 0)
+    assert allowances({}, {}, lives, 10, pacing, 0) == {}
+
+
+def taken(pacing: Pacing, rate: int, now: int, first_due: int = 0) -> int:
+    """What is taken of a subscription of which much is held, when the clock looks."""
+    shapings, waiting = {("t", "s"): Shaping(max_rate=rate)}, {("t", "s", 1): Share(1 << 40, first_due, 1 << 40)}
+    if not is_open(shapings, waiting, pacing, now):
+        return 0
+    most = allowances(shapings, waiting, {("t", "s"): 1}, 10, pacing, now)["t", "s"]
+    assert most.due_until == now
+    assert most.positions > 0
+    pacing.took({("t", "s"): (most.positions, rate)}, now)
+    return most.positions
+
+
+@pytest.mark.parametrize("rate", [1, 3, 7, 10_000])
+def test_a_rate_is_kept_and_used_whenever_the_clock_looks(rate: int) -> None:
+    """Over any time no more than the rate comes, and nothing of it is lost; a start begins with nothing."""
+    pacing, begin = Pacing(), 1_000_000
+    came = [(now, taken(pacing, rate, now)) for now in range(begin, begin + 60_000, 130)]
+    assert came[0] == (begin, 0)
+    for until in range(begin + 1_000, begin + 60_000, 1_000):
+        total, most = sum(count for now, count in came if now <= until), rate * (until - begin) // 1_000
+        assert most - rate - 1 <= total <= most
+    assert [taken(Pacing(), rate, now) for now in (begin, begin + 50)] == [0, 0]
+
+
+def test_the_time_of_a_rate_is_not_saved_while_nothing_is_due() -> None:
+    """What is due after an hour of quiet comes no faster. Steps of a virtual clock are of any length."""
+    pacing = Pacing()
+    assert [taken(pacing, 10, now) for now in (10_000, 10_001, 11_000, 14_000, 14_001)] == [0, 0, 10, 30, 0]
+    assert taken(pacing, 10, 20_000, first_due=20_001) == 0
+    assert [taken(pacing, 10, now, first_due=3_600_000) for now in (3_600_000, 3_601_000)] == [0, 10]
