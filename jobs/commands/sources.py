@@ -27,7 +27,8 @@ def report(root: str) -> Iterator[str]:
     if not found:
         yield "No source has begun."
     for each in found:
-        behind = "unknown" if each.behind is None else f"{each.behind:,}"
+        why = "" if each.unknown is None else f" ({printable(each.unknown)})"
+        behind = f"unknown{why}" if each.behind is None else f"{each.behind:,}"
         how = "reading" if each.error is None else f"stands still: {printable(each.error)}"
         yield f"{each.name}  taken {each.taken:,}  behind {behind}  {how}"
 

@@ -52,8 +52,8 @@ class Cursor:
 class Admin:
     """Connections to a broker's REST interface, one for each thread."""
 
-    def __init__(self, url: str) -> None:
-        """Take an address; nothing is asked yet.
+    def __init__(self, url: str, wait_s: float = _WAIT_S) -> None:
+        """Take an address; nothing is asked yet. An answer is waited for so long.
 
         Raises:
             BadValue: it is none.
@@ -64,6 +64,7 @@ class Admin:
         told = from_environment(os.environ)
         self._secure, self._server = parts.scheme == "https", parts.netloc
         self._headers = {"Authorization": f"Bearer {told['TOKEN']}"} if "TOKEN" in told else {}
+        self._wait_s = wait_s
         self._context = _context(told) if self._secure else None
         self._local, self._connections = local(), list[HTTPConnection]()
 
@@ -89,6 +90,22 @@ class Admin:
             position(found["lastConfirmedEntry"]),
             _kind(told.get("type")),
             int(told.get("msgBacklog", 0)),
+        )
+
+    def entries_after(self, topic: str, position: Position) -> int:
+        """How many entries a topic without partitions, or a partition, has behind a position.
+
+        Raises:
+            BrokerRefused: there is no such topic, or the broker refuses.
+        """
+        found = json.loads(self._get(f"{topic}/internalStats")[1])
+        *closed, current = found["ledgers"] or [{"ledgerId": -1}]
+        # Of the ledger that is written the list does not say yet how many entries it has.
+        sizes = {int(each["ledgerId"]): int(each["entries"]) for each in closed}
+        sizes[int(current["ledgerId"])] = int(found["currentLedgerEntries"])
+        ledger, entry = position
+        return sum(
+            max(0, size - (entry + 1 if number == ledger else 0)) for number, size in sizes.items() if number >= ledger
         )
 
     def due_ms(self, topic: str, at: Position) -> int | None:
@@ -127,9 +144,9 @@ class Admin:
         found: HTTPConnection | None = getattr(self._local, "connection", None)
         if found is None or fresh:
             found = (
-                HTTPConnection(self._server, timeout=_WAIT_S)
+                HTTPConnection(self._server, timeout=self._wait_s)
                 if self._context is None
-                else HTTPSConnection(self._server, timeout=_WAIT_S, context=self._context)
+                else HTTPSConnection(self._server, timeout=self._wait_s, context=self._context)
             )
             self._local.connection = found
             self._connections.append(found)

@@ -315,19 +315,25 @@ class SinkPlaceGone(PipelineError):
         self.topic, self.subscription, self.problem = topic, subscription, problem
 
 
+CLIENTS = {"kafka": "confluent-kafka>=2.16,<3", "pulsar": "pulsar-client>=3.13,<4"}
+"""Packages that bring clients of brokers, by the extra that asks for them. delayline itself is in no package index."""
+
+
 class NoBrokerClient(PipelineError):
     """A broker is named, and its client is not installed. A sink stands still then.
 
     Attributes:
         broker: the extra that brings it.
+        package: what to install in the environment of the process.
     """
 
     def __init__(self, broker: str) -> None:
         """Say how to install it."""
+        package = CLIENTS[broker]
         super().__init__(
-            f"the client of {broker.capitalize()} is not installed; install it with: pip install 'delayline[{broker}]'"
+            f"the client of {broker.capitalize()} is not installed; install it with: pip install '{package}'"
         )
-        self.broker = broker
+        self.broker, self.package = broker, package
 
 
 class BrokerRefused(PipelineError):

@@ -25,6 +25,7 @@ class Source:
         address: what it follows: `kafka://HOST:PORT[,HOST:PORT]/TOPIC`, `pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC`,
             `delta:` and the folder of a table, or `json:`, `csv:` or `parquet:` and a folder of files.
         columns: the columns of files, as Spark SQL declares them; of nothing else.
+        admin: the REST interface of a Pulsar cluster, `http://HOST:PORT`, which says how far the source is behind.
         start: where a source begins that has read nothing yet: `earliest` or `latest`.
         max_rows: rows that one batch takes at most.
         topic: the topic, a STRING.
@@ -41,6 +42,7 @@ class Source:
     start: str = EARLIEST
     max_rows: int = MOST_ROWS
     columns: str | None = None
+    admin: str | None = None
     topic: str | None = None
     message_key: str | None = None
     properties: str | None = None
@@ -56,7 +58,7 @@ class Source:
         if self.start not in (EARLIEST, LATEST):
             raise BadSetting(self.field("start"), self.start, f"{EARLIEST} or {LATEST}")
         check(self.field("max_rows"), self.max_rows, 1, 100_000_000)
-        for name in ("address", "columns", *COLUMNS):
+        for name in ("address", "columns", "admin", *COLUMNS):
             told = getattr(self, name)
             if told is not None and (not isinstance(told, str) or not told.strip()):
                 raise BadSetting(self.field(name), told, "a text")

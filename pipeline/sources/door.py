@@ -15,6 +15,8 @@ Place = Mapping[str, Any]
 """How far a source is read: the offset of Spark's stream, as JSON writes it."""
 LOOK = "200 milliseconds"
 """The pause of a source where a look costs little."""
+NOTHING_YET = "it has read nothing yet"
+"""Why nobody knows how far a source is behind that has just begun."""
 NO_PROPERTIES = "CAST(map() AS MAP<STRING, STRING>)"
 """Properties with nothing in them, in SQL."""
 
@@ -67,8 +69,8 @@ class Door(Protocol):
     def count(self, begin: Place, end: Place) -> int | None:
         """How many rows lie between two places, at most; None: nobody knows."""
 
-    def behind(self, told: Mapping[str, Any]) -> int | None:
-        """How many rows are yet to be read, by what Spark says of the stream in a progress; None: nobody knows."""
+    def behind(self, told: Mapping[str, Any]) -> int | str:
+        """How many rows are yet to be read, by what Spark says of the stream in a progress; or why nobody knows."""
 
 
 def destination(source: Source) -> Destination:

@@ -21,7 +21,7 @@ from pipeline.config.errors import BadSetting, NoSourceConnector, SourceAway, So
 from pipeline.config.jvm import java_class
 from pipeline.config.session import KAFKA
 from pipeline.config.sources import EARLIEST, Source
-from pipeline.sources.door import LOOK, NO_PROPERTIES, Place, destination
+from pipeline.sources.door import LOOK, NO_PROPERTIES, NOTHING_YET, Place, destination
 from pipeline.sources.kafkasettings import java_settings
 from pipeline.subscriptions.records import HEADERS, KEY
 
@@ -121,10 +121,10 @@ class KafkaSource:
         """See `Door`. Records that say how a transaction ended are counted, too."""
         return _less(end, begin)
 
-    def behind(self, told: Mapping[str, Any]) -> int | None:
+    def behind(self, told: Mapping[str, Any]) -> int | str:
         """See `Door`."""
         latest, end = told.get("latestOffset"), told.get("endOffset")
-        return _less(latest, end) if isinstance(latest, dict) and isinstance(end, dict) else None
+        return _less(latest, end) if isinstance(latest, dict) and isinstance(end, dict) else NOTHING_YET
 
     def _partitions(self, spark: SparkSession) -> int:
         """How many partitions the topic has.

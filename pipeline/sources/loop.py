@@ -107,7 +107,9 @@ class SourceLoop:
         last = query._jsq.lastProgress()  # noqa: SLF001 - the object of the JVM
         if last is not None:
             (told,) = json.loads(last.json())["sources"]
-            self._state = replace(self._state, behind=self._door.behind(told), seen_ms=wall_ms())
+            behind = self._door.behind(told)
+            known, unknown = (None, behind) if isinstance(behind, str) else (behind, None)
+            self._state = replace(self._state, behind=known, unknown=unknown, seen_ms=wall_ms())
 
     def _start(self) -> None:
         """A new query, behind the last commit."""

@@ -14,14 +14,18 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.brokers.pulsar import connected, package
-from pipeline.config.errors import BadSetting, SourceAway, SourcePlaceGone
+from pipeline.brokers.pulsaradmin import Admin
+from pipeline.config.errors import BadSetting, BadValue, BrokerRefused, SourceAway, SourcePlaceGone
 from pipeline.config.sources import Source
-from pipeline.sources.door import LOOK, NO_PROPERTIES, Place, destination
+from pipeline.config.wallclock import monotonic_ms
+from pipeline.sources.door import LOOK, NO_PROPERTIES, NOTHING_YET, Place, destination
 from pipeline.sources.pulsarstream import PulsarStream, kept, place_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
 _MOST_ROWS = 50_000
 """Of a batch: the process that reads holds them."""
+_LOOK_MS, _PATIENCE_S = 5_000, 5
+"""So often the REST interface is asked how far the source is behind, and so long its answer is waited for."""
 
 
 class PulsarSource:
@@ -46,14 +50,26 @@ class PulsarSource:
         """Read the address.
 
         Raises:
-            BadSetting: it is none, or has settings, of which a reader takes none.
+            BadSetting: it is none, or has settings, of which a reader takes none; or `admin` is no address.
         """
         self._source, self._field = source, source.field("address")
         self._from = destination(source)
         if self._from.settings:
             raise BadSetting(self._field, next(iter(self._from.settings)), "no settings")
         self._subscription = f"delayline-{source.name}"
+        self._admin = self._admin_of(source)
+        self._asked = -_LOOK_MS
+        self._behind: int | str = NOTHING_YET
         self._service = f"{self._from.scheme}://{self._from.servers}"
+
+    @staticmethod
+    def _admin_of(source: Source) -> Admin | None:
+        if source.admin is None:
+            return None
+        try:
+            return Admin(source.admin, _PATIENCE_S)
+        except BadValue as error:
+            raise BadSetting(source.field("admin"), error.value, error.allowed) from error
 
     def check(self, spark: SparkSession) -> None:  # noqa: ARG002 - a door is asked with the session
         """See `Door`."""
@@ -101,13 +117,41 @@ class PulsarSource:
         """See `Door`."""
         return sum(_count(place) - _count(begin.get(partition, "0")) for partition, place in end.items())
 
-    def behind(self, told: Mapping[str, Any]) -> int | None:  # noqa: ARG002 - the broker is not asked
-        """See `Door`."""
-        return None
+    def behind(self, told: Mapping[str, Any]) -> int | str:
+        """See `Door`. The client says only whether there is more; the REST interface counts, and is asked now and then.
+
+        A batch of a producer counts as one.
+        """
+        end = told.get("endOffset")
+        if self._admin is None:
+            return "the profile does not name `admin`, and only the REST interface of Pulsar counts messages"
+        if not isinstance(end, dict):
+            return NOTHING_YET
+        if monotonic_ms() - self._asked >= _LOOK_MS:
+            self._asked, self._behind = monotonic_ms(), self._counted(self._admin, end)
+        return self._behind
+
+    @staticmethod
+    def _counted(admin: Admin, end: Place) -> int | str:
+        try:
+            return sum(admin.entries_after(_name(each), _entry(place)) for each, place in end.items())
+        except BrokerRefused as refused:
+            return str(refused)
 
     def _has(self, partition: str) -> bool:
-        name, topic = partition.partition("://")[2], self._from.topic
+        name, topic = _name(partition), self._from.topic
         return name == topic or name.startswith(f"{topic}-partition-")
+
+
+def _name(partition: str) -> str:
+    """A partition without its scheme."""
+    return partition.partition("://")[2]
+
+
+def _entry(place: str) -> tuple[int, int]:
+    """The position of a place, without the index in a batch."""
+    ledger, entry, *_ = map(int, place.split(":"))
+    return ledger, entry
 
 
 def _count(place: str) -> int:

@@ -42,6 +42,8 @@ def door_of(source: Source) -> Door:
         raise BadSetting(source.field("address"), f"{_scheme(source)}:...", ", ".join(f"{each}:" for each in DOORS))
     if source.columns is not None and made is not FileSource:
         raise BadSetting(source.field("columns"), source.columns, "nothing: only files are told their columns")
+    if source.admin is not None and made is not PulsarSource:
+        raise BadSetting(source.field("admin"), source.admin, "nothing: only a cluster of Pulsar has one")
     return made(source)
 
 

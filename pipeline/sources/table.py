@@ -13,7 +13,7 @@ from pipeline.config.sources import Source
 from pipeline.delta.logs.entries import between, newest, reaches_back, rows_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.warehouse import Warehouse
-from pipeline.sources.door import LOOK, Place
+from pipeline.sources.door import LOOK, NOTHING_YET, Place
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import Table
@@ -66,12 +66,13 @@ class DeltaSource:
         """See `Door`."""
         return self._rows(_offset(begin), _offset(end))
 
-    def behind(self, told: Mapping[str, Any]) -> int | None:
+    def behind(self, told: Mapping[str, Any]) -> int | str:
         """See `Door`."""
         end = told.get("endOffset")
         if self._files is None or not isinstance(end, dict):
-            return None
-        return self._rows(_offset(end), (newest(self._files, self._path) + 1, EVERYTHING_BEFORE))
+            return NOTHING_YET
+        found = self._rows(_offset(end), (newest(self._files, self._path) + 1, EVERYTHING_BEFORE))
+        return "the log of the table does not say how many rows each file has" if found is None else found
 
     def _rows(self, begin: Offset, end: Offset) -> int | None:
         return None if self._files is None else rows_of(between(self._files, self._path, begin, end))

@@ -22,6 +22,7 @@ class SourceState:
         taken: rows that this process and earlier ones have appended, about.
         place: how far it has read; None: nothing yet.
         behind: rows that it has yet to read, as of the last look; None: nobody knows.
+        unknown: why nobody knows; None: somebody does, or it has not been looked at.
         seen_ms: when that was, ms UTC.
         error: why it stands still; None: it does not.
     """
@@ -33,6 +34,7 @@ class SourceState:
     behind: int | None = None
     seen_ms: int = 0
     error: str | None = None
+    unknown: str | None = None
 
 
 class SourceStates:

@@ -15,8 +15,11 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
 from pipeline.sinks.pulsar import record
+from pipeline.sources.pulsar import PulsarSource
 from pipeline.sources.pulsarstream import PulsarReader
+from pipeline.storage.files import Files
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.sourcestates import SourceStates
 from tests.support.brokers import pulsar_client
 from tests.support.sources import following, inbox, take_all
 
@@ -150,6 +153,25 @@ def test_the_topic_keeps_what_was_not_read_and_nothing_else(
     assert 5 <= backlog < 35
     take_all(spark, root, source(pulsar, topic))
     assert payloads(root) == names(0, 35)
+
+
+def test_the_rest_interface_says_how_far_a_source_is_behind(
+    spark: SparkSession, root: str, pulsar: Broker, topic: str
+) -> None:
+    """From the place in the notes on; without its address, or when it does not answer, the state says why not."""
+    wanted = source(pulsar, topic, admin=pulsar.admin_url)
+    send(pulsar, topic, names(0, 10))
+    take_all(spark, root, wanted)
+    found = SourceStates(Files(), root).get("orders")
+    assert found is not None
+    told = {"endOffset": found.place}
+    assert PulsarSource(wanted).behind(told) == 0
+    send(pulsar, topic, names(10, 17))
+    assert PulsarSource(wanted).behind(told) == 7
+    assert "`admin`" in str(PulsarSource(source(pulsar, topic)).behind(told))
+    assert "no answer from 127.0.0.1:9" in str(
+        PulsarSource(source(pulsar, topic, admin="http://127.0.0.1:9")).behind(told)
+    )
 
 
 def test_a_batch_is_read_once_more_by_its_offsets(pulsar: Broker, topic: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +33,19 @@ def test_a_cursor_has_what_is_acknowledged(acknowledged: set[Position], before: 
         for entry in range(21):
             at = (ledger, entry)
             assert cursor.has(at) == (at <= before or at in acknowledged)
+
+
+def test_what_lies_behind_a_position_is_counted_by_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The list says 0 of the ledger that is written; another figure has its entries."""
+    ledgers = [{"ledgerId": 3, "entries": 10}, {"ledgerId": 5, "entries": 7}, {"ledgerId": 8, "entries": 0}]
+    told = json.dumps({"ledgers": ledgers, "currentLedgerEntries": 4}).encode()
+    monkeypatch.setattr(Admin, "_get", lambda *_: ({}, told))
+    admin = Admin("http://127.0.0.1:1")
+    wanted = {(-1, -1): 21, (3, 8): 12, (3, 9): 11, (4, 0): 11, (5, 6): 4, (8, 0): 3, (8, 3): 0, (9, 0): 0}
+    assert {place: admin.entries_after("public/default/t", place) for place in wanted} == wanted
+    empty = json.dumps({"ledgers": [], "currentLedgerEntries": 0}).encode()
+    monkeypatch.setattr(Admin, "_get", lambda *_: ({}, empty))
+    assert admin.entries_after("public/default/t", (-1, -1)) == 0
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "pulsar://a:1", "http://", "http://me:hunter2@a:1", "http://a:1/x"])

@@ -37,6 +37,8 @@ def test_sources_are_listed_with_how_far_they_are(tmp_path: Path) -> None:
     states.put(READS)
     assert "orders  taken 1,200  behind 34  reading" in told()
     assert json.loads(told("--json"))[0]["place"] == {"orders": {"0": 1_200}}
+    states.put(SourceState("other", "pulsar://h:1/a/b/c", 3, unknown="nobody counts"))
+    assert "other  taken 3  behind unknown (nobody counts)  reading" in told()
     assert "source_behind" in {each.what for each in examine(root, 2_000).findings}
     states.put(SourceState("orders", READS.address, error="the broker is away"))
     assert "behind unknown  stands still: the broker is away" in told()

@@ -22,6 +22,8 @@ COLUMNS = "id STRING"
         ("parquet:/landing", {"columns": COLUMNS, "max_rows": 5}, "max_rows"),
         ("delta:/table", {"columns": COLUMNS}, "columns"),
         ("orc:/landing", {"columns": COLUMNS}, "from"),
+        ("json:/landing", {"columns": COLUMNS, "admin": "http://h:8080"}, "admin"),
+        ("pulsar://h:6650/a/b/c", {"admin": "h:8080"}, "admin"),
     ],
 )
 def test_what_a_folder_cannot_be_told_is_refused(address: str, told: dict[str, Any], field: str) -> None:
