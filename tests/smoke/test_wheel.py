@@ -127,6 +127,7 @@ def test_a_reader_changes_their_mind_about_messages_that_wait(environment: Path)
     assert "reminders/mail  1 pending" in text
     assert "would be cancelled: 1 ['DL-3']" in text
     assert re.findall(r"reminders/mail \[(\S+)\]  check in now", text) == ["AA-5"]
+    assert re.findall(r"  mail: (cancel|undo)\b.* by (\w+)", text) == [("cancel", "ben"), ("undo", "ben")]
 
 
 def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+import typer
 from typer.testing import CliRunner, Result
 
 from jobs import cli
@@ -24,6 +28,7 @@ from pipeline.client.tracing.step import Fact, Step
 from pipeline.client.tracing.trace import Trace
 from schemas import MESSAGES
 from tests.support.client import message_row, noticed, put
+from tests.support.modules import ROOT
 
 NOON = 1_700_000_000_000
 SENT = Sent((1, 0), "UA-1", {}, NOON, NOON, NOON, 1_200)
@@ -113,3 +118,14 @@ def test_scripts_get_a_line_of_json_for_each_message(trips: str) -> None:
 def test_what_cannot_be_looked_for_is_a_matter_of_usage(trips: str, words: tuple[str, ...]) -> None:
     """Nothing is looked for."""
     assert run(trips, *words).exit_code == 2
+
+
+def test_every_command_of_the_page_is_a_command() -> None:
+    """With each of its options."""
+    group: Any = typer.main.get_command(cli.app)
+    lines = re.findall(r"^delayline .*$", (ROOT / "docs" / "insight.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) == 7
+    for words in (shlex.split(line)[1:] for line in lines):
+        with group.make_context("delayline", list(words)) as context:
+            name, found, rest = group.resolve_command(context, list(words))
+            found.make_context(name, rest)
