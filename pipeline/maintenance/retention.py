@@ -11,9 +11,12 @@ import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.paths import is_s3
@@ -31,7 +34,7 @@ from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.kept import Kept, KeptLedgers, Spared, Stays
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
-from pipeline.maintenance.sift import Rule, sift
+from pipeline.maintenance.sift import Look, Rule, sift
 from pipeline.maintenance.unreleased import unreleased
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import NotInDriver
@@ -78,6 +81,7 @@ class Expired:
         condition: an SQL condition on its columns.
         limits: the same for rows that are read as arrays: none of these columns is above its number (times in ms UTC).
             Without any, nothing can be kept.
+        look: the same where there are no limits; without either only Spark can tell.
         kept: what stays all the same.
         spared: what is not old yet; `condition` leaves it out.
     """
@@ -87,6 +91,7 @@ class Expired:
     limits: Mapping[str, int] = field(default_factory=dict)
     kept: Kept = field(default_factory=KeptLedgers)
     spared: Spared = field(default_factory=Spared)
+    look: Look | None = None
 
     @classmethod
     def within(cls, table: Table, kept: Kept, limits: Mapping[str, int], spared: Spared = _NOTHING_SPARED) -> "Expired":
@@ -174,7 +179,11 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
         # A redelivery is of a message that was due long before.
         Expired.within(REDELIVERY, kept, {"message_due": mark.due_ms, "due_time": mark.due_ms, **below}, letters),
         # The last marker is the memory of ingest; who joined and left when is told by all of them.
-        Expired(SEGMENTS, f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)"),
+        Expired(
+            SEGMENTS,
+            f"(last_due <= {until} OR marker < {mark.marker} AND first_ledger IS NULL)",
+            look=Look(("last_due", "marker", "first_ledger"), partial(_is_over, mark)),
+        ),
     ]
     if stays.closed is not None:
         found.append(Expired.within(CLOSED, stays.closed, {"closed_at": mark.due_ms}))
@@ -184,7 +193,11 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
     limits = {"due_time": due, **below}
     # What became of a command is told by deliveries: its rows do not outlive them.
     said = Expired.within(COMMANDS, KeptLedgers(), limits)
-    left_out = Expired(REJECTED_DISPATCH, f"reason = '{CANCELLED}' AND due_time <= timestamp_millis({due})")
+    left_out = Expired(
+        REJECTED_DISPATCH,
+        f"reason = '{CANCELLED}' AND due_time <= timestamp_millis({due})",
+        look=Look(("reason", "due_time"), partial(_was_cancelled, due)),
+    )
     return [
         *found,
         said,
@@ -192,6 +205,21 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
         Expired.within(DELIVERIES, kept, limits),
         Expired.within(PUBLICATIONS, KeptLedgers(), {"last_due": due}),
     ]
+
+
+def _is_over(mark: SettledMark, rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `segments` are below a mark, or say what its marker says."""
+    said = pc.and_kleene(pc.less(rows["marker"], mark.marker), pc.is_null(rows["first_ledger"]))
+    return pc.or_kleene(pc.less_equal(rows["last_due"], _instant(mark.due_ms)), said)
+
+
+def _was_cancelled(due_ms: int, rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `rejected_dispatch` are of commands, and were due until an instant."""
+    return pc.and_kleene(pc.equal(rows["reason"], CANCELLED), pc.less_equal(rows["due_time"], _instant(due_ms)))
+
+
+def _instant(ms: int) -> pa.Scalar:
+    return pa.scalar(ms * 1_000, pa.timestamp("us", "UTC"))
 
 
 def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
@@ -243,12 +271,12 @@ def _take_out(
     told = {path: _told(rows, batches, file) for path, file in files.items()}
     going = {path: count for path, count in told.items() if count is not None}
     doubtful = [path for path, count in told.items() if count is None]
-    if doubtful and not (rows.limits and _is_sifted(table)):
+    if doubtful and not _is_sifted(table, rows):
         going = _counted(warehouse.read(spark, table.table, table.seen).where(condition), table.table)
         if not going.keys() <= files.keys():
             raise NotInDriver
         doubtful = [path for path in going if _keeps(rows, files[path])]
-    sifted = sift(table, Rule(rows.limits, batches, rows.kept, rows.spared), doubtful)
+    sifted = sift(table, Rule(rows.limits, batches, rows.kept, rows.spared, rows.look), doubtful)
     going |= sifted.going
     files = {path: file for path, file in files.items() if going.get(path)}
     if rows_of(files.values()) is None:
@@ -282,9 +310,10 @@ def _told(rows: Expired, batches: Collection[int], file: Mapping[str, Any]) -> i
     return counted(stats) if old and known and not nulls and not _keeps(rows, file) else None
 
 
-def _is_sifted(table: Rewriting) -> bool:
+def _is_sifted(table: Rewriting, rows: Expired) -> bool:
     """Whether rows of a table are looked at as arrays, one by one."""
-    return table.folder is not None and {_BATCH, _LEDGER} <= set(table.table.schema.names)
+    needed = {_BATCH} if rows.look is not None else {_BATCH, _LEDGER, *rows.limits} if rows.limits else {""}
+    return table.folder is not None and needed <= set(table.table.schema.names)
 
 
 def _counted(old: DataFrame, table: Table) -> dict[str, int]:

@@ -4,11 +4,12 @@ A file is written anew when at least as many of its rows go as stay. So a row is
 slowly what is open gets settled, and of what could go no more is left than there is of what must stay.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.maintenance.kept import Flags, Kept, Spared
 from pipeline.maintenance.rewrite import Rewriting, pieces
@@ -23,6 +24,19 @@ _RUN = ("first_entry", "last_entry")
 
 
 @dataclass(frozen=True)
+class Look:
+    """What tells that rows are old where limits do not.
+
+    Attributes:
+        columns: what is looked at, small columns.
+        old: which rows are, by these; NULL: it is not.
+    """
+
+    columns: tuple[str, ...]
+    old: Callable[[pa.Table], pa.ChunkedArray]
+
+
+@dataclass(frozen=True)
 class Rule:
     """Which rows of a table are old: those above none of the limits, and of none of the batches; and which stay.
 
@@ -31,15 +45,21 @@ class Rule:
         batches: of the writer; their rows stay.
         kept: positions that stay.
         spared: rows that are not old yet, though they are above none of the limits.
+        look: in the place of limits; then nothing is kept or spared.
     """
 
     limits: Mapping[str, int]
     batches: Collection[int]
     kept: Kept
     spared: Spared = field(default_factory=Spared)
+    look: Look | None = None
 
     def of(self, table: Table, group: RowGroup) -> tuple[Flags, Flags]:
         """Of each row of a row group whether it is old, and whether it is that and stays all the same."""
+        if self.look is not None:
+            rows = group.read([*self.look.columns, _BATCH])
+            told = pc.fill_null(self.look.old(rows), False).to_numpy()  # noqa: FBT003 - NULL is no
+            return told & ~np.isin(longs(rows, _BATCH), list(self.batches)), np.zeros(len(told), np.bool_)
         ends = _RUN if _ENTRY not in table.schema.names else (_ENTRY, _ENTRY)
         more = ("topic", "due_time") if self.spared.topics else ()
         rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH, *more}))

@@ -129,7 +129,7 @@ def test_dead_letters_have_a_retention_of_their_own(
 ) -> None:
     """Nobody subscribes to their topic, so all that is due there is settled; a person is to look at it all the same."""
     if by_spark:
-        monkeypatch.setattr(retention, "_is_sifted", lambda _: False)
+        monkeypatch.setattr(retention, "_is_sifted", lambda *_: False)
     dead = "it's t-s-DLQ"
     put(warehouse.root, MESSAGES, message_row(LEDGER, 20, OLD, topic=dead), message_row(LEDGER, 21, 1, topic=dead))
     acknowledges(warehouse.root, policies=Policies(ack=True, max_redeliveries=1, dead_letter_topic=dead))

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="retention needs requirements/all.lock")
 
 from pipeline.maintenance.kept import KeptLedgers, Spared
-from pipeline.maintenance.retention import Expired, _told
-from schemas import COMMANDS, MESSAGES
+from pipeline.maintenance.retention import Expired, _is_over, _told, _was_cancelled
+from pipeline.subscriptions.settled import SettledMark
+from schemas import CANCELLED, COMMANDS, MESSAGES
 
 TOP_MS, LAST_LEDGER, ROWS = 5_000, 7, 10
 LIMITS = {"due_time": TOP_MS, "ledger_id": LAST_LEDGER}
@@ -64,3 +66,21 @@ def test_rows_that_may_stay_are_looked_at() -> None:
     ):
         assert _told(rows, batches, file()) == count
         assert _told(rows, batches, young) == (0 if rows.limits else None)
+
+
+def test_segments_and_cancelled_rows_are_told_as_their_conditions_do() -> None:
+    """NULL is not less than anything: a marker row has no due time, a chunk no marker."""
+    mark = SettledMark(TOP_MS, LAST_LEDGER, 3)
+    instants = pa.array([TOP_MS, TOP_MS + 1, None], pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+    rows = pa.table(
+        {
+            "last_due": instants.take(pa.array([0, 1, 2, 2, 2, 2])),
+            "marker": pa.array([None, None, 2, 3, 2, None], pa.int64()),
+            "first_ledger": pa.array([None, None, None, None, 1, None], pa.int64()),
+        }
+    )
+    assert _is_over(mark, rows).fill_null(False).to_pylist() == [True, False, True, False, False, False]  # noqa: FBT003
+    reasons = pa.table(
+        {"reason": [CANCELLED, CANCELLED, "message_missing", None], "due_time": instants.take(pa.array([0, 1, 0, 0]))}
+    )
+    assert _was_cancelled(TOP_MS, reasons).fill_null(False).to_pylist() == [True, False, False, False]  # noqa: FBT003
