@@ -18,6 +18,8 @@ FLAT, NO_DRIFT = 1.5, 1.2
 """How much figures may grow: with the messages that wait, and from the begin of a long run to its end."""
 IDLE_S, UP_S = 5, 10
 """Processor time of a minute in which nothing is due, and how long a start may take; s."""
+FEW, FEW_S, BUSY = 1_000, 35, 20_000
+"""Up to so many messages a second take so many CPU s a minute; from so many on what is due at once may take longer."""
 SCALES = 1.6
 """So much faster is a large batch with two executors than with one."""
 LONG = 200
@@ -156,7 +158,9 @@ def _steady(row: Row) -> Iterator[Line]:
     up = row["started_s"]
     yield Line("start", "from the command to all stages", f"<= {UP_S} s", f"{up:g} s", up <= UP_S)
     yield Line(row["workload"], "inbox to prepared", "", _spread(row["warm"]["to_prepared"]), None)
-    yield Line(row["workload"], "producer to reader, due at once", "", _spread(row["warm"]["at_once"]), None)
+    p50, p99 = (500, 1_000) if row["parameters"]["rate"] < BUSY else (800, 1_500)
+    yield _lateness(row["workload"], f"producer to reader, due at once, {rate}", row["warm"]["at_once"], p50, p99)
+    yield _cost(row)
     minutes = [each for each in row["by_minute"] if each["count"] >= 1_000]
     if len(minutes) > 1:
         drift = ", ".join(f"{each['p99'] / 1_000:.2f}" for each in minutes)
@@ -169,7 +173,16 @@ def _soon(row: Row) -> Iterator[Line]:
     delays = f"delays {parameters['low_ms'] / 1_000:g} to {parameters['high_ms'] / 1_000:g} s"
     yield _lateness(row["workload"], f"lateness, {parameters['rate']:,} a second, {delays}", warm["late"], 300, 1_000)
     yield _lateness(row["workload"], "producer to reader, due at once", warm["at_once"], 500, 1_000)
+    yield _cost(row)
     yield _never_early(row)
+
+
+def _cost(row: Row) -> Line:
+    """What the run takes of the processors, producer and observer with it. Judged is the cost of few messages."""
+    rate, cost = row["parameters"]["rate"], row["run"]["cpu_s_per_minute"]
+    met = cost <= FEW_S if rate <= FEW else None
+    aim = f"<= {FEW_S} CPU s a minute at {FEW:,} a second"
+    return Line(row["workload"], f"CPU, {rate:,} a second", aim, f"{cost} CPU s a minute", met)
 
 
 def _bulk(row: Row) -> Iterator[Line]:
