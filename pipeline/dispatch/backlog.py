@@ -98,7 +98,7 @@ class Backlog:
         paths = self._wanted(allowed, lives)
         if not len(numbers) and not paths:
             return runs, Change()
-        old = self._rows(paths)
+        old = _living(self._rows(paths), lives)
         own = pa.concat_tables([old.take(pa.array(mine(old, allowed))), runs.take(pa.array(numbers))])
         taken, stays = parted(_living(own, lives), allowed)
         rest = but(old, mine(old, allowed))

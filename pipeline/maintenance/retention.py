@@ -139,7 +139,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     # Buckets of all ticks nest: a step of the widest one parts the messages and the releases at the same place.
     step = max(_STEP_MS, *(1 << tick_bits(life.tick_ms) for life in lives.values()), 1)
     # Read after what is visible: what was released before that and is not held now has been handed over.
-    until = min(instant - retain_ms, _before_held(spark, warehouse))
+    until = min(instant - retain_ms, before_held(spark, warehouse))
     wanted = SettledMark(until // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
@@ -151,7 +151,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     return wanted
 
 
-def _before_held(spark: SparkSession, warehouse: Warehouse) -> int:
+def before_held(spark: SparkSession, warehouse: Warehouse) -> int:
     """Before this time was due what is not held, ms UTC."""
     if not newest(session_files(spark), warehouse.path(HELD)):
         return LAST_INSTANT_MS

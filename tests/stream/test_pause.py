@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
+from pipeline.config.stages import DISPATCH
+from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, HELD
 from tests.support.consuming import acknowledging
 from tests.support.examined import sound
@@ -31,6 +33,7 @@ T0 = 1_700_000_000_000
 SECOND = 1_000
 DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.shelved", "dispatch.held", "dispatch.noted")
 NAMES = ("s", "plain", "other")
+SPREAD = [f"{place:02}" for place in range(20)]
 
 
 def paused(*names: str, so: bool = True) -> Step:
@@ -67,14 +70,19 @@ def same(found: object, wanted: object) -> None:
     assert found == wanted
 
 
+def lost(world: World) -> None:
+    """Dispatch loses its checkpoint, too."""
+    rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+
+
 def holding(number: int, death: str) -> list[Step]:
-    """Three messages become due; dispatch dies while it holds them."""
+    """Three messages become due; dispatch dies while it holds them. Every second time it is Spark who goes on."""
     now = T0 + number * 10 * SECOND
     return [
         append(*(message(payload, after=place * SECOND) for place, payload in enumerate(payloads(number)))),
         kill_after(death),
         advance(now),
-        revive(),
+        revive(driver_rows=0 if number % 2 == 0 else 200_000),
         advance(now + 5 * SECOND),
         holds(s=3 * number, plain=3 * number),
     ]
@@ -85,10 +93,38 @@ def payloads(number: int) -> list[str]:
     return [f"{number}-{place}" for place in range(3)]
 
 
+def spreading(begin: int) -> list[Step]:
+    """What becomes due at once comes at a rate, in order; nothing comes before its time, the other has all at once.
+
+    Dispatch dies when it has noted what it lets go, and forgets how far the rate is used.
+    """
+    due = [message(payload, "u", after=1 + place) for place, payload in enumerate(SPREAD)]
+
+    def have(paced: int) -> Step:
+        return check(lambda world: same([got(world, name) for name in ("paced", "free")], [SPREAD[:paced], SPREAD]))
+
+    return [
+        check(lambda world: same(set_policy(world.warehouse.root, "u", "paced", max_rate=4), wanted=True)),
+        append(*due, message("later", "u", after=3_600 * SECOND)),
+        *(advance(begin + seconds * SECOND) for seconds in (1, 2)),
+        have(0),
+        advance(begin + 4 * SECOND),
+        have(8),
+        holds(paced=12),
+        kill_after("dispatch.shelved"),
+        advance(begin + 5 * SECOND),
+        revive(),
+        have(12),
+        advance(begin + 6 * SECOND),
+        advance(begin + 60 * SECOND),
+        holds(),
+    ]
+
+
 @pytest.mark.parametrize(
     ("holds_back", "lets_go"),
     [
-        pytest.param(("dispatch.shelved",), ("dispatch.written", "dispatch.shelved"), id="few"),
+        pytest.param(("dispatch.shelved",), ("dispatch.shelved",), id="few"),
         pytest.param(DEATHS, DEATHS, id="all", marks=pytest.mark.soak),
     ],
 )
@@ -97,12 +133,14 @@ def test_what_is_held_comes_in_order_whatever_dies(
 ) -> None:
     """With and without acknowledgement; the other subscription is not touched.
 
-    Dispatch dies while it holds, and while it lets go, a few positions with each batch.
+    Dispatch dies while it holds, and while it lets go, a few positions with each batch, and loses its checkpoint. Then another one gets what is
+    due at its rate.
     """
     steps: list[Step] = [
         each_by_itself(),
         acknowledging("t", "s"),
         *(subscribe("t", name) for name in NAMES[1:]),
+        *(subscribe("u", name) for name in ("paced", "free")),
         advance(T0),
         paused("s", "plain"),
     ]
@@ -116,45 +154,14 @@ def test_what_is_held_comes_in_order_whatever_dies(
         kill_after(lets_go[0]),
         paused("s", "plain", so=False),
         advance(T0 + 100 * SECOND),
-        *(revive(death) for death in lets_go[1:]),
+        *(step for death in lets_go[1:] for step in (check(lost), revive(death))),
         revive(),
         advance(T0 + 200 * SECOND),
         holds(),
+        *spreading(T0 + 300 * SECOND),
     ]
     world = play(spark, folder, steps, Settings(rows_per_task=3))
     assert [got(world, name) for name in NAMES] == [every, every, every]
-    assert {each.count for each in pending(world.warehouse.root).backlogs} == {0}
-    sound(world.warehouse.root)
-
-
-def test_a_rate_spreads_what_becomes_due_over_time(spark: SparkSession, folder: str) -> None:
-    """In order; what is due later does not come before its time, and the other subscription has all at once.
-
-    Dispatch dies when it has noted what it lets go, and forgets then how far the rate is used.
-    """
-    every = [f"{place:02}" for place in range(20)]
-    later = [message("later", after=3_600 * SECOND)]
-    steps: list[Step] = [
-        each_by_itself(),
-        *(subscribe("t", name) for name in ("plain", "other")),
-        check(lambda world: same(set_policy(world.warehouse.root, "t", "plain", max_rate=4), wanted=True)),
-        advance(T0),
-        append(*(message(payload, after=1 + place) for place, payload in enumerate(every)), *later),
-        advance(T0 + SECOND),
-        advance(T0 + 2 * SECOND),
-        check(lambda world: same([len(got(world, name)) for name in ("plain", "other")], [0, 20])),
-        advance(T0 + 4 * SECOND),
-        check(lambda world: same(got(world, "plain"), every[:8])),
-        holds(plain=12),
-        kill_after("dispatch.shelved"),
-        advance(T0 + 5 * SECOND),
-        revive(),
-        check(lambda world: same(got(world, "plain"), every[:12])),
-        advance(T0 + 6 * SECOND),
-        advance(T0 + 60 * SECOND),
-        holds(),
-    ]
-    world = play(spark, folder, steps)
-    assert [got(world, name) for name in ("plain", "other")] == [every, every]
-    assert [each.count for each in pending(world.warehouse.root).backlogs] == [1, 1]
+    assert got(world, "paced") == got(world, "free") == SPREAD
+    assert [each.count for each in pending(world.warehouse.root).backlogs] == [0, 0, 0, 1, 1]
     sound(world.warehouse.root)
