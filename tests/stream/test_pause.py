@@ -133,8 +133,8 @@ def test_what_is_held_comes_in_order_whatever_dies(
 ) -> None:
     """With and without acknowledgement; the other subscription is not touched.
 
-    Dispatch dies while it holds, and while it lets go, a few positions with each batch, and loses its checkpoint. Then another one gets what is
-    due at its rate.
+    Dispatch dies while it holds, and while it lets go, a few positions with each batch, and loses its checkpoint. Then
+    another one gets what is due at its rate.
     """
     steps: list[Step] = [
         each_by_itself(),
