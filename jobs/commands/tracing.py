@@ -14,6 +14,7 @@ _CAUSES = {"due": "its time has come", "express": "it was due at once"}
 _STATES = {
     "waits": "waits",
     "taken": "is taken for delivery",
+    "held": "is held, since the subscription is paused or has a rate",
     "cancelled": "is cancelled",
     "left_out": "was left out",
     "published": "is published",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.following.cursorlog import CursorLog
+from pipeline.client.heldback import is_held
 from pipeline.client.subscribing.subscriptions import lives, subscriptions
 from pipeline.client.tracing.facts import Facts
 from pipeline.client.tracing.places import Position, Sent
@@ -35,11 +36,12 @@ class MessageState:
     Attributes:
         subscription: its name.
         life: its number.
-        state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `cancelled`;
-            `left_out` for another reason; `published`, and that is all as nobody acknowledges, or settle has not read
-            it yet; `outstanding`: not acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled,
-            undeliverable, or a dead letter; `before`: it was there before the subscription; `gone`: it is settled, and
-            retention has deleted what was known.
+        state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `held` by
+            dispatch, as the subscription is paused or has a rate; `cancelled`; `left_out` for another reason;
+            `published`, and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not
+            acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled, undeliverable, or a dead
+            letter; `before`: it was there before the subscription; `gone`: it is settled, and retention has deleted
+            what was known.
         due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
         redelivery_count: of its last release, or with which it comes again.
     """
@@ -121,7 +123,8 @@ class States:
             return seen.state("settled", None, seen.last) if is_over else None
         match cell.condition:
             case Condition.OUTSTANDING:
-                return seen.state("outstanding", None, cell.round)
+                word = "held" if self._is_held(seen, cell.round) else "outstanding"
+                return seen.state(word, None, cell.round)
             case Condition.WAITING:
                 word = "cancelled" if self._is_withdrawn(seen, cell.round) else "waits_again"
                 return seen.state(word, self._again(seen, cell.round), cell.round)
@@ -137,7 +140,7 @@ class States:
             word = "cancelled" if last["left_out"].told["reason"] == CANCELLED else "left_out"
             return seen.state(word, None, seen.last)
         if "released" in last:
-            return seen.state("taken", None, seen.last)
+            return seen.state("held" if self._is_held(seen, seen.last) else "taken", None, seen.last)
         if (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
             return seen.state("gone")
         return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", seen.due)
@@ -145,6 +148,9 @@ class States:
     def _is_withdrawn(self, seen: _Seen, count: int) -> bool:
         positions = self._facts.in_force.get(Round(self._topic, seen.name, seen.life, count))
         return positions is not None and seen.place[1] in positions.entries(seen.place[0])
+
+    def _is_held(self, seen: _Seen, count: int) -> bool:
+        return is_held(self._root, Round(self._topic, seen.name, seen.life, count), seen.place)
 
     def _again(self, seen: _Seen, count: int) -> int | None:
         """When it comes again."""

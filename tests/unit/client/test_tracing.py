@@ -20,6 +20,7 @@ from schemas import (
     CLOSED,
     CONSUMER_EVENTS,
     DELIVERIES,
+    HELD,
     MESSAGES,
     PUBLICATIONS,
     REDELIVERY,
@@ -117,6 +118,8 @@ def test_what_is_published_says_how_late_it_was(flights: str) -> None:
     """By the publication that is nearest to the release, counted from the bucket."""
     put(flights, REDELIVERY, run_row(1, 0, 2, NOON))
     assert states(of(flights, 0))["s"] == ("taken", None, 0)
+    put(flights, HELD, run_row(1, 1, 2, NOON))
+    assert [states(of(flights, number))["s"][0] for number in (0, 1)] == ["taken", "held"]
     publish(flights, 0, NOON + 50)
     found = of(flights, 0)
     assert said(found)[2:] == [("released", 0, "s"), ("published", 50, "s")]
