@@ -67,9 +67,14 @@ def run(told: Told, echo: Callable[[str], None], note: Callable[[str], None]) ->
 
 
 def replay_with_bar(
-    spark: SparkSession, root: str, messages: DataFrame, course: ReplayClock, settings: Settings | None = None
+    spark: SparkSession,
+    root: str,
+    messages: DataFrame,
+    course: ReplayClock,
+    settings: Settings | None = None,
+    on_instant: Callable[[int], None] | None = None,
 ) -> None:
-    """Replay messages over a course, showing the instant that was reached.
+    """Replay messages over a course, showing the instant that was reached, which `on_instant` is told.
 
     Raises:
         StageFailed: a stage ended with an error.
@@ -77,11 +82,14 @@ def replay_with_bar(
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(iso(course.first)[:16], total=len(course))
+
+        def reached(instant: int) -> None:
+            bar.update(task, advance=1, description=iso(instant)[:16])
+            if on_instant is not None:
+                on_instant(instant)
+
         try:
-            replay(
-                spark, Warehouse(root), messages, course, settings=settings,
-                on_instant=lambda instant: bar.update(task, advance=1, description=iso(instant)[:16]),
-            )  # fmt: skip
+            replay(spark, Warehouse(root), messages, course, settings=settings, on_instant=reached)
         except PipelineError:
             raise
         except Exception as error:

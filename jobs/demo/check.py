@@ -24,43 +24,54 @@ DELIVERIES = [
 ]
 
 
+LEFT_OUT = ["topic", "message_key"]
+STORM = (datetime(2013, 2, 9, 5, tzinfo=UTC), datetime(2013, 2, 10, 5, tzinfo=UTC))
+"""Reminders that are due on this day, New York time, may have been cancelled."""
+SPARED = "UA"
+"""But for those of this airline."""
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What was found. Every count but the first three has to be 0, and those have to be equal.
+    """What was found. What was accepted has to be what was expected, and delivered or cancelled; all else has to be 0.
 
     Attributes:
         expected: messages that the flights call for.
         accepted: rows of `messages`.
         delivered: rows of `deliveries`.
-        missing: expected and not delivered.
+        cancelled: messages that were left out.
+        missing: expected and neither delivered nor cancelled.
         foreign: delivered and not expected, or with another due time.
         twice: delivered once too often.
         early: released before they were due.
         disordered: delivered behind one of the same subscription that was due later, or due at once but later in the
             log.
+        wronged: cancelled, and not one of those that may be, or delivered as well.
     """
 
     expected: int
     accepted: int
     delivered: int
+    cancelled: int
     missing: int
     foreign: int
     twice: int
     early: int
     disordered: int
+    wronged: int
 
     @property
     def good(self) -> bool:
         """Whether nothing is wrong."""
-        wrong = self.missing + self.foreign + self.twice + self.early + self.disordered
-        return self.expected == self.accepted == self.delivered and wrong == 0
+        wrong = self.missing + self.foreign + self.twice + self.early + self.disordered + self.wronged
+        return self.expected == self.accepted == self.delivered + self.cancelled and wrong == 0
 
     def __str__(self) -> str:
         """For people."""
         return (
-            f"expected {self.expected:,} = accepted {self.accepted:,} = delivered {self.delivered:,}; "
-            f"missing {self.missing}, foreign {self.foreign}, twice {self.twice}, early {self.early}, "
-            f"out of order {self.disordered}"
+            f"expected {self.expected:,} = accepted {self.accepted:,} = delivered {self.delivered:,} "
+            f"+ cancelled {self.cancelled:,}; missing {self.missing}, foreign {self.foreign}, twice {self.twice}, "
+            f"early {self.early}, out of order {self.disordered}, wrongly cancelled {self.wronged}"
         )
 
 
@@ -80,20 +91,34 @@ def expected(flights: pd.DataFrame, airports: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["topic", "message_key", "due"])
 
 
-def verdict(called_for: pd.DataFrame, accepted: int, deliveries: pd.DataFrame) -> Verdict:
-    """Compare. `deliveries` holds the columns `DELIVERIES`, each topic with one subscription, in any order of rows."""
-    keys = ["topic", "message_key"]
-    both = called_for.merge(deliveries.drop_duplicates(keys), on=keys, how="outer", indicator=True)
+def verdict(called_for: pd.DataFrame, accepted: int, deliveries: pd.DataFrame, left_out: pd.DataFrame) -> Verdict:
+    """Compare.
+
+    Args:
+        called_for: what `expected` gives.
+        accepted: rows of `messages`.
+        deliveries: the columns `DELIVERIES`, each topic with one subscription, in any order of rows.
+        left_out: the columns `LEFT_OUT` of what was cancelled.
+    """
+    keys = LEFT_OUT
+    told = deliveries.drop_duplicates(keys)
+    both = called_for.merge(told, on=keys, how="outer", indicator=True)
     known = both["_merge"] == "both"
+    cancelled = called_for.merge(left_out, on=keys)
+    may_be = cancelled["due"].between(*STORM, inclusive="left") & (cancelled["topic"] == "reminders")
+    may_be &= ~cancelled["message_key"].str.startswith(SPARED)
+    as_well = len(told.merge(left_out, on=keys))
     return Verdict(
         expected=len(called_for),
         accepted=accepted,
         delivered=len(deliveries),
-        missing=int((both["_merge"] == "left_only").sum()),
+        cancelled=len(left_out),
+        missing=int((both["_merge"] == "left_only").sum()) - (len(cancelled) - as_well),
         foreign=int((both["_merge"] == "right_only").sum() + (known & (both["due"] != both["deliver_at"])).sum()),
         twice=int(deliveries.duplicated([*keys, "subscription"]).sum()),
         early=int((known & (both["released_at"] < both["due"])).sum()),
         disordered=_disordered(deliveries),
+        wronged=len(left_out) - int(may_be.sum()) + as_well,
     )
 
 

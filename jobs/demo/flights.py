@@ -55,13 +55,14 @@ def _data(name: str) -> Path:
 
 
 def schedule(data: Flights) -> pd.DataFrame:
-    """A row a flight: key, route, departure, arrival, booked; times UTC."""
+    """A row a flight: key, route, airline, departure, arrival, booked; times UTC."""
     flights = data.flights
     departure = _local(_date(flights) + _clock(flights["sched_dep_time"]), NEW_YORK)
     return pd.DataFrame(
         {
             "key": flights["carrier"] + flights["flight"].astype(str) + "/" + flights["origin"] + "/" + _day(flights),
             "route": flights["origin"] + "-" + flights["dest"],
+            "airline": flights["carrier"],
             "departure": departure,
             "arrival": _arrival(departure, flights["sched_arr_time"], zones(data)),
             "booked": _booked(departure),
@@ -82,8 +83,9 @@ def messages(planned: pd.DataFrame) -> pa.Table:
         _part(planned, FOLLOW_UPS, planned["arrival"] + _FOLLOW_UP_AFTER, "has arrived: how was it?"),
     ]
     rows = pd.concat(parts, ignore_index=True).sort_values("publish_time", kind="stable")
-    table = pa.Table.from_pandas(rows.drop(columns="route"), preserve_index=False)
-    return table.append_column("properties", _properties(rows["route"]))
+    told = ["route", "airline"]
+    table = pa.Table.from_pandas(rows.drop(columns=told), preserve_index=False)
+    return table.append_column("properties", _properties(rows[told]))
 
 
 def _part(planned: pd.DataFrame, topic: str, due: pd.Series, text: str) -> pd.DataFrame:
@@ -95,14 +97,17 @@ def _part(planned: pd.DataFrame, topic: str, due: pd.Series, text: str) -> pd.Da
             "deliver_at": due.astype("datetime64[us, UTC]"),
             "payload": [f"{key} {text}".encode() for key in planned["key"]],
             "route": planned["route"],
+            "airline": planned["airline"],
         }
     )
 
 
-def _properties(routes: pd.Series) -> pa.Array:
-    """One property each, `route`."""
-    offsets = pa.array(np.arange(len(routes) + 1), pa.int32())
-    return pa.MapArray.from_arrays(offsets, pa.repeat(pa.scalar("route"), len(routes)), pa.array(routes.tolist()))
+def _properties(told: pd.DataFrame) -> pa.Array:
+    """A property for each column."""
+    count, width = told.shape
+    offsets = pa.array(np.arange(count + 1) * width, pa.int32())
+    names = pa.array(list(told.columns)).take(pa.array(np.tile(np.arange(width), count)))
+    return pa.MapArray.from_arrays(offsets, names, pa.array(told.to_numpy().ravel().tolist()))
 
 
 def _date(flights: pd.DataFrame) -> pd.Series:

@@ -1,21 +1,32 @@
-"""Three questions that a user would ask of the tables, in SQL that any engine reading Delta could run."""
+"""Questions that a user would ask of the tables, in SQL that any engine reading Delta could run."""
 
 from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from schemas import DELIVERIES, MESSAGES
+from schemas import DELIVERIES, MESSAGES, REJECTED_DISPATCH
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question in words, and in SQL over the views `messages` and `deliveries`."""
+    """A question in words, and in SQL over the views of `TABLES`."""
 
     text: str
     sql: str
 
 
+TABLES = (MESSAGES, DELIVERIES, REJECTED_DISPATCH)
 QUESTIONS = (
+    Question(
+        "What became of the reminders of 9 February, the day of the storm? Those that were booked later came, too.",
+        """SELECT m.properties['airline'] AS airline, count(*) AS reminders, count(r.reason) AS cancelled,
+       count(d.subscription) AS delivered
+FROM messages m
+LEFT JOIN rejected_dispatch r ON r.topic = m.topic AND r.ledger_id = m.ledger_id AND r.entry_id = m.entry_id
+LEFT JOIN deliveries d ON d.topic = m.topic AND d.ledger_id = m.ledger_id AND d.entry_id = m.entry_id
+WHERE m.topic = 'reminders' AND m.due_time >= '2013-02-09 05:00' AND m.due_time < '2013-02-10 05:00'
+GROUP BY 1 ORDER BY reminders DESC, airline LIMIT 5""",
+    ),
     Question(
         "What was waiting on the first of July, and when was the next of it due?",
         """SELECT topic, count(*) AS waiting, min(due_time) AS next_due
@@ -43,7 +54,7 @@ ORDER BY deliver_at, batch_id, sequence LIMIT 3""",
 
 def answer(spark: SparkSession, root: str, question: Question) -> list[str]:
     """The answer as lines of text, the names of the columns first."""
-    for table in (MESSAGES, DELIVERIES):
+    for table in TABLES:
         spark.read.format("delta").load(f"{root}/{table.name}").createOrReplaceTempView(table.name)
     frame = spark.sql(question.sql)
     rows = [frame.columns, *([str(value) for value in row] for row in frame.collect())]

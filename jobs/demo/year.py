@@ -4,23 +4,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from jobs.commands.replay import read, replay_with_bar
-from jobs.demo import check
+from jobs.demo import check, storm
 from jobs.demo.flights import FOLLOW_UPS, REMINDERS, Flights, messages, schedule
 from jobs.demo.questions import QUESTIONS, answer
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.delta.deltars import open_table
+from pipeline.delta.deltars import arrow_of, open_table
 from pipeline.service.replay import ReplayClock
-from schemas import DELIVERIES, MESSAGES
+from schemas import CANCELLED, DELIVERIES, MESSAGES, REJECTED_DISPATCH
 
 _DAY_MS, _MINUTE_MS = 86_400_000, 60_000
-_FIRST, _LAST = pd.Timestamp("2013-01-01", tz="UTC"), pd.Timestamp("2014-01-02", tz="UTC")
+# With the default step the eve of the storm is an instant.
+_FIRST, _LAST = pd.Timestamp("2012-12-28", tz="UTC"), pd.Timestamp("2014-01-02", tz="UTC")
+_LEFT_OUT = f"""
+    SELECT m.topic, m.message_key FROM refused r JOIN messages m
+    ON m.topic = r.topic AND m.ledger_id = r.ledger_id AND m.entry_id = r.entry_id WHERE r.reason = '{CANCELLED}'
+"""  # noqa: S608 - our own words
 
 
 def prepare(folder: Path, data: Flights) -> Path:
@@ -30,8 +34,8 @@ def prepare(folder: Path, data: Flights) -> Path:
     return file
 
 
-def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> None:
-    """Replay the year into a new warehouse.
+def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> storm.Storm:
+    """Replay the year into a new warehouse; give what was commanded on the eve of the storm.
 
     Raises:
         StageFailed: a stage failed.
@@ -41,14 +45,24 @@ def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> None:
     for topic, subscription in ((REMINDERS, "push"), (FOLLOW_UPS, "survey")):
         subscribe(root, Subscription(topic, subscription, tick_ms=_MINUTE_MS))
     course = ReplayClock(int(_FIRST.timestamp() * 1_000), int(_LAST.timestamp() * 1_000), step_ms)
-    replay_with_bar(spark, root, read(spark, str(source)), course)
+    eve = max(instant for instant in course if instant <= storm.EVE_MS)
+    told: list[storm.Storm] = []
+
+    def look(instant: int) -> None:
+        if instant == eve:
+            told.append(storm.announce(root))
+
+    replay_with_bar(spark, root, read(spark, str(source)), course, on_instant=look)
+    return told[0]
 
 
 def verdict(root: str, data: Flights) -> check.Verdict:
     """Compare the tables with what the flights call for."""
+    messages = open_table(root, MESSAGES)
     rows = _columns(open_table(root, DELIVERIES), check.DELIVERIES)
+    left_out = _frame(_LEFT_OUT, refused=open_table(root, REJECTED_DISPATCH), messages=messages)
     called_for = check.expected(data.flights, data.airports)
-    return check.verdict(called_for, open_table(root, MESSAGES).count(), rows)
+    return check.verdict(called_for, messages.count(), rows, left_out)
 
 
 def ask(spark: SparkSession, root: str, echo: Callable[[str], None]) -> None:
@@ -65,6 +79,9 @@ def due_times(root: str) -> pd.Series:
 
 
 def _columns(table: DeltaTable, names: list[str]) -> pd.DataFrame:
-    found = QueryBuilder().register("t", table).execute(f"SELECT {', '.join(names)} FROM t")  # noqa: S608 - our names
-    frame: pd.DataFrame = pa.RecordBatchReader.from_stream(found).read_all().to_pandas()
+    return _frame(f"SELECT {', '.join(names)} FROM t", t=table)  # noqa: S608 - our names
+
+
+def _frame(sql: str, **tables: DeltaTable) -> pd.DataFrame:
+    frame: pd.DataFrame = arrow_of(sql, **tables).to_pandas()
     return frame

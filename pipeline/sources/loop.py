@@ -144,6 +144,8 @@ class SourceLoop:
             rmtree(folder, ignore_errors=True)
         if batches is not None:
             self._before += batches.taken
+            # What is noted after the end says how far it came.
+            self._state = replace(self._state, place=batches.place)
         self._folder, self._batches, self._begun = None, None, False
 
     def _run(self) -> None:

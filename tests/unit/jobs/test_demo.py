@@ -108,7 +108,12 @@ def test_messages_are_booked_hours_to_weeks_ahead_and_the_same_each_time() -> No
     rows = flights.messages(planned).to_pylist()
     assert [row["publish_time"] for row in rows] == sorted(row["publish_time"] for row in rows)
     assert {row["topic"] for row in rows} == {"reminders", "follow-ups"}
-    assert {row["properties"][0][0] for row in rows} == {"route"}
+    assert {name for row in rows for name, _ in row["properties"]} == {"route", "airline"}
+    assert {dict(row["properties"])["airline"] for row in rows} == {"AA"}
+
+
+NONE = pd.DataFrame(columns=check.LEFT_OUT, dtype=object)
+"""Nothing was cancelled."""
 
 
 def delivered(called_for: pd.DataFrame) -> pd.DataFrame:
@@ -131,8 +136,8 @@ def called_for() -> pd.DataFrame:
 def test_deliveries_as_they_should_be_pass_the_check(called_for: pd.DataFrame) -> None:
     """In whatever order the table is read."""
     good = delivered(called_for).sample(frac=1, random_state=1)
-    found = check.verdict(called_for, len(called_for), good)
-    assert found == check.Verdict(20, 20, 20, 0, 0, 0, 0, 0)
+    found = check.verdict(called_for, len(called_for), good, NONE)
+    assert found == check.Verdict(20, 20, 20, 0, 0, 0, 0, 0, 0, 0)
     assert found.good
 
 
@@ -164,17 +169,40 @@ def spoil(rows: pd.DataFrame, fault: str) -> pd.DataFrame:
 )
 def test_a_planted_fault_is_found(called_for: pd.DataFrame, fault: str, field: str) -> None:
     """A check that cannot fail proves nothing."""
-    found = check.verdict(called_for, len(called_for), spoil(delivered(called_for), fault))
+    found = check.verdict(called_for, len(called_for), spoil(delivered(called_for), fault), NONE)
     assert getattr(found, field) > 0
     assert not found.good
+
+
+@pytest.mark.parametrize(
+    ("key", "day", "topic", "wronged"),
+    [
+        ("AA1/JFK/x", 9, "reminders", 0),
+        ("AA1/JFK/x", 10, "reminders", 1),
+        ("AA1/JFK/x", 9, "follow-ups", 1),
+        ("UA1/JFK/x", 9, "reminders", 1),
+    ],
+)
+def test_only_reminders_of_the_storm_may_be_cancelled(key: str, day: int, topic: str, wronged: int) -> None:
+    """Of another day, topic or airline, or delivered as well, it is wrong."""
+    due = pd.Timestamp(f"2013-02-{day:02}T12:00Z")
+    called_for = pd.DataFrame([(topic, key, due)], columns=["topic", "message_key", "due"])
+    gone = called_for[check.LEFT_OUT]
+    rows = delivered(called_for)
+    found = check.verdict(called_for, 1, rows[:0], gone)
+    assert (found.cancelled, found.delivered, found.missing, found.wronged) == (1, 0, 0, wronged)
+    assert found.good is (wronged == 0)
+    assert check.verdict(called_for, 1, rows, gone).wronged == 1 + wronged
+    assert check.verdict(called_for, 1, rows[:0], NONE).missing == 1
+    assert check.verdict(called_for, 1, rows, pd.DataFrame([("reminders", "AA9")], columns=check.LEFT_OUT)).wronged == 1
 
 
 def test_equal_due_times_in_the_wrong_order_of_the_log_are_found(called_for: pd.DataFrame) -> None:
     """Ledger and entry decide among what is due together."""
     rows = delivered(called_for).assign(deliver_at=pd.Timestamp("2013-01-01", tz="UTC"), topic="reminders")
-    assert check.verdict(called_for, 0, rows).disordered == 0
-    assert check.verdict(called_for, 0, rows.assign(entry_id=-rows.index)).disordered == 19
-    assert check.verdict(called_for, 0, rows.assign(ledger_id=-rows.index)).disordered == 19
+    assert check.verdict(called_for, 0, rows, NONE).disordered == 0
+    assert check.verdict(called_for, 0, rows.assign(entry_id=-rows.index), NONE).disordered == 19
+    assert check.verdict(called_for, 0, rows.assign(ledger_id=-rows.index), NONE).disordered == 19
 
 
 @pytest.mark.parametrize("module", ["check", "flights", "chart"])

@@ -1,0 +1,59 @@
+"""A storm is announced: reminders of a day are cancelled, looked at first, and one airline's come all the same."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jobs.commands.commanding import report
+from jobs.demo.check import SPARED, STORM
+from jobs.demo.flights import REMINDERS
+from pipeline.client.commanding.commands import Command, cancel, undo
+
+EVE_MS = int(STORM[0].timestamp() * 1_000) - 86_400_000
+"""The storm is announced a day before: what is booked by then is cancelled."""
+_DAY = " AND ".join(f"due_time {sign} '{end:%Y-%m-%dT%H:%MZ}'" for sign, end in zip((">=", "<"), STORM, strict=True))
+_MINE, _OTHERS = (f"{_DAY} AND properties['airline'] {sign} '{SPARED}'" for sign in ("=", "<>"))
+_WORDS = f"delayline {{}} --topic {REMINDERS} --where"
+
+
+@dataclass(frozen=True)
+class Storm:
+    """What was commanded.
+
+    Attributes:
+        looked: what the dry run named.
+        others: the cancel of the airlines that stay cancelled.
+        mine: the cancel of the one that does not.
+        back: the undo of that; None: there was nothing to take back.
+    """
+
+    looked: Command
+    others: Command
+    mine: Command
+    back: Command | None
+
+    @property
+    def cancelled(self) -> int:
+        """How many messages are not to come."""
+        back = 0 if self.back is None else self.back.selection.count
+        return self.others.selection.count + self.mine.selection.count - back
+
+    def lines(self) -> Iterator[str]:
+        """The commands as somebody would type them, each with what it says first."""
+        for where, options, found in (
+            (_DAY, " --dry-run", self.looked),
+            (_OTHERS, ' --by ann --reason "snow"', self.others),
+            (_MINE, ' --by ann --reason "snow"', self.mine),
+        ):
+            yield f'{_WORDS.format("cancel")} "{where}"{options}'
+            yield f"  {next(report(REMINDERS, found, dry=found is self.looked))}"
+        if self.back is not None:
+            yield f'delayline undo {self.mine.command_id} --by ann --reason "{SPARED} flies"'
+            yield f"  {next(report(f'undo of {self.mine.command_id}', self.back, dry=False))}"
+
+
+def announce(root: str) -> Storm:
+    """Look, cancel, and take one airline's cancel back, in a warehouse whose stages stand between two instants."""
+    looked = cancel(root, REMINDERS, where=_DAY, dry_run=True)
+    others, mine = (cancel(root, REMINDERS, where=each, by="ann", reason="snow") for each in (_OTHERS, _MINE))
+    back = None if mine.command_id is None else undo(root, mine.command_id, by="ann", reason=f"{SPARED} flies")
+    return Storm(looked, others, mine, back)
