@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -34,7 +35,7 @@ changes_of = st.sets(
 )
 
 
-def table(rows: list[tuple[object, ...]], names: tuple[str, ...]) -> pa.Table:
+def table(rows: Sequence[tuple[object, ...]], names: tuple[str, ...]) -> pa.Table:
     """Rows; texts and whole numbers."""
     kinds = [pa.string() if name in ("topic", "subscription") else pa.int64() for name in names]
     columns = [pa.array([row[place] for row in rows], kind) for place, kind in enumerate(kinds)]
