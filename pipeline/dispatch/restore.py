@@ -6,7 +6,8 @@ VACUUM takes the files, which no version names yet. What they held is still know
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -23,8 +24,12 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.backlog import finish
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
+from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
+from pipeline.storage.parquet import NotInDriver
+from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import read_mark
@@ -33,6 +38,8 @@ from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
 """Who says in `rejected_dispatch` that a message is missing: dispatch looks for its own batches there."""
+_MOST_HERE = 100_000
+"""So many positions are prepared again without further jobs: Spark looks for them three times."""
 _PART_MS = MINUTE_MS
 """A part spans no more, but for what was due when it was prepared (`Settings.publish_ms`)."""
 
@@ -158,8 +165,7 @@ class _Restoring:
         registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
         version = registry.version()
         lives = presence.at(presence.marker(version), registry.at(version))
-        log, closed = MessageLog(self._spark, self._warehouse), Closed(ClosedLog(self._spark, self._warehouse))
-        release = SparkRelease.of(self._wanted(held, upto), lives, log, closed)
+        release = self._release(self._wanted(held, upto), lives)
         if release is None:
             return None
         instant = release.window.released_at
@@ -170,6 +176,17 @@ class _Restoring:
         numbered = tuple(replace(part, number=held.top + index) for index, part in enumerate(parts, 1))
         replaced = tuple(each.number for each in held.waiting)
         return Prepared(owner, batch, instant, upto, numbered, None, replaced) if parts else None
+
+    def _release(self, wanted: DataFrame, lives: Mapping[Name, int]) -> LocalRelease | SparkRelease | None:
+        """The release of some positions: in this process when they are few, so that they are looked for once only."""
+        log, closed = MessageLog(self._spark, self._warehouse), Closed(ClosedLog(self._spark, self._warehouse))
+        most = min(self._settings.driver_rows, _MOST_HERE)
+        few = wanted.limit(most + 1).toArrow().select(REDELIVERY.schema.names) if most else None
+        if few is not None and few.num_rows <= most:
+            with suppress(NotInDriver):
+                runs = few.cast(arrow_schema(REDELIVERY.schema))
+                return LocalRelease.of(runs, lives, log, self._settings, closed)
+        return SparkRelease.of(wanted, lives, log, closed)
 
     def _wanted(self, held: Held, upto: Offset) -> DataFrame:
         """A row of `redelivery` for each position that dispatch has taken and that is in no table."""
