@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
-from pipeline.delta.logs.snapshot import live_files
+from pipeline.delta.logs.snapshot import described, live_files
 from pipeline.storage.hadoop import HadoopFiles, session_files
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
 
@@ -62,6 +62,9 @@ class TableLog:
 
     def head(self) -> Head:
         """The newest version."""
+        found = described(self._files, self._path)
+        if found is not None:
+            return Head(*found)
         snapshot = self._snapshot()
         protocol, metadata = (json.loads(each.json()) for each in (snapshot.protocol(), snapshot.metadata()))
         return Head(int(snapshot.version()), protocol["protocol"], metadata["metaData"])
@@ -100,6 +103,11 @@ class TableLog:
             if error.errno not in _NO_LINKS:
                 raise
             return self._stored(version, text)
+
+    def open(self) -> None:
+        """Let Delta look at the table, whose lock each version takes: the first time that takes a moment."""
+        if self._folder is not None:
+            self._log.snapshotLock()
 
     def checkpoint(self) -> None:
         """Write a checkpoint of the newest version: by delta-rs, or by a job where only Spark reads the table."""

@@ -1,7 +1,7 @@
-"""The files of a table as its log has them: the last checkpoint, and the entries after it. No job runs.
+"""What a table is by its log: the last checkpoint, and the entries after it. No job runs, and the JVM is not asked.
 
-Delta rebuilds the same by a job of Spark's for each version that is asked for, which takes a tenth of a second of a CPU
-however few files there are.
+Delta rebuilds the same for each version that is asked for: its files by a job of Spark's, which takes a tenth of a
+second of a CPU however few they are.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.delta.logs.entries import entry
-from pipeline.delta.logs.logfiles import CHECKPOINT, log_files
+from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, log_files
+from pipeline.delta.logs.sums import sums
 from pipeline.storage.files import Files
 
 _TOLD = ("path", "size", "stats", "tags", "deletionVector")
 """What is told of a file."""
+_OF_SUMS = {"protocol": "protocol", "metaData": "metadata"}
+"""The actions that say what a table is, and their names in Delta's sums."""
 _ELSEWHERE = "sidecar.path"
 """A checkpoint with something in this column names its files in others."""
 
@@ -37,16 +40,9 @@ def live_files(files: Files, path: str, version: int | None = None) -> tuple[int
     Raises:
         BrokenVersion: an entry is empty, or it was cut short.
     """
-    readable = files.readable(path)
-    if readable is None:
+    if files.readable(path) is None or (base := _base(files, path, version)) is None:
         return None
-    found = log_files(files.names(f"{path}/_delta_log"))
-    newest = max((file.version for file in found if file.is_entry), default=-1)
-    if newest < max((file.version for file in found if file.is_checkpoint), default=0):
-        return None
-    last = newest if version is None else version
-    known = (file for file in found if file.kind == CHECKPOINT and file.version <= last)
-    begin = max(known, key=lambda file: file.version, default=None)
+    last, begin = base
     held = {} if begin is None else _checkpointed(files, f"{path}/_delta_log/{begin.name}")
     if held is None:
         return None
@@ -55,6 +51,55 @@ def live_files(files: Files, path: str, version: int | None = None) -> tuple[int
         if actions is None or not _follow(held, actions):
             return None
     return last, list(held.values())
+
+
+def described(files: Files, path: str) -> tuple[int, dict[str, Any], dict[str, Any]] | None:
+    """The newest version of a table, and the contents of its `protocol` and `metaData` actions.
+
+    Returns:
+        None when only Delta can tell: as for `live_files`.
+
+    Raises:
+        BrokenVersion: an entry is empty, or it was cut short.
+    """
+    base = _base(files, path, None)
+    if base is None:
+        return None
+    last, begin = base
+    known = sums(files, path, last) or {}
+    found = {kind: known[name] for kind, name in _OF_SUMS.items() if known.get(name)}
+    for each in range(last, -1 if begin is None else begin.version, -1):
+        if len(found) == len(_OF_SUMS):
+            break
+        actions = entry(files, path, each)
+        if actions is None:
+            return None
+        found = {kind: action[kind] for action in actions for kind in _OF_SUMS if kind in action} | found
+    if len(found) < len(_OF_SUMS) and begin is not None and files.readable(path) is not None:
+        found = _described(files, f"{path}/_delta_log/{begin.name}") | found
+    return (last, found["protocol"], found["metaData"]) if len(found) == len(_OF_SUMS) else None
+
+
+def _base(files: Files, path: str, version: int | None) -> tuple[int, LogFile | None] | None:
+    """A version, the newest one without any, and the last checkpoint up to it, if there is one."""
+    found = log_files(files.names(f"{path}/_delta_log"))
+    newest = max((file.version for file in found if file.is_entry), default=-1)
+    if newest < max((file.version for file in found if file.is_checkpoint), default=0):
+        return None
+    last = newest if version is None else version
+    known = (file for file in found if file.kind == CHECKPOINT and file.version <= last)
+    return last, max(known, key=lambda file: file.version, default=None)
+
+
+def _described(files: Files, name: str) -> dict[str, dict[str, Any]]:
+    """What a checkpoint says of the table itself; nothing when it cannot be read."""
+    try:
+        with files.open(name) as source, pq.ParquetFile(source) as checkpoint:
+            rows = checkpoint.read(columns=list(_OF_SUMS)).to_pylist(maps_as_pydicts="strict")
+    except (FileNotFoundError, pa.ArrowException):
+        return {}
+    told = {kind: row[kind] for row in rows for kind in _OF_SUMS if row.get(kind) is not None}
+    return {kind: {name: each for name, each in said.items() if each is not None} for kind, said in told.items()}
 
 
 def _checkpointed(files: Files, name: str) -> dict[str, dict[str, Any]] | None:

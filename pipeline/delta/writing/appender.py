@@ -84,6 +84,10 @@ class Appender:
         check_features(table.name, head)
         self._every = _interval(head)
 
+    def open(self) -> None:
+        """Have what the first commit needs, so that it does not wait for it."""
+        self._log.open()
+
     def write(self, frame: DataFrame) -> list[DataFile]:
         """Write rows, in the order of the frame's partitions; nobody sees them yet."""
         folder = uuid4().hex

@@ -61,6 +61,7 @@ class Sink:
         self._path, self._table, self._stage, self._files = warehouse.path(table), table, stage, session_files(spark)
         self._wrote = wrote
         self.appender = Appender(spark, self._path, table, self._alone)
+        self.appender.open()
         self.last = last_commit(spark, self._path, stage, after)
 
     @property

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 pytest.importorskip("pyspark", reason="the errors of the stages need requirements/all.lock")
 
 from pipeline.config.errors import BrokenVersion
-from pipeline.delta.logs.snapshot import live_files
+from pipeline.delta.logs.snapshot import described, live_files
 from pipeline.storage.files import Files
 
 VERSIONS = 5
@@ -146,3 +146,29 @@ def test_an_entry_that_was_cut_short_is_named(table: Path) -> None:
     log(table, VERSIONS + 1).write_text("")
     with pytest.raises(BrokenVersion):
         live_files(Files(), str(table))
+
+
+def test_a_table_is_what_its_log_last_said_of_it(table: Path) -> None:
+    """By the sums of the newest version, by the entries, or by the checkpoint when all before it was cut."""
+    made = {kind: each[kind] for each in map(json.loads, log(table, 0).read_text().split("\n")) for kind in each}
+    # A checkpoint has a column for each name, which is NULL where nothing was said.
+    made = {kind: {name: each for name, each in told.items() if each is not None} for kind, told in made.items()}
+    assert described(Files(), str(table)) == (VERSIONS, made["protocol"], made["metaData"])
+    for cut in range(VERSIONS // 2 + 1):
+        log(table, cut).unlink()
+    assert described(Files(), str(table)) == (VERSIONS, made["protocol"], made["metaData"])
+    later = {**made["metaData"], "configuration": {"a": "b"}}
+    add_entry(table, {"metaData": later})
+    assert described(Files(), str(table)) == (VERSIONS + 1, made["protocol"], later)
+    sums = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}, "metadata": made["metaData"]}
+    log(table, VERSIONS + 1, "crc").write_text(json.dumps(sums))
+    assert described(Files(), str(table)) == (VERSIONS + 1, sums["protocol"], made["metaData"])
+
+
+@pytest.mark.parametrize("how", [lose_the_checkpoint, lose_the_last_entry])
+def test_what_a_table_is_is_left_to_delta_when_the_log_does_not_say_it(
+    table: Path, how: Callable[[Path], None]
+) -> None:
+    """As with its files."""
+    how(table)
+    assert described(Files(), str(table)) is None
