@@ -8,6 +8,7 @@
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
+STORED := --config-settings=--build-option=--compression=stored
 CORE := $(VENV)/.core.stamp
 FULL := $(VENV)/.full.stamp
 
@@ -54,10 +55,11 @@ $(CORE): requirements/core.lock
 	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/core.lock
 	@touch $@
 
-# Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched.
+# Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched. One of them is
+# Spark, which is half a gigabyte of JARs: to compress them once more would take as long as all the rest of its build.
 $(FULL): requirements/all.lock $(CORE)
 	@echo "Installing requirements/all.lock (Spark is large, the first time takes minutes)"
-	@$(PIP) install --quiet --no-compile --require-hashes --no-build-isolation --use-pep517 -r requirements/all.lock
+	@$(PIP) install --quiet --no-compile --require-hashes --no-build-isolation --use-pep517 $(STORED) -r requirements/all.lock
 	@touch $@
 
 .PHONY: lock
