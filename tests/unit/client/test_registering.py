@@ -37,7 +37,9 @@ def released(root: str) -> int:
 
 def lines(root: str) -> list[tuple[str, str, bool]]:
     """All lines of the registry but those that say what was."""
-    rows = query("SELECT * FROM s WHERE type <> 'history' ORDER BY topic, subscription", s=open_table(root, SUBSCRIPTIONS))
+    rows = query(
+        "SELECT * FROM s WHERE type <> 'history' ORDER BY topic, subscription", s=open_table(root, SUBSCRIPTIONS)
+    )
     return [(row["topic"], row["subscription"], row["active"]) for row in rows]
 
 
