@@ -94,10 +94,7 @@ def payloads(number: int) -> list[str]:
 
 
 def spreading(begin: int) -> list[Step]:
-    """What becomes due at once comes at a rate, in order; nothing comes before its time, the other has all at once.
-
-    Dispatch dies when it has noted what it lets go, and forgets how far the rate is used.
-    """
+    """What becomes due at once comes at a rate, in order; nothing comes before its time, the other has all at once."""
     due = [message(payload, "u", after=1 + place) for place, payload in enumerate(SPREAD)]
 
     def have(paced: int) -> Step:
@@ -111,11 +108,6 @@ def spreading(begin: int) -> list[Step]:
         advance(begin + 4 * SECOND),
         have(8),
         holds(paced=12),
-        kill_after("dispatch.shelved"),
-        advance(begin + 5 * SECOND),
-        revive(),
-        have(12),
-        advance(begin + 6 * SECOND),
         advance(begin + 60 * SECOND),
         holds(),
     ]
