@@ -123,8 +123,9 @@ class States:
             return seen.state("settled", None, seen.last) if is_over else None
         match cell.condition:
             case Condition.OUTSTANDING:
-                word = "held" if self._is_held(seen, cell.round) else "outstanding"
-                return seen.state(word, None, cell.round)
+                # From its release on settle calls it so, also while dispatch holds or prepares it.
+                came = any((each.what, each.redelivery_count) == ("published", cell.round) for each in seen.own)
+                return seen.state("outstanding", None, cell.round) if came else None
             case Condition.WAITING:
                 word = "cancelled" if self._is_withdrawn(seen, cell.round) else "waits_again"
                 return seen.state(word, self._again(seen, cell.round), cell.round)

@@ -175,7 +175,9 @@ def test_an_acknowledging_subscription_tells_what_is_open_and_when_it_comes_agai
     assert states(found) == {"busy": ("waits_again", 60_000, 1)}
     assert said(found)[2:] == [("released", 0, "busy"), ("nack", 100, "busy")]
     assert found.steps[-1].told == {"consumer": "worker", "cause": "nack", "after_ms": 5_000}
-    assert [states(of(flights, number))["busy"][0] for number in (1, 2)] == ["outstanding", "settled"]
+    assert [states(of(flights, number))["busy"][0] for number in (1, 2)] == ["taken", "settled"]
+    publish(flights, 1, NOON + 50, subscription="busy")
+    assert states(of(flights, 1))["busy"] == ("outstanding", None, 0)
     cancel(flights, "t", "busy", where="redelivery_count = 1")
     assert states(of(flights, 0))["busy"] == ("cancelled", 60_000, 1)
     publish(flights, 3, NOON + 3_050, subscription="busy")
