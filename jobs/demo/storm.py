@@ -10,7 +10,7 @@ from pipeline.client.commanding.commands import Command, cancel, undo
 
 EVE_MS = int(STORM[0].timestamp() * 1_000) - 86_400_000
 """The storm is announced a day before: what is booked by then is cancelled."""
-_DAY = " AND ".join(f"due_time {sign} '{end:%Y-%m-%dT%H:%MZ}'" for sign, end in zip((">=", "<"), STORM, strict=True))
+_DAY = " AND ".join(f"due_time {sign} '{end:%Y-%m-%dT%H:%M:%SZ}'" for sign, end in zip((">=", "<"), STORM, strict=True))
 _MINE, _OTHERS = (f"{_DAY} AND properties['airline'] {sign} '{SPARED}'" for sign in ("=", "<>"))
 _WORDS = f"delayline {{}} --topic {REMINDERS} --where"
 

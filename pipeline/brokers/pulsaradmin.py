@@ -69,9 +69,10 @@ class Admin:
         self._local, self._connections = local(), list[HTTPConnection]()
 
     def close(self) -> None:
-        """End all connections, when no thread asks any more."""
+        """End all connections, when no thread asks any more; who asks again gets new ones."""
         for each in self._connections:
             each.close()
+        self._connections, self._local = [], local()
 
     def cursor(self, topic: str, subscription: str) -> Cursor:
         """How far a subscription is in a topic that has no partitions, or in a partition.

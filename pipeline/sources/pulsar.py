@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -133,10 +133,11 @@ class PulsarSource:
 
     @staticmethod
     def _counted(admin: Admin, end: Place) -> int | str:
-        try:
-            return sum(admin.entries_after(_name(each), _entry(place)) for each, place in end.items())
-        except BrokerRefused as refused:
-            return str(refused)
+        with closing(admin):
+            try:
+                return sum(admin.entries_after(_name(each), _entry(place)) for each, place in end.items())
+            except BrokerRefused as refused:
+                return str(refused)
 
     def _has(self, partition: str) -> bool:
         name, topic = _name(partition), self._from.topic
