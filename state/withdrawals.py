@@ -63,6 +63,11 @@ def left(parts: Parts, less: Parts) -> Parts:
     return {of: positions for of, positions in found.items() if len(positions)}
 
 
+def both(one: Parts, other: Parts) -> Parts:
+    """What is in one of two parts."""
+    return {of: one.get(of, _NOTHING) | other.get(of, _NOTHING) for of in one.keys() | other.keys()}
+
+
 def count(parts: Parts) -> int:
     """How many positions, of all rounds."""
     return sum(len(positions) for positions in parts.values())

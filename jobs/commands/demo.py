@@ -72,6 +72,8 @@ def run(told: Told, echo: Callable[[str], None]) -> None:
         chart.draw(chart.load(year.due_times(root)), picture)
         echo(f"Due load, week by hour: {picture}")
         year.ask(spark, root, echo)
+        echo("\nThe tables tell more, without Spark. What was waiting on the eve of the storm:")
+        echo(f"delayline pending --warehouse {root} --as-of 2013-02-08")
         if told.live:
             echo("\nPart three: two workers share a subscription, and acknowledge")
             settled = sharing.play(spark, str(folder / "orders"), echo)

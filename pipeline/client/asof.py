@@ -2,29 +2,33 @@
 
 A message was accepted by then when it was sent by then. It was delivered by then when the publication of its delivery
 was noted by then; a delivery whose publication nobody noted counts from its due time. Commands count from the time that
-whoever gave them stated. What retention has deleted from `messages` is still in `deliveries`.
+whoever gave them stated, or from when dispatch left a message out. What retention has deleted from `messages` is still
+in `deliveries`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import reduce
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.reading.published import ROW, published
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import arrow_of, open_table, query
+from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import CANCELLED, PUBLICATIONS, REJECTED_DISPATCH
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round, count, left
+from state.withdrawals import Parts, Round, both, count, left
 
 BELOW = "(d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})"
 """Whether a row of deliveries is below the mark of retention."""
@@ -35,11 +39,10 @@ _DUE_BY_THEN = f"""
     SELECT {ROW}, batch_id, due_time, released_at, message_key, publish_time, deliver_at
     FROM deliveries WHERE redelivery_count = 0 AND due_time <= {{then}} AND batch_id IN ({{batches}})
 """  # noqa: S608 - our own words
-_LEFT_OUT = """
+_LEFT_OUT = f"""
     SELECT topic, subscription, life, ledger_id, entry_id FROM t
-    WHERE reason = '{reason}' AND redelivery_count = 0 AND due_time <= {settled} AND ledger_id < {ledger}
-    AND rejected_at > {then}
-"""
+    WHERE reason = '{CANCELLED}' AND redelivery_count = 0 AND life IS NOT NULL AND {{where}}
+"""  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ def at_instant(root: str, as_of: int) -> Moment:
     sent = f"arrow_cast({{}}.publish_time, 'Int64') <= {micros}"
     brought = f"CASE WHEN {BELOW} AND {sent.format('d')} THEN 1 ELSE 0 END"
     change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"
-    withdrawn = in_force(root, f"at <= {then}")
+    # A command states the time of a clock on the wall; in a replay only what dispatch did is of the right time.
+    withdrawn = both(in_force(root, f"at <= {then}"), _left_out(root, f"rejected_at <= {then}"))
     return Moment(sent.format("m"), change, "true", withdrawn, late, {"publications": publications})
 
 
@@ -103,17 +107,28 @@ def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, 
         as_of: the instant, ms UTC.
         settled: the mark of retention.
     """
-    told = {"reason": CANCELLED, "settled": _literal(settled.due_ms), "ledger": settled.ledger, "then": _literal(as_of)}
-    found: dict[Round, list[tuple[int, int]]] = defaultdict(list)
-    for row in query(_LEFT_OUT.format(**told), t=open_table(root, REJECTED_DISPATCH)):
-        if lives.get((row["topic"], row["subscription"])) == row["life"]:
-            of = Round(row["topic"], row["subscription"], row["life"], 0)
-            found[of].append((row["ledger_id"], row["entry_id"]))
-    return count(left({of: _set(places) for of, places in found.items()}, moment.in_force))
+    deleted = f"due_time <= {_literal(settled.due_ms)} AND ledger_id < {settled.ledger}"
+    found = _left_out(root, f"{deleted} AND rejected_at > {_literal(as_of)}")
+    present = {of: each for of, each in found.items() if lives.get((of.topic, of.subscription)) == of.life}
+    return count(left(present, moment.in_force))
 
 
-def _set(places: Sequence[tuple[int, int]]) -> PositionSet:
-    return PositionSet.of(Positions.of_runs([(ledger, entry, entry) for ledger, entry in places]))
+def _left_out(root: str, where: str) -> Parts:
+    """What dispatch left out of first deliveries since it was cancelled, by rows that meet a condition."""
+    rows = arrow_of(_LEFT_OUT.format(where=where), t=open_table(root, REJECTED_DISPATCH))
+    names = ["topic", "subscription", "life"]
+    # DataFusion gives views of texts, which PyArrow does not group.
+    kinds = [pa.string(), pa.string(), *(pa.int64() for _ in range(3))]
+    rows = rows.cast(pa.schema(list(zip(rows.column_names, kinds, strict=True))))
+    found: Parts = {}
+    for of in rows.group_by(names).aggregate([]).to_pylist():
+        same = (pc.equal(rows.column(name), of[name]) for name in names)
+        mine = rows.filter(reduce(pc.and_, same))
+        entries = longs(mine, "entry_id")
+        found[Round(**of, redelivery_count=0)] = PositionSet.of(
+            Positions.of(longs(mine, "ledger_id"), entries, entries)
+        )
+    return found
 
 
 def _literal(ms: int) -> str:

@@ -126,6 +126,14 @@ def test_what_was_cancelled_by_then_was_not_pending_and_what_was_taken_back_was_
     assert [then(log, each) for each in (5, 6, 7, 8, 25)] == [3, 0, 0, 2, 2]
 
 
+def test_what_dispatch_had_left_out_was_not_pending_whatever_the_command_says(log: str) -> None:
+    """In a replay commands state a time of another clock."""
+    command(log, "cancel", 86_400, 1, 1)
+    left_out = left_out_row(1, 1, NOON + 11 * SECOND)
+    put(log, REJECTED_DISPATCH, left_out, {**left_out, "entry_id": 2, "reason": "message_missing"})
+    assert [then(log, each) for each in (10.5, 11, 25)] == [3, 2, 3]
+
+
 def test_what_was_cancelled_since_and_deleted_is_told_apart(log: str) -> None:
     """Nobody knows when it was sent."""
     publish(log, 0, committed=10.03)

@@ -86,7 +86,8 @@ def test_what_nobody_cancelled_and_was_left_out_is_found_unless_commands_of_its_
 def test_what_was_cancelled_long_before_and_delivered_is_found(root: str) -> None:
     """A cancel shortly before is too late, and one that was taken back says nothing."""
     long_before = at(3_000 - LONG_BEFORE_MS)
-    put(root, COMMANDS, command(0, 1, at=long_before, command_id="soon"))
+    early = [command(*each, at=long_before, command_id="early") for each in ((0, 1), (4, 4))]
+    put(root, COMMANDS, *early, command(2, 2, at=at(3_000), command_id="late"))
     assert wrong(root) == set()
     put(root, COMMANDS, command(0, 2, at=long_before))
     assert wrong(root) == {("cancelled_and_delivered", "t/a")}
