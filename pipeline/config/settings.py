@@ -29,7 +29,8 @@ class Settings:
         max_payload_bytes: a larger payload is rejected.
         entries_per_ledger: a ledger is closed, and the next one begun, when it holds so many entries.
         partitions: tasks that share a large sort of ingest or dispatch.
-        rows_per_task: rows that one task sorts; with more of them another task takes part.
+        rows_per_task: rows that one task sorts; with more of them another task takes part. Of what was held for paused
+            subscriptions a batch of dispatch takes so many.
         max_files: files of `inbox` or `segments` that one batch takes. Dispatch takes whole commits: the files of one
             release belong to one batch, or its order would be lost.
         max_bytes: bytes of files of `inbox` or `segments` that one batch takes. A larger file is a batch by itself.
