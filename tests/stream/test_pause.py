@@ -8,11 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.pending import pending
+from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.service.rebuild import rebuild
-from schemas import DELIVERIES, HELD
+from schemas import HELD
 from tests.support.consuming import acknowledging
 from tests.support.examined import sound
 from tests.support.stream import (
@@ -47,10 +48,8 @@ def paused(*names: str, so: bool = True) -> Step:
 
 
 def got(world: World, name: str) -> list[str]:
-    """What a subscription got, in the order in which it became visible."""
-    rows = [row for row in world.rows(DELIVERIES) if row["subscription"] == name]
-    ordered = sorted(rows, key=lambda row: (row["batch_id"], row["sequence"]))
-    return [bytes(row["payload"]).decode() for row in ordered]
+    """What a subscription got, in the order in which it became visible: a new checkpoint counts its batches anew."""
+    return [each.payload.decode() for each in Deliveries(world.warehouse.root).take(None, name)]
 
 
 def holds(**counts: int) -> Step:
