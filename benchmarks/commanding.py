@@ -1,9 +1,10 @@
-"""Benchmark of commands: half a million of ten million pending messages are cancelled by a condition, and taken back.
+"""Benchmark of commands: half a million of ten million pending messages are cancelled or shifted, and taken back.
 
     python -m benchmarks.commanding [--messages 10000000] [--json]
 
 The tables are made first, by delta-rs; no stage runs. What is timed is the client: from the call to the commit, from
 which on dispatch leaves out what is cancelled. `fold` is what dispatch does with the rows, once for each new version.
+`put in the index` is a batch of settle, after which what was shifted is on its way: then the command is applied.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,7 +29,11 @@ from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.options import nobody
+from pipeline.config.session import Machine, local_session
 from pipeline.delta.deltars import append, arrow_of, open_table, rows_of
+from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.stage import Settle
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, withdrawals
 from schemas import COMMANDS, MESSAGES, SEGMENTS
@@ -71,8 +78,13 @@ def _messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 
-def rows(count: int) -> Iterator[dict[str, Any]]:
-    """What each command took, and how many messages it named."""
+def rows(count: int, settling: Callable[[str], Callable[[], int]] | None = None) -> Iterator[dict[str, Any]]:
+    """What each command took, and how many messages it named.
+
+    Args:
+        count: so many messages wait.
+        settling: of a warehouse, what lets settle take a batch; None: it is left out.
+    """
     with TemporaryDirectory() as folder:
         root = str(Path(folder) / "warehouse")
         fill(root, count)
@@ -90,13 +102,38 @@ def rows(count: int) -> Iterator[dict[str, Any]]:
             yield _timed("commands", lambda: sum(each.applied for each in client.commands()))
             last = next(each.command_id for each in found if each.command_id != done.command_id)
             yield _timed("undo", lambda: client.undo(last).selection.count)
+            step = None if settling is None else settling(root)
+            later = partial(client.shift, TOPIC, span=timedelta(hours=2), where=WHERE)
+            yield _timed("dry run of shift", lambda: later(dry_run=True).selection.count)
+            yield _timed("shift", lambda: later().selection.count)
+            yield from [] if step is None else [_timed("put in the index", step)]
+            yield _timed("fold with shift", lambda: _fold(root))
+            yield _timed("pending shifted", lambda: pending(root).backlogs[0].count)
+            shifted = client.commands(limit=1)[0].command_id
+            yield _timed("undo of shift", lambda: client.undo(shifted).selection.count)
+            yield from [] if step is None else [_timed("put in the index", step)]
 
 
 def _fold(root: str) -> int:
     said = arrow_of(f"SELECT {', '.join(READ)} FROM t", t=open_table(root, COMMANDS))  # noqa: S608 - our own words
     schema = arrow_schema(COMMANDS.columns)
     typed = said.cast(pa.schema([schema.field(name) for name in READ]))
-    return sum(len(each) for each in withdrawals(typed).in_force().values())
+    return sum(len(each) for each in withdrawals(typed).left_out().values())
+
+
+def _settling(root: str) -> Callable[[], int]:
+    """Settle on a warehouse, which is begun when nobody measures."""
+    spark = local_session("delayline bench", Machine(memory="4g"))
+    settle = Settle(spark, Warehouse(root), nobody)
+
+    def step() -> int:
+        held = 0
+        while settle.step(_START_MS, patient=False):
+            held = sum(each.outstanding.counts.waiting for each in settle._opened.values())  # noqa: SLF001 - to count
+        return held
+
+    step()
+    return step
 
 
 def _timed(name: str, call: Callable[[], int]) -> dict[str, Any]:
@@ -107,7 +144,7 @@ def _timed(name: str, call: Callable[[], int]) -> dict[str, Any]:
 
 def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person."""
-    yield f"  {row['what']:15} {row['messages']:>10,} messages {row['seconds']:8.2f} s"
+    yield f"  {row['what']:17} {row['messages']:>10,} messages {row['seconds']:8.2f} s"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -118,7 +155,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=10_000_000, help="so many wait")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    tell(describe("deltalake", "pyarrow"), rows(options.messages), show, as_json=options.json)
+    tell(describe("deltalake", "pyarrow"), rows(options.messages, _settling), show, as_json=options.json)
     return 0
 
 

@@ -1,16 +1,33 @@
 """The commands by which users change their mind about messages that wait, beside those of `jobs.cli`."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
-from typing import Annotated
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse
+from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse, checked, time
+from jobs.commands.values import span_ms
+
+if TYPE_CHECKING:
+    from pipeline.client.commanding.commands import Command
 
 app = typer.Typer()
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 _By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who commands it; kept with the command.")]
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the command.")]
+
+
+_Key = Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")]
+_Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="SQL",
+        help="Or a condition over topic, subscription, message_key, properties, due_time, publish_time, "
+        "payload_bytes, ledger_id, entry_id, redelivery_count.",
+    ),
+]
 
 
 @app.command()
@@ -19,49 +36,109 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     topic: Topic,
     subscription: AnySubscription = None,
     *,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Messages with this key.")] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(
-            "--where",
-            metavar="SQL",
-            help="Or a condition over topic, subscription, message_key, properties, due_time, publish_time, "
-            "payload_bytes, ledger_id, entry_id, redelivery_count.",
-        ),
-    ] = None,
+    key: _Key = None,
+    where: _Where = None,
     dry_run: _DryRun = False,
     by: _By = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Cancel messages that wait, or failed and are to come again. What is due within seconds may be taken already."""
-    if (key is None) == (where is None):
-        raise typer.BadParameter("say one of --key and --where; --where true names all that is pending")
-    from jobs.commands import commanding as command
     from pipeline.client.commanding.commands import cancel as begin
 
+    _one_of(key, where)
     found = begin(warehouse, topic, subscription, key=key, where=where, dry_run=dry_run, by=by, reason=reason)
-    for line in [command.as_json(found)] if as_json else command.report(topic, found, dry=dry_run):
-        typer.echo(line)
+    _tell(topic, found, as_json=as_json, dry=dry_run)
+
+
+@app.command()
+def reschedule(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: Topic,
+    to: Annotated[datetime, time("--to", "When they are due; a time that has passed is now")],
+    subscription: AnySubscription = None,
+    *,
+    key: _Key = None,
+    where: _Where = None,
+    dry_run: _DryRun = False,
+    by: _By = None,
+    reason: _Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give messages that wait another due time. What is due within seconds may be taken already."""
+    from pipeline.client.commanding.commands import reschedule as begin
+
+    _one_of(key, where)
+    found = begin(warehouse, topic, subscription, to=to, key=key, where=where, dry_run=dry_run, by=by, reason=reason)
+    _tell(topic, found, as_json=as_json, dry=dry_run)
+
+
+@app.command()
+def shift(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: Topic,
+    span: Annotated[
+        int,
+        typer.Option(
+            "--by", parser=checked(span_ms), metavar="SPAN", help="How much later, or earlier with a minus: +2h, -30m."
+        ),
+    ],
+    subscription: AnySubscription = None,
+    *,
+    key: _Key = None,
+    where: _Where = None,
+    dry_run: _DryRun = False,
+    who: Annotated[
+        str | None, typer.Option("--issued-by", metavar="NAME", help="Who commands it; kept with the command.")
+    ] = None,
+    reason: _Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let messages that wait come later or earlier. What is due within seconds may be taken already."""
+    from pipeline.client.commanding.commands import shift as begin
+
+    _one_of(key, where)
+    later, how = timedelta(milliseconds=span), {"key": key, "where": where, "by": who, "reason": reason}
+    found = begin(warehouse, topic, subscription, span=later, dry_run=dry_run, **how)
+    _tell(topic, found, as_json=as_json, dry=dry_run)
+
+
+@app.command()
+def release(  # noqa: PLR0913 - a parameter is an option
+    warehouse: Warehouse,
+    topic: Topic,
+    subscription: AnySubscription = None,
+    *,
+    key: _Key = None,
+    where: _Where = None,
+    dry_run: _DryRun = False,
+    by: _By = None,
+    reason: _Reason = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let messages that wait come now."""
+    from pipeline.client.commanding.commands import release_now as begin
+
+    _one_of(key, where)
+    found = begin(warehouse, topic, subscription, key=key, where=where, dry_run=dry_run, by=by, reason=reason)
+    _tell(topic, found, as_json=as_json, dry=dry_run)
 
 
 @app.command()
 def undo(
     warehouse: Warehouse,
-    command_id: Annotated[str, typer.Argument(help="The id that the cancel printed.")],
+    command_id: Annotated[str, typer.Argument(help="The id that the command printed.")],
     *,
     dry_run: _DryRun = False,
     by: _By = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a cancel back, for those of its messages whose time has not passed."""
-    from jobs.commands import commanding as command
+    """Take a command back, for those of its messages that have not come meanwhile."""
     from pipeline.client.commanding.commands import undo as begin
 
     found = begin(warehouse, command_id, dry_run=dry_run, by=by, reason=reason)
-    for line in [command.as_json(found)] if as_json else command.report(f"undo of {command_id}", found, dry=dry_run):
-        typer.echo(line)
+    _tell(f"undo of {command_id}", found, as_json=as_json, dry=dry_run)
 
 
 @app.command()
@@ -77,4 +154,16 @@ def commands(
 
     found = outcomes(warehouse, limit)
     for line in command.listed_json(found) if as_json else command.listed(found):
+        typer.echo(line)
+
+
+def _one_of(key: str | None, where: str | None) -> None:
+    if (key is None) == (where is None):
+        raise typer.BadParameter("say one of --key and --where; --where true names all that is pending")
+
+
+def _tell(what: str, found: "Command", *, as_json: bool, dry: bool) -> None:
+    from jobs.commands import commanding as command
+
+    for line in [command.as_json(found)] if as_json else command.report(what, found, dry=dry):
         typer.echo(line)

@@ -25,6 +25,10 @@ LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optiona
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
 
 
+ROUND = "coalesce(round, redelivery_count)"
+"""The round of a row of a table that has both columns, in SQL."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table contract: its folder name, its columns, who writes it, and properties beyond the common ones."""
@@ -100,8 +104,10 @@ MESSAGES = Table(
 # (`first_ledger`, from entry `count` on; `LEFT` when it left). `marker` orders them. `life` is 0, or the number that a
 # seek gave. A subscription that comes back under its name begins
 # another life; rows name the life they are for, so that what an earlier one left behind is told apart.
-# Rows of kind `retry` are settle's: positions that come again, for one subscription, with the redelivery count that
-# they will be delivered with and why they come again (`cause`). In all other rows the two are NULL.
+# Rows of kind `retry` are settle's: positions that come again, or at another time, for one subscription, with the
+# redelivery count that they will be delivered with, their round, and why (`cause`). In all other rows the three are
+# NULL. The round of a position grows by one each time it is put into the index; where it is NULL, here and in the
+# tables that follow, it is the redelivery count: nobody ever gave the position another due time.
 LEFT = -1
 """The `first_ledger` of a marker that says that a subscription left."""
 SEGMENTS = Table(
@@ -120,11 +126,12 @@ SEGMENTS = Table(
         ("marker", LONG),
         ("batch_id", LONG),
         ("redelivery_count", LONG),
+        ("round", LONG),
         ("cause", TEXT),
         ("chunk", BYTES),
         optional=(
             "segment_start", "first_due", "last_due", "loaded_until", "next_ledger", "first_ledger", "marker",
-            "redelivery_count", "cause", "chunk",
+            "redelivery_count", "round", "cause", "chunk",
         ),
     ),
     writer="ingest",
@@ -145,8 +152,10 @@ REDELIVERY = Table(
         ("tick_ms", LONG),
         ("released_at", TIME),
         ("redelivery_count", LONG),
+        ("round", LONG),
         ("cause", TEXT),
         ("batch_id", LONG),
+        optional=("round",),
     ),
     writer="schedule",
     properties=_SOON_FORGOTTEN,
@@ -167,6 +176,7 @@ DELIVERIES = Table(
         ("deliver_at", TIME),
         ("released_at", TIME),
         ("redelivery_count", LONG),
+        ("round", LONG),
         ("cause", TEXT),
         ("batch_id", LONG),
         ("sequence", LONG),
@@ -174,7 +184,7 @@ DELIVERIES = Table(
         ("properties", TEXT_MAP),
         ("publish_time", TIME),
         ("payload", BYTES),
-        optional=("deliver_at", "message_key", "properties", "payload"),
+        optional=("deliver_at", "round", "message_key", "properties", "payload"),
     ),
     writer="dispatch",
 )
@@ -225,17 +235,21 @@ REJECTED_DISPATCH = Table(
         ("entry_id", LONG),
         ("due_time", TIME),
         ("redelivery_count", LONG),
+        ("round", LONG),
         ("cause", TEXT),
-        optional=("life",),
+        optional=("life", "round"),
     ),
     writer="dispatch",
 )
-CANCELLED = "cancelled"
-"""The reason in `rejected_dispatch` of what dispatch left out because a command withdrew it."""
+CANCELLED, RESCHEDULED = "cancelled", "rescheduled"
+"""Reasons in `rejected_dispatch` of what dispatch left out because of a command: it withdrew the position, or gave it
+another due time, so that it comes in a later round. The second one is the `cause` of that round, too."""
 
 # Appended by users, by any Delta writer: all columns may be NULL, and rows that cannot be followed change nothing. A
-# command is the rows with its `command_id`: runs of positions, each of one round (`redelivery_count`) of one life. A
-# row of kind `undo` names in `undoes` the command that it takes back. No message of a run is due after `due_time`.
+# command is the rows with its `command_id`: runs of positions, each of one redelivery count of one life. A row of kind
+# `undo` names in `undoes` the command that it takes back. No message of a run is due after `due_time`. A row with a
+# `round` gives the run another due time: it is due at `deliver_at` in that round, and was at `due_before` in the one
+# before it.
 COMMANDS = Table(
     "commands",
     Columns.of(
@@ -249,14 +263,17 @@ COMMANDS = Table(
         ("first_entry", LONG),
         ("last_entry", LONG),
         ("redelivery_count", LONG),
+        ("round", LONG),
         ("due_time", TIME),
+        ("deliver_at", TIME),
+        ("due_before", TIME),
         ("asked", TEXT),
         ("issued_by", TEXT),
         ("reason", TEXT),
         ("at", TIME),
         optional=(
             "kind", "command_id", "undoes", "topic", "subscription", "life", "ledger_id", "first_entry", "last_entry",
-            "redelivery_count", "due_time", "asked", "issued_by", "reason", "at",
+            "redelivery_count", "round", "due_time", "deliver_at", "due_before", "asked", "issued_by", "reason", "at",
         ),
     ),
     writer="users",

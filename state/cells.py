@@ -21,7 +21,7 @@ class Condition(IntEnum):
 
     Attributes:
         OUTSTANDING: released, and not settled.
-        WAITING: in the index, for its next round.
+        WAITING: in the index, for its next round: it failed, or a command gave it another due time.
         WITHDRAWN: settled, with a round in the index that is yet to be released.
     """
 
@@ -31,11 +31,19 @@ class Condition(IntEnum):
 
 
 class Cell(NamedTuple):
-    """What all entries of a bitmap have in common; the count is how often each failed, never above the round."""
+    """What all entries of a bitmap have in common; the count is how often each failed, never above the round.
+
+    Of what is withdrawn the count is 0 where it is the round, which it is but for what got another due time.
+    """
 
     condition: Condition
     round: int
     redelivery_count: int
+
+    @property
+    def delivered_with(self) -> int:
+        """The redelivery count with which it is, or would be, delivered."""
+        return self.redelivery_count or (self.round if self.condition == Condition.WITHDRAWN else 0)
 
 
 class Move(NamedTuple):
@@ -92,21 +100,47 @@ def _settled(cell: Cell) -> Move:
     match cell.condition:
         case Condition.OUTSTANDING:
             return Move(cell, None)
+        case Condition.WAITING if not cell.redelivery_count:
+            # A command gave it another due time: nobody has got it yet.
+            return Move(cell, cell, Reason.NOT_OUTSTANDING)
         case Condition.WAITING:
-            return Move(cell, Cell(Condition.WITHDRAWN, cell.round, 0))
+            count = cell.redelivery_count
+            return Move(cell, Cell(Condition.WITHDRAWN, cell.round, 0 if count == cell.round else count))
         case _:
             return Move(cell, cell, Reason.SETTLED)
 
 
-def put_back(cells: Cells, entries: BitMap, number: int, policy: RetryPolicy) -> Moves:
-    """A round of entries failed: what is outstanding in it waits or is given up; what stays is in no cell."""
-    return _moved(cells, entries, [_failed(cell, number, policy) for cell in cells])
+def leave_out(cells: Cells, entries: BitMap, number: int, *, waits: bool) -> Moves:
+    """A round of entries was released and is nobody's: later rounds wait again, round 0 is as if never released."""
+    own = [cell for cell in cells if cell.condition == Condition.OUTSTANDING and cell.round == number]
+    return _moved(
+        cells,
+        entries,
+        [Move(cell, cell._replace(condition=Condition.WAITING) if number and waits else None) for cell in own],
+    )
 
 
-def _failed(cell: Cell, number: int, policy: RetryPolicy) -> Move:
+def move(cells: Cells, entries: BitMap, count: int, number: int, *, fresh: bool) -> Moves:
+    """Entries wait for another round: what waits for an earlier one, and what is in no cell if it is fresh."""
+    to = Cell(Condition.WAITING, number, count)
+    earlier = [c for c in cells if (c.condition, c.redelivery_count) == (Condition.WAITING, count) and c.round < number]
+    moves = _moved(cells, entries, [Move(cell, to) for cell in earlier])
+    new = entries - BitMap.union(BitMap(), *cells.values()) if fresh else BitMap()
+    if new:
+        _put(cells, to, new)
+        moves.append((Move(None, to), new))
+    return moves
+
+
+def put_back(cells: Cells, entries: BitMap, count: int, policy: RetryPolicy) -> Moves:
+    """A delivery of entries failed: what is outstanding waits or is given up; what stays is in no cell."""
+    return _moved(cells, entries, [_failed(cell, count, policy) for cell in cells])
+
+
+def _failed(cell: Cell, count: int, policy: RetryPolicy) -> Move:
     if cell.condition == Condition.WITHDRAWN:
         return Move(cell, cell, Reason.SETTLED)
-    if cell.condition == Condition.WAITING or cell.round != number:
+    if cell.condition == Condition.WAITING or cell.redelivery_count != count:
         return Move(cell, cell, Reason.OTHER_ROUND)
     if policy.gives_up(cell.redelivery_count):
         return Move(cell, None)

@@ -155,7 +155,9 @@ def _rows(number: int, columns: list[IntArray], blob: bytes) -> Iterator[tuple[i
     if any(len(column) and int(column.max()) > limit for column, limit in zip(columns, limits, strict=True)):
         raise CorruptBytes("cursor block", "a number outside its range")
     first_round = np.where(conditions == Condition.OUTSTANDING, 0, 1)
-    if (rounds < np.maximum(counts, first_round)).any() or counts[conditions == Condition.WITHDRAWN].any():
+    # Of what is withdrawn a count that is the round is not told.
+    highest = counts + (conditions == Condition.WITHDRAWN) * (counts > 0)
+    if (rounds < np.maximum(highest, first_round)).any():
         raise CorruptBytes("cursor block", "a round or a redelivery count that no position can have")
     if int(sizes.sum()) != len(blob):
         raise CorruptBytes("cursor block", "bitmaps of another size")

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pyroaring import BitMap
 
 from state.buckets import MAX_TIME, check_range
-from state.cells import Cell, Cells, Condition, Move, Moves, put_back, release_again, release_first, settle
+from state.cells import Cell, Cells, Condition, Moves, leave_out, move, put_back, release_again, release_first, settle
+from state.cells import Move as Step
 from state.cursor_bytes import LEDGERS, Counts, Head, block_counts, counted, pack_block, read_block
 from state.errors import CorruptBytes
 from state.positions import Positions
+from state.positionset import PositionSet
 from state.retry import RetryPolicy
 from state.runs import MAX_ENTRY
 from state.settling import (
@@ -29,6 +31,9 @@ from state.settling import (
     Effect,
     Event,
     Ignored,
+    LeftOut,
+    Move,
+    Moved,
     Nack,
     Reason,
     Released,
@@ -39,7 +44,7 @@ from state.settling import (
 Position = tuple[int, int]
 """Ledger id, entry id."""
 _DEFAULT = RetryPolicy()
-_Placed = Released | Settling | Nack
+_Placed = Released | Settling | LeftOut | Move | Nack
 """Events that name positions."""
 _Part = tuple[int, BitMap]
 """A ledger and entries of it."""
@@ -179,6 +184,14 @@ class Outstanding:
                 for cell in sorted(cell for cell in ledgers[ledger] if cell.condition in conditions):
                     yield Held(cell, Positions.gathered([(ledger, ledgers[ledger][cell])]))
 
+    def unknown(self, positions: PositionSet) -> PositionSet:
+        """Those of some positions that are in no condition: settled, or never released. O(blocks, containers)."""
+        found = {}
+        for ledger, entries in positions.by_ledger():
+            cells = self._opened(ledger // LEDGERS).get(ledger, {})
+            found[ledger] = entries - BitMap.union(BitMap(), *cells.values())
+        return PositionSet(found)
+
     def changes(self) -> Cursor:
         """The blocks that have changed since `saved`. O(bytes of these)."""
         return self._cursor(self._changed)
@@ -230,12 +243,12 @@ class Outstanding:
         """Apply an event to its ledgers; the same moves of all of them are one effect."""
         if isinstance(event, Released):
             self._version = max(self._version, event.version)
-        found: dict[Move, list[_Part]] = defaultdict(list)
+        found: dict[Step, list[_Part]] = defaultdict(list)
         for ledger, entries in parts:
-            for move, moved in self._move(event, ledger, entries, policy):
-                found[move].append((ledger, moved))
-        for move in sorted(found, key=lambda move: move.order):
-            yield from _effects(event, move, Positions.gathered(found[move]), now, policy)
+            for step, moved in self._move(event, ledger, entries, policy):
+                found[step].append((ledger, moved))
+        for step in sorted(found, key=lambda step: step.order):
+            yield from _effects(event, step, Positions.gathered(found[step]), now, policy)
 
     def _move(self, event: _Placed, ledger: int, entries: BitMap, policy: RetryPolicy) -> Moves:
         """Apply an event to one ledger."""
@@ -245,10 +258,14 @@ class Outstanding:
                 self._highest = max(self._highest or (0, 0), (ledger, entries.max()))
                 moves = release_again(cells, entries, event.round) if event.round else release_first(cells, entries)
             case Nack():
-                moves = put_back(cells, entries, event.round, policy) + self._unknown(ledger, entries)
+                moves = put_back(cells, entries, event.redelivery_count, policy) + self._unknown(ledger, entries)
+            case LeftOut():
+                moves = leave_out(cells, entries, event.round, waits=event.waits)
+            case Move():
+                moves = move(cells, entries, event.redelivery_count, event.round, fresh=event.fresh)
             case _:
                 moves = settle(cells, entries) + self._unknown(ledger, entries)
-        if any(move.before != move.after for move, _ in moves):
+        if any(step.before != step.after for step, _ in moves):
             self._note(ledger, cells, moves)
         return moves
 
@@ -259,15 +276,15 @@ class Outstanding:
         before = BitMap(entries)
         before.remove_range(end, MAX_ENTRY + 1)
         split = ((Reason.NOT_OUTSTANDING, before), (Reason.NEVER_DELIVERED, entries - before))
-        return [(Move(None, None, reason), part) for reason, part in split if part]
+        return [(Step(None, None, reason), part) for reason, part in split if part]
 
     def _note(self, ledger: int, cells: Cells, moves: Moves) -> None:
         """Keep the changed cells of a ledger."""
-        for move, entries in moves:
-            if move.before is not None:
-                self._counts[move.before.condition] -= len(entries)
-            if move.after is not None:
-                self._counts[move.after.condition] += len(entries)
+        for step, entries in moves:
+            if step.before is not None:
+                self._counts[step.before.condition] -= len(entries)
+            if step.after is not None:
+                self._counts[step.after.condition] += len(entries)
         number = ledger // LEDGERS
         block = self._blocks.setdefault(number, _Block())
         block.change(ledger, cells)
@@ -295,20 +312,23 @@ class Outstanding:
         return Cursor(head.to_bytes(), blocks)
 
 
-def _effects(event: _Placed, move: Move, positions: Positions, now: int, policy: RetryPolicy) -> Iterator[Effect]:
-    """What comes of an event for the positions that made one move."""
-    before, after = move.before, move.after
-    if move.reason is not None:
-        yield Ignored(positions, move.reason)
-    elif before is None or isinstance(event, Released):
+def _effects(event: _Placed, step: Step, positions: Positions, now: int, policy: RetryPolicy) -> Iterator[Effect]:
+    """What comes of an event for the positions that made one step."""
+    before, after = step.before, step.after
+    if step.reason is not None:
+        yield Ignored(positions, step.reason)
+    elif isinstance(event, Move):
+        yield Moved(positions, event.round, event.redelivery_count)
+    elif before is None or isinstance(event, Released | LeftOut):
         return
     elif not isinstance(event, Nack):
         withdrawn = before.condition == Condition.WAITING
-        late = isinstance(event, Ack) and not withdrawn and before.round not in (0, event.round)
-        yield Closed(positions, before.round, event.cause, withdrawn, late)
+        count = before.redelivery_count
+        late = isinstance(event, Ack) and not withdrawn and count not in (0, event.redelivery_count)
+        yield Closed(positions, before.round, count, event.cause, withdrawn, late)
     elif after is None:
         yield DeadLetter(positions, before.round, before.redelivery_count, event.reason)
-        yield Closed(positions, before.round, Cause.DEAD_LETTER)
+        yield Closed(positions, before.round, before.redelivery_count, Cause.DEAD_LETTER)
     else:
         due = policy.due(now, before.redelivery_count, event.after_ms)
         yield Retry(positions, after.round, after.redelivery_count, due, event.reason)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap
 
+from state.buckets import IntArray
 from state.positions import Positions
 
 
@@ -52,6 +55,14 @@ class PositionSet:
     def __and__(self, other: PositionSet) -> PositionSet:
         """What is in both."""
         return PositionSet({ledger: entries & other.entries(ledger) for ledger, entries in self._ledgers.items()})
+
+    def holds(self, ledgers: IntArray, entries: IntArray) -> npt.NDArray[np.bool_]:
+        """Which positions are in it; they are ordered by ledger. O(n log n)."""
+        found = np.zeros(len(ledgers), np.bool_)
+        for ledger, own in self.by_ledger():
+            low, high = np.searchsorted(ledgers, (ledger, ledger + 1))
+            found[low:high] = np.isin(entries[low:high], np.asarray(own.to_array(), np.int64))
+        return found
 
     def entries(self, ledger: int) -> BitMap:
         """The entries of a ledger. O(1); not to be changed."""

@@ -66,16 +66,16 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """A consumer is done with positions, whatever their round.
+    """A consumer is done with positions, whatever their redelivery count.
 
     Attributes:
         positions: what it is done with.
-        round: the round that it had; None: it does not have them any more.
+        redelivery_count: of the delivery that it had; None: it does not have them any more.
     """
 
     cause: ClassVar[Cause] = Cause.ACK
     positions: Positions
-    round: int | None = None
+    redelivery_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +95,65 @@ class Undeliverable:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Dispatch left a round of positions out, because a command gave them another due time: they come in a later one.
+
+    Attributes:
+        positions: what was left out.
+        round: the round that nobody gets.
+        waits: they wait again; False: they are forgotten.
+    """
+
+    positions: Positions
+    round: int
+    waits: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no table has."""
+        check_range("round", self.round, 0, MAX_ROUND)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A command gives positions another due time, in a round of their own.
+
+    Attributes:
+        positions: what it names.
+        redelivery_count: what waits with this count is moved, if it waits for an earlier round.
+        round: the round that it makes.
+        fresh: nothing of the positions was delivered, so what this state does not know is moved, too.
+    """
+
+    positions: Positions
+    redelivery_count: int
+    round: int
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no command may say."""
+        check_range("redelivery_count", self.redelivery_count, 0, MAX_ROUND)
+        check_range("round", self.round, self.redelivery_count + 1, MAX_ROUND)
+
+
+@dataclass(frozen=True, slots=True)
 class Nack:
-    """A round of positions failed: a consumer said so, did not acknowledge in time, or was lost.
+    """A delivery of positions failed: a consumer said so, did not acknowledge in time, or was lost.
 
     Attributes:
         positions: what failed.
-        round: the round that the consumer had.
+        redelivery_count: of the delivery that the consumer had; a position is delivered once with each.
         after_ms: the delay that it asked for; None: that of the subscription's policy.
         reason: what goes with the retry or the dead letter, e.g. "nack", "ack_timeout", "owner_lost".
     """
 
     positions: Positions
-    round: int
+    redelivery_count: int
     after_ms: int | None = None
     reason: str = "nack"
 
     def __post_init__(self) -> None:
         """Refuse numbers that no consumer may send."""
-        check_range("round", self.round, 0, MAX_ROUND)
+        check_range("redelivery_count", self.redelivery_count, 0, MAX_ROUND)
         if self.after_ms is not None:
             check_range("after_ms", self.after_ms, 0, MAX_TIME)
 
@@ -129,13 +170,15 @@ class Closed:
     Attributes:
         positions: what is settled.
         round: the round that was outstanding or waiting.
+        redelivery_count: with which it is, or would be, delivered.
         cause: why.
         withdrawn: True when the round was waiting: it is in the index, and its release is yet to come.
-        late: True when it is a later round than the one that was acknowledged: it may be with another consumer.
+        late: True when it is a later delivery than the one that was acknowledged: it may be with another consumer.
     """
 
     positions: Positions
     round: int
+    redelivery_count: int
     cause: Cause
     withdrawn: bool = False
     late: bool = False
@@ -158,6 +201,21 @@ class Retry:
     redelivery_count: int
     due: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Positions go into the index for the due time that a command gave them.
+
+    Attributes:
+        positions: what is put there.
+        round: the round that the command made.
+        redelivery_count: what it was.
+    """
+
+    positions: Positions
+    round: int
+    redelivery_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,5 +252,5 @@ class Ignored:
 
 
 Settling = Ack | Cancel | Undeliverable
-Event = Released | Settling | Nack | Clear
-Effect = Closed | Retry | DeadLetter | Cleared | Ignored
+Event = Released | Settling | LeftOut | Move | Nack | Clear
+Effect = Closed | Retry | Moved | DeadLetter | Cleared | Ignored

@@ -1,4 +1,4 @@
-"""What `cancel`, `undo` and `commands` print, as text or JSON."""
+"""What `cancel`, `reschedule`, `shift`, `release`, `undo` and `commands` print, as text or JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,13 @@ from jobs.commands.values import iso, printable
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import Outcome
 
-_DONE = {"cancel": "cancelled", "undo": "taken back"}
+_DONE = {
+    "cancel": "cancelled",
+    "reschedule": "rescheduled",
+    "shift": "shifted",
+    "release": "released",
+    "undo": "taken back",
+}
 
 
 def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:
@@ -21,6 +27,8 @@ def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:
     yield from (f"  for {printable(name)}: {count:,}" for name, count in sorted(chosen.subscriptions.items()))
     if chosen.first_due is not None and chosen.last_due is not None:
         yield f"first due {iso(chosen.first_due)}, last due {iso(chosen.last_due)}"
+    if found.first_then is not None and found.last_then is not None:
+        yield f"then first due {iso(found.first_then)}, last due {iso(found.last_then)}"
     for each in chosen.examples:
         key = "" if each.key is None else f" [{printable(each.key)}]"
         ledger, entry = each.position

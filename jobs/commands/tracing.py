@@ -10,7 +10,12 @@ from pipeline.client.tracing.step import Fact, Step
 from pipeline.client.tracing.trace import Trace
 
 _NO_TIME = " " * len(iso(0))
-_CAUSES = {"due": "its time has come", "express": "it was due at once"}
+_CAUSES = {
+    "due": "its time has come",
+    "express": "it was due at once",
+    "rescheduled": "the time of a command has come",
+}
+_LEFT_OUT = {"rescheduled": "it comes at another time"}
 _STATES = {
     "waits": "waits",
     "taken": "is taken for delivery",
@@ -75,7 +80,7 @@ def _words(what: str, told: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a lin
             cause = str(told["cause"])
             return f"released ({_CAUSES.get(cause, cause)})"
         case "left_out":
-            return f"left out by dispatch: {told['reason']}"
+            return f"left out by dispatch: {_LEFT_OUT.get(str(told['reason']), told['reason'])}"
         case "published":
             late = told["late_ms"]
             return "published, not noted yet when" if late is None else f"published, {late:,} ms late"
@@ -101,7 +106,9 @@ def _commanded(what: str, told: Mapping[str, Fact]) -> str:
     by = f" by {printable(str(told['by']))}" if told.get("by") is not None else ""
     of = f" of {printable(str(told['undoes']))}" if told.get("undoes") is not None else ""
     reason = f": {printable(str(told['reason']))}" if told.get("reason") is not None else ""
-    return f"{printable(what)}{of}{by}, command {printable(str(told['command_id']))}{reason}"
+    when = told.get("due")
+    due = f" to {iso(when)}" if isinstance(when, int) else ""
+    return f"{printable(what)}{of}{due}{by}, command {printable(str(told['command_id']))}{reason}"
 
 
 def _state(found: MessageState) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 DURATIONS = "a whole number with a unit: 250ms, 5s, 10m, 6h, 7d"
+SPANS = "a whole number with a unit and a sign: +2h, -30m"
 TIMES = "an ISO time: 2026-01-31, 2026-01-31T12:00:00, 2026-01-31T12:00:00.250+02:00 (UTC when no offset is given)"
 _DURATION = re.compile(rf"([0-9]{{1,15}})({'|'.join(UNITS_MS)})")
 
@@ -35,6 +36,18 @@ def duration_ms(text: str) -> int:
     if match is None:
         raise BadText(text, DURATIONS)
     return int(match[1]) * UNITS_MS[match[2]]
+
+
+def span_ms(text: str) -> int:
+    """A duration with a sign, in ms: `+2h`, `-30m`; without a sign it is later.
+
+    Raises:
+        BadText: another form.
+    """
+    match = _DURATION.fullmatch(text.strip().lstrip("+-"))
+    if match is None or text.strip()[1:2] in {"+", "-"}:
+        raise BadText(text, SPANS)
+    return int(match[1]) * UNITS_MS[match[2]] * (-1 if text.strip().startswith("-") else 1)
 
 
 def instant(text: str) -> datetime:

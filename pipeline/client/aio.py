@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from pipeline.client import client
 from pipeline.client.choices import ConsumerType
-from pipeline.client.commanding.commands import Command, HowCancelled
-from pipeline.client.commanding.outcomes import Outcome
+from pipeline.client.commanding.aiocommander import Commander
 from pipeline.client.consuming import consumer
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
@@ -198,7 +197,7 @@ class Reader:
         self._made.close()
 
 
-class Client:
+class Client(Commander):
     """Everything that a program does with a warehouse."""
 
     def __init__(
@@ -257,24 +256,6 @@ class Client:
         made = await asyncio.to_thread(self._client.create_reader, topic, start_message_id, schema, delayed=delayed)
         return Reader(made)
 
-    async def cancel(
-        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCancelled]
-    ) -> Command:
-        """Cancel messages that wait, as `delayline.Client.cancel` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.cancel, topic, subscription_name, dry_run=dry_run, **how)
-
-    async def undo(self, command_id: str, *, by: str | None = None, reason: str | None = None) -> Command:
-        """Take a cancel back, as `delayline.Client.undo` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.undo, command_id, by=by, reason=reason)
-
     async def set_policies(self, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
         """Set some policies, as `delayline.Client.set_policies` does.
 
@@ -315,14 +296,6 @@ class Client:
             DelaylineError: as there.
         """
         return await asyncio.to_thread(self._client.get_policies, topic, subscription_name)
-
-    async def commands(self, limit: int = 20) -> list[Outcome]:
-        """What became of the last commands, as `delayline.Client.commands` says it.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.commands, limit)
 
     async def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
         """The history of messages, as `delayline.Client.trace` tells it.

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.reading.published import ROW, published
 from pipeline.config.errors import BadValue
@@ -54,6 +55,8 @@ class Moment:
         change: what a delivery takes off; one whose message may be deleted brings that, too.
         counts: whether a delivery is looked at.
         in_force: what commands withdraw.
+        moved: what they give another due time.
+        until: deliveries count that were due until this instant, ms UTC; None: all.
         late: rows of `deliveries` that were due and came later, so that they take nothing off; None: there are none.
         tables: what `late` reads, beside `deliveries`.
     """
@@ -62,13 +65,16 @@ class Moment:
     change: str
     counts: str
     in_force: Parts
+    moved: Mapping[Round, Chosen] = field(default_factory=dict)
+    until: int | None = None
     late: str | None = None
     tables: dict[str, DeltaTable] = field(default_factory=dict)
 
 
 def at_present(root: str) -> Moment:
     """What counts now: a message that may be deleted is delivered, and left out on both sides."""
-    return Moment("true", "-1", f"NOT {BELOW}", in_force(root))
+    said = in_force(root)
+    return Moment("true", "-1", f"NOT {BELOW}", said.withdrawn, said.moved)
 
 
 def at_instant(root: str, as_of: int) -> Moment:
@@ -91,8 +97,9 @@ def at_instant(root: str, as_of: int) -> Moment:
     brought = f"CASE WHEN {BELOW} AND {sent.format('d')} THEN 1 ELSE 0 END"
     change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"
     # A command states the time of a clock on the wall; in a replay only what dispatch did is of the right time.
-    withdrawn = both(in_force(root, f"at <= {then}"), _left_out(root, f"rejected_at <= {then}"))
-    return Moment(sent.format("m"), change, "true", withdrawn, late, {"publications": publications})
+    said, tables = in_force(root, f"at <= {then}"), {"publications": publications}
+    withdrawn = both(said.withdrawn, _left_out(root, f"rejected_at <= {then}"))
+    return Moment(sent.format("m"), change, "true", withdrawn, said.moved, as_of, late, tables)
 
 
 def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, settled: SettledMark) -> int:

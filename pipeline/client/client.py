@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
 from pipeline.client.checks import answering, check_limit, checked_topic, checked_topics, root_of
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
-from pipeline.client.commanding.commands import Command, HowCancelled, cancel, undo
-from pipeline.client.commanding.outcomes import Outcome, outcomes
+from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import Ends, engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
@@ -44,7 +43,7 @@ _LOOK_S = 60
 """New partitions are noticed within so long."""
 
 
-class Client(SetsPolicies):
+class Client(SetsPolicies, Commander):
     """Everything that a program does with a warehouse. Every method may be called from any thread.
 
     All producers of a client share one writing thread, so a program needs one client for a warehouse.
@@ -236,54 +235,6 @@ class Client(SetsPolicies):
             made.listen(reader_listener)
         return made
 
-    def cancel(
-        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCancelled]
-    ) -> Command:
-        """Cancel messages of a topic that wait, for their first delivery or to come again after they failed.
-
-        Args:
-            topic: the topic.
-            subscription_name: for this subscription only; None: for all that the topic has now.
-            dry_run: write nothing, and say what would be cancelled.
-            **how: see `HowCancelled`.
-
-        Raises:
-            InvalidTopicName: the topic has no name.
-            SubscriptionNotFound: there is no such subscription, or none at all.
-            BadValue: neither key nor condition, or both; the condition cannot be followed.
-            AlreadyClosed: the client is closed.
-            NoWarehouse: the folder lacks a table.
-            ConnectError: the store does not answer.
-        """
-        self._check_open()
-        with answering(self._root):
-            return cancel(self._root, checked_topic(topic), subscription_name, dry_run=dry_run, **how)
-
-    def undo(self, command_id: str, *, by: str | None = None, reason: str | None = None) -> Command:
-        """Take a cancel back, for those of its messages that were neither left out nor delivered.
-
-        Raises:
-            CommandNotFound: there is no such cancel.
-            AlreadyClosed: the client is closed.
-            NoWarehouse: the folder lacks a table.
-            ConnectError: the store does not answer.
-        """
-        self._check_open()
-        with answering(self._root):
-            return undo(self._root, command_id, by=by, reason=reason)
-
-    def commands(self, limit: int = 20) -> list[Outcome]:
-        """What became of the last commands, the newest first.
-
-        Raises:
-            AlreadyClosed: the client is closed.
-            NoWarehouse: the folder lacks a table.
-            ConnectError: the store does not answer.
-        """
-        self._check_open()
-        with answering(self._root):
-            return outcomes(self._root, limit)
-
     def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
         """The history of messages with a key, the newest of them, or of the message at a position; the oldest first.
 
@@ -378,6 +329,10 @@ class Client(SetsPolicies):
             look.end()
         if made in self._made:
             self._made.remove(made)
+
+    def _answering(self) -> AbstractContextManager[None]:
+        self._check_open()
+        return answering(self._root)
 
     def _check_open(self) -> None:
         if self._closed:

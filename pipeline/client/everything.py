@@ -17,7 +17,7 @@ from pipeline.client.choices import (
     RegexSubscriptionMode,
 )
 from pipeline.client.client import Client
-from pipeline.client.commanding.commands import Command, cancel, undo
+from pipeline.client.commanding.commands import Command, cancel, release_now, reschedule, shift, undo
 from pipeline.client.commanding.outcomes import Outcome
 from pipeline.client.commanding.outcomes import outcomes as commands
 from pipeline.client.commanding.selecting import Selection

@@ -5,7 +5,8 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
 - accepted: the rows of `messages` of its topic, from the first ledger that ingest noted for it in the marker rows of
   `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
 - delivered: its rows in `deliveries` from that ledger on and of its present life, with `redelivery_count` 0.
-- What commands withdraw is left out on both sides, whether it was too late for that or not.
+- What commands withdraw, or give another due time, is left out on both sides, whether it was too late for that or not.
+  What got another due time, and is neither delivered nor withdrawn, is counted by that time.
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
 minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
@@ -20,11 +21,13 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.asof import Moment, at_instant, at_present, uncertain
+from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import delivered
+from pipeline.client.commanding.spelled import later_of, spelled
 from pipeline.client.heldback import held_back
 from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
 from pipeline.client.untaken import in_inbox
@@ -35,13 +38,12 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.subscriptions.sought import Sought
 from schemas import DELIVERIES, MESSAGES
+from state.positionset import PositionSet
+from state.withdrawals import Parts, Round
 
 MINUTE_MS = 60_000
 _Row: TypeAlias = tuple[str, str, *tuple[int, ...]]
 """Topic, subscription and numbers."""
-_WITHDRAWN = pa.schema(
-    [("topic", pa.string()), ("subscription", pa.string()), ("ledger_id", pa.int64()), ("entry_id", pa.int64())]
-)
 _SPELLED_OUT = 1_000
 """So many listeners are named in a query."""
 
@@ -68,6 +70,11 @@ _DELIVERED = """
     JOIN ({listeners}) s
     ON d.topic = s.topic AND d.subscription = s.subscription AND d.life = s.life AND d.ledger_id >= s.first_ledger
     {less} WHERE {counts}
+"""
+_MOVED = """
+    UNION ALL
+    SELECT w.topic, w.subscription, m.message_key, w.due_ms, 1 AS change
+    FROM ({moved}) w JOIN messages m ON w.topic = m.topic AND w.ledger_id = m.ledger_id AND w.entry_id = m.entry_id
 """
 _LESS = """
     LEFT ANTI JOIN ({withdrawn}) w ON w.topic = s.topic AND w.subscription = s.subscription
@@ -261,27 +268,29 @@ class _Looked:
         if not rows:
             yield "", {}
             return
-        withdrawn = self._withdrawn()
+        gone, moved = self._commanded()
+        left_out = spelled([*gone.items(), *((of, each.positions) for of, each in moved.items())])
+        later = later_of([each.less(delivered(self.deliveries, each, self.moment.until)) for each in moved.values()])
         with (
             _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more),
-            relation("withdrawn", withdrawn) as (less, others),
+            relation("withdrawn", left_out) as (less, others),
+            relation("moved", later) as (waits, rest),
         ):
-            tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others}
-            yield self._text(listeners, less if withdrawn.num_rows else None), tables | self.moment.tables
+            tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others, **rest}
+            text = self._text(listeners, less if left_out.num_rows else None)
+            text += _MOVED.format(moved=waits) if later.num_rows else ""
+            yield text, tables | self.moment.tables
 
-    def _withdrawn(self) -> pa.Table:
-        """Topic, subscription, ledger and entry of what commands withdraw of the first deliveries to present lives."""
+    def _commanded(self) -> tuple[Parts, dict[Round, Chosen]]:
+        """What commands withdraw of the first deliveries to present lives, and what else of them has another time."""
         lives = {name: life.number for name, life in self.counted.items()}
-        # PyArrow imports pandas for an empty table of its own making, and for each array of NumPy.
-        pieces = [pa.Table.from_batches([], _WITHDRAWN)]
-        for of, positions in self.moment.in_force.items():
-            if of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life:
-                for ledger, entries in positions.by_ledger():
-                    own = np.asarray(entries.to_array(), np.int64)
-                    entry = pa.Array.from_buffers(pa.int64(), len(own), [None, pa.py_buffer(own)])
-                    same = [pa.repeat(value, len(own)) for value in (of.topic, of.subscription, ledger)]
-                    pieces.append(pa.Table.from_arrays([*same, entry], schema=_WITHDRAWN))
-        return pa.concat_tables(pieces)
+
+        def present(of: Round) -> bool:
+            return of.redelivery_count == 0 and lives.get((of.topic, of.subscription)) == of.life
+
+        gone = {of: each for of, each in self.moment.in_force.items() if present(of)}
+        moved = {of: each.less(gone.get(of, PositionSet())) for of, each in self.moment.moved.items() if present(of)}
+        return gone, {of: each for of, each in moved.items() if len(each.ledgers)}
 
     def _text(self, listeners: str, withdrawn: str | None) -> str:
         micros = {column: f"arrow_cast({column}, 'Int64')" for column in ("deliver_at", "publish_time")}

@@ -20,9 +20,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from schemas import REJECTED_DISPATCH, SEGMENTS, TABLES, Table
+from schemas import COMMANDS, DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, TABLES, Table
 
-_GROWN = (SEGMENTS, REJECTED_DISPATCH)
+_GROWN = (SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_DISPATCH, COMMANDS)
 """Tables whose contracts have got optional columns since the first warehouses were made."""
 
 

@@ -21,9 +21,9 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.holding import Allowance, Share, Who, but, counted, in_order, mine, parted
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
-from pipeline.dispatch.withdrawn import read_files
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.commandlog import read_files
 from pipeline.subscriptions.incarnations import Name
 from schemas import HELD, REDELIVERY
 

@@ -24,7 +24,7 @@ from pipeline.delta.writing.numbering import order_of
 from pipeline.dispatch.closed import Closed, still_open
 from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.release import ENTRY_BITS, ORDER, Matched, Window, again_bounds, first_bounds, taken_apart
-from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
+from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
 from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, whole
@@ -161,7 +161,7 @@ def _open(runs: pa.Table, settings: Settings, closed: Closed) -> pa.Table:
 
 
 def _window(runs: pa.Table) -> Window:
-    again = longs(runs, "redelivery_count") > 0
+    again = rounds(runs) > 0
     first = runs.filter(pa.array(~again)) if again.any() else runs
     return Window(
         runs=runs.num_rows,

@@ -20,7 +20,7 @@ from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.release import EXACT, ORDER, Window, again_bounds, first_bounds
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import CANCELLED, DELIVERIES, REDELIVERY, REJECTED_DISPATCH
+from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH, ROUND
 
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
@@ -125,19 +125,26 @@ def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, Da
 
 
 def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataFrame]:
-    """Runs less what is withdrawn, and what is, position by position; runs of other ledgers stay as they are."""
+    """Runs less what is withdrawn, and what is, position by position; runs of other ledgers stay as they are.
+
+    What is withdrawn has a column more, the reason: what comes in a later round is not cancelled in this one.
+    """
     gone = redelivery.sparkSession.createDataFrame(withdrawn)
     keys = list(CLOSED_KEYS)
     near = F.broadcast(gone.select(keys).distinct())
-    some, single = positions(redelivery.join(near, keys, "left_semi")), [*keys, "first_entry"]
-    wanted = positions(gone).select(single)
-    left = redelivery.join(near, keys, "left_anti").unionByName(some.join(wanted, single, "left_anti"))
-    return left, some.join(wanted, single, "left_semi")
+    some = positions(redelivery.join(near, keys, "left_semi")).withColumn("number", F.expr(ROUND))
+    single = [*keys, "first_entry", "number"]
+    spans = positions(gone).select(*keys, "first_entry", "first_round", "end_round", "reason")
+    met = some.select(single).distinct().join(spans, single[:-1]).where("first_round <= number AND number < end_round")
+    # Of the two reasons `rescheduled` is the greater one.
+    wanted = met.groupBy(*single).agg(F.max("reason").alias("reason"))
+    left = some.join(wanted, single, "left_anti").drop("number")
+    return redelivery.join(near, keys, "left_anti").unionByName(left), some.join(wanted, single).drop("number")
 
 
-def cancelled_rows(gone: DataFrame, batch_id: int) -> DataFrame:
+def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_dispatch` for positions that were withdrawn."""
-    told = {"reason": F.lit(CANCELLED), "rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id)}
+    told = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id)}
     return gone.withColumns({**told, "entry_id": F.col("first_entry")}).select(*REJECTED_DISPATCH.schema.names)
 
 

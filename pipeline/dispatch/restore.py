@@ -33,7 +33,7 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import read_mark
-from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH
+from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND
 
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
@@ -190,17 +190,23 @@ class _Restoring:
 
     def _wanted(self, held: Held, upto: Offset) -> DataFrame:
         """A row of `redelivery` for each position that dispatch has taken and that is in no table."""
-        wanted = positions(self._taken(upto).where(_due_from(held)))
-        keys = ("topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count")
-        held_back = positions(self._warehouse.read(self._spark, HELD)).select(*keys)
-        wanted = wanted.join(held_back, list(keys), "left_anti")
+        number = F.expr(ROUND)
+        wanted = positions(self._taken(upto).where(_due_from(held))).withColumn("number", number)
+        keys = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count"]
+        held_back = positions(self._warehouse.read(self._spark, HELD)).withColumn("number", number)
+        wanted = wanted.join(held_back.select(*keys, "number"), [*keys, "number"], "left_anti")
         for table in (DELIVERIES, REJECTED_DISPATCH):
             rows = self._warehouse.read(self._spark, table).where(_due_from(held))
-            rows = rows.withColumnRenamed("entry_id", "first_entry")
-            names = [name for name in keys if name in rows.columns]
+            rows = rows.withColumnRenamed("entry_id", "first_entry").withColumn("number", number)
+            # A position is delivered in one of its rounds; what is left out of it is one of them.
+            names = [
+                *(name for name in keys if name in rows.columns),
+                *(["number"] if table is REJECTED_DISPATCH else []),
+            ]
             wanted = wanted.join(rows.select(*names), names, "left_anti")
         # Below the mark all was delivered, and deliveries may be deleted. It is read after the tables.
-        return wanted.where(f"NOT {read_mark(session_files(self._spark), self._warehouse.root).covers('message_due')}")
+        mark = read_mark(session_files(self._spark), self._warehouse.root)
+        return wanted.drop("number").where(f"NOT {mark.covers('message_due')}")
 
     def _taken(self, upto: Offset) -> DataFrame:
         """The rows of `redelivery` up to a place."""

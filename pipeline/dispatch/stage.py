@@ -27,10 +27,10 @@ from pipeline.dispatch.holding import Allowance
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import LocalRelease, local_runs
-from pipeline.dispatch.release_spark import SparkRelease, cancelled_rows, of_names, parted
+from pipeline.dispatch.release_spark import SparkRelease, of_names, parted, withdrawn_rows
 from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, said
-from pipeline.dispatch.withdrawn import cancelled_rows as cancelled_arrays
+from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import DRIVER, NotInDriver
 from pipeline.subscriptions.incarnations import Name
@@ -238,7 +238,7 @@ class Dispatch:
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
             left, gone = by.withdrawn.parted(runs)
-            cancelled = cancelled_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
+            cancelled = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
@@ -257,7 +257,7 @@ class Dispatch:
         if not by.withdrawn.parts:
             return Taken(SparkRelease.of(runs, by.lives, self._log, by.closed), None, change)
         left, gone = parted(runs, by.withdrawn.rows())
-        rows = cancelled_rows(gone, batch_id)
+        rows = withdrawn_rows(gone, batch_id)
         release = SparkRelease.of(left, by.lives, self._log, by.closed)
         return Taken(release, None if rows.isEmpty() else rows, change)
 

@@ -5,8 +5,8 @@ exactly that.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -19,22 +19,22 @@ from pipeline.delta.logs.entries import commits, metadata, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import Offset
-from pipeline.delta.reading.livefiles import LiveFiles
-from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release import taken_apart
-from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.arrays import arrow_schema, longs, rounds
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver, row_groups
-from pipeline.subscriptions.commands import READ, withdrawals
-from pipeline.subscriptions.settled import SettledMark, read_mark
-from schemas import CANCELLED, COMMANDS, REJECTED_DISPATCH, Table
+from pipeline.subscriptions.commandlog import CommandLog, read_files
+from pipeline.subscriptions.commands import withdrawals
+from schemas import CANCELLED, COMMANDS, REJECTED_DISPATCH, RESCHEDULED
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round
+from state.withdrawals import Round, Span
 
-ROUND = ("topic", "subscription", "life", "redelivery_count")
+NAMED = ("topic", "subscription", "life", "redelivery_count")
+_REASONS = {True: RESCHEDULED, False: CANCELLED}
+"""A position that comes in a later round is not cancelled: that round may be."""
+Parts = Mapping[Span, PositionSet]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Withdrawn:
 
     Attributes:
         version: of `commands`; -1 when the batch had said before what it leaves out.
-        parts: the positions.
+        parts: the positions, by the rounds of them that are left out.
     """
 
     version: int = -1
@@ -52,60 +52,60 @@ class Withdrawn:
     def parted(self, runs: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Rows of `redelivery` less what is withdrawn, and what is; runs are cut where that is needed.
 
-        O(rows) when none is of a ledger with something withdrawn, and a bitmap for each row that is.
+        What is withdrawn has a column more, the reason. O(rows) when none is of a ledger with something withdrawn, and
+        a few bitmaps for each row that is.
         """
         ledgers = sorted({ledger for positions in self.parts.values() for ledger, _ in positions.by_ledger()})
         near = np.isin(longs(runs, "ledger_id"), np.array(ledgers, np.int64))
         if not near.any():
-            return runs, runs.slice(0, 0)
-        left, gone = _Cut(), _Cut()
+            return runs, runs.slice(0, 0).append_column("reason", pa.array([], pa.string()))
         some = runs.filter(pa.array(near))
-        for number, (of, ledger, own) in enumerate(_runs(some)):
-            entries = self.parts.get(of, _NOTHING).entries(ledger)
-            gone.add(number, own & entries)
-            left.add(number, own - entries)
-        return pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)]).combine_chunks(), gone.of(some)
+        left, gone = _Cut(), {moved: _Cut() for moved in _REASONS}
+        for number, (of, place, ledger, own) in enumerate(_runs(some)):
+            for moved, cut in gone.items():
+                hit = own & self._entries(of, place, ledger, moved=moved)
+                cut.add(number, hit)
+                own.difference_update(hit)
+            left.add(number, own)
+        pieces = [(cut.of(some), _REASONS[moved]) for moved, cut in gone.items()]
+        told = [piece.append_column("reason", pa.repeat(reason, piece.num_rows)) for piece, reason in pieces]
+        kept = pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)])
+        return kept.combine_chunks(), pa.concat_tables(told).combine_chunks()
+
+    def _entries(self, of: Round, number: int, ledger: int, *, moved: bool) -> BitMap:
+        """The entries of a ledger of which a round is left out for a reason."""
+        spans = self._by_name.get(of, ())
+        return BitMap.union(
+            BitMap(),
+            *(held.entries(ledger) for span, held in spans if span.first <= number < span.end and span.moved == moved),
+        )
+
+    @cached_property
+    def _by_name(self) -> dict[Round, list[tuple[Span, PositionSet]]]:
+        found: dict[Round, list[tuple[Span, PositionSet]]] = {}
+        for span, positions in self.parts.items():
+            found.setdefault(span.of, []).append((span, positions))
+        return found
 
     def rows(self) -> pa.Table:
-        """A row for each run: `ROUND`, ledger, first and last entry."""
-        pieces = [_rows(of, positions.positions()) for of, positions in self.parts.items()]
-        return pa.concat_tables([arrow_schema(COMMANDS.columns).empty_table().select(_KEYS), *pieces])
+        """A row for each run: `NAMED`, ledger, first and last entry, the rounds from one to another, and the reason."""
+        pieces = [_rows(span, positions.positions()) for span, positions in self.parts.items()]
+        return pa.concat_tables([_LEFT_OUT.empty_table(), *pieces])
 
 
 class WithdrawnLog:
-    """The files of `commands`, each read once and held until maintenance takes it out.
-
-    Rows below the mark of what is settled are for nobody any more: dispatch has taken their positions for good.
-    """
+    """What `commands` withdraw, followed from the first question on."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._spark, self._path, self._files = spark, warehouse.path(COMMANDS), session_files(spark)
-        self._root = warehouse.root
-        self._live = LiveFiles(spark, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats")))
-        self._rows: dict[str, pa.Table] = {}
-        self._known = Withdrawn()
+        self._log, self._known = CommandLog(spark, warehouse), Withdrawn()
 
     def look(self) -> Withdrawn:
         """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log."""
-        if self._known.version <= 0 and newest(self._files, self._path, 0) == 0:
-            self._known = Withdrawn(0)
-            return self._known
-        version, files = self._live.look()
+        version, rows = self._log.look()
         if version != self._known.version:
-            self._known = Withdrawn(version, self._parts(files))
+            self._known = Withdrawn(version, withdrawals(rows).left_out() if rows.num_rows else {})
         return self._known
-
-    def _parts(self, files: Mapping[str, Bounds]) -> Parts:
-        mark = read_mark(self._files, self._root)
-        fresh = {
-            path: self._read(path) for path, held in files.items() if path not in self._rows and _above(held, mark)
-        }
-        self._rows = {path: _needed(rows, mark) for path, rows in (self._rows | fresh).items() if path in files}
-        return withdrawals(pa.concat_tables(self._rows.values())).in_force() if self._rows else {}
-
-    def _read(self, path: str) -> pa.Table:
-        return read_files(self._spark, self._path, COMMANDS, [path]).select(READ)
 
 
 def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, after: Offset) -> Withdrawn:
@@ -125,10 +125,10 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
         added += [each["path"] for each in appended(actions)]
     rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
     rows = read_files(spark, path, REJECTED_DISPATCH, added) if added else rows
-    return Withdrawn(-1, _parts_of(rows.filter(pc.equal(rows.column("reason"), CANCELLED))))
+    return Withdrawn(-1, _parts_of(rows.filter(pc.is_in(rows.column("reason"), pa.array(list(_REASONS.values()))))))
 
 
-def cancelled_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
+def withdrawn_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
     """Rows of `rejected_dispatch` for runs that were withdrawn.
 
     Raises:
@@ -136,7 +136,6 @@ def cancelled_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
     """
     run, entry = taken_apart(gone, most)
     told = {
-        "reason": pa.repeat(CANCELLED, len(run)),
         "rejected_at": gone.column("released_at").take(pa.array(run)),
         "batch_id": pa.repeat(batch_id, len(run)),
         "entry_id": pa.array(entry),
@@ -146,33 +145,16 @@ def cancelled_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
     return pa.Table.from_arrays(columns, names=names).cast(arrow_schema(REJECTED_DISPATCH.columns))
 
 
-def read_files(spark: SparkSession, path: str, table: Table, names: list[str]) -> pa.Table:
-    """The rows of files of a table, by paths relative to it."""
-    wanted = arrow_schema(table.columns)
-    with suppress(NotInDriver):
-        folder = session_files(spark).readable(path)
-        if folder is not None:
-            groups = row_groups(table, [f"{folder}/{name}" for name in names])
-            return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
-    found = spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names))
-    return found.toArrow().cast(wanted)
-
-
-def _above(held: Bounds, mark: SettledMark) -> bool:
-    """Whether a file has rows that are not below a mark."""
-    return held.last_due > mark.due_ms or held.last_ledger >= mark.ledger
-
-
-def _needed(rows: pa.Table, mark: SettledMark) -> pa.Table:
-    """The rows that are not below a mark."""
-    due = pc.less_equal(rows.column("due_time").cast(pa.int64()), mark.due_ms * 1_000)
-    below = pc.and_(due, pc.less(rows.column("ledger_id"), mark.ledger))
-    return rows.filter(pc.invert(pc.fill_null(below, fill_value=False)))
-
-
-_NOTHING = PositionSet()
 _RUN = ("ledger_id", "first_entry", "last_entry")
-_KEYS = [*ROUND, *_RUN]
+_KEYS = [*NAMED, *_RUN]
+_LEFT_OUT = pa.schema(
+    [
+        *(arrow_schema(COMMANDS.columns).field(name) for name in _KEYS),
+        ("first_round", pa.int64()),
+        ("end_round", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
 
 
 class _Cut:
@@ -195,24 +177,27 @@ class _Cut:
         return found
 
 
-def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, BitMap]]:
+def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, int, BitMap]]:
+    """What commands name it by, round, ledger and entries of each row."""
     columns = (rows.column(name).to_pylist() for name in _KEYS)
-    for topic, subscription, life, count, ledger, first, last in zip(*columns, strict=True):
+    for number, (*of, ledger, first, last) in zip(rounds(rows).tolist(), zip(*columns, strict=True), strict=True):
         own = BitMap()
         own.add_range(first, last + 1)
-        yield Round(topic, subscription, life, count), ledger, own
+        yield Round(*of), number, ledger, own
 
 
-def _rows(of: Round, positions: Positions) -> pa.Table:
-    columns = [pa.repeat(value, len(positions)) for value in of]
-    columns += [pa.array(each) for each in (positions.ledger_ids, positions.first_entries, positions.last_entries)]
-    return pa.Table.from_arrays(columns, names=_KEYS)
+def _rows(span: Span, positions: Positions) -> pa.Table:
+    same = (*span.of, span.first, span.end, _REASONS[span.moved])
+    *of, first, end, reason = (pa.repeat(value, len(positions)) for value in same)
+    runs = (pa.array(each) for each in (positions.ledger_ids, positions.first_entries, positions.last_entries))
+    return pa.Table.from_arrays([*of, *runs, first, end, reason], schema=_LEFT_OUT)
 
 
 def _parts_of(rows: pa.Table) -> Parts:
     """The positions of rows of `rejected_dispatch`."""
-    found: dict[Round, dict[int, BitMap]] = {}
-    columns = (rows.column(name).to_pylist() for name in (*ROUND, "ledger_id", "entry_id"))
-    for *of, ledger, entry in zip(*columns, strict=True):
-        found.setdefault(Round(*of), {}).setdefault(ledger, BitMap()).add(entry)
-    return {of: PositionSet(ledgers) for of, ledgers in found.items()}
+    found: dict[Span, dict[int, BitMap]] = {}
+    columns = (rows.column(name).to_pylist() for name in (*NAMED, "reason", "ledger_id", "entry_id"))
+    for number, (*of, reason, ledger, entry) in zip(rounds(rows).tolist(), zip(*columns, strict=True), strict=True):
+        span = Span(Round(*of), number, number + 1, reason == RESCHEDULED)
+        found.setdefault(span, {}).setdefault(ledger, BitMap()).add(entry)
+    return {span: PositionSet(ledgers) for span, ledgers in found.items()}

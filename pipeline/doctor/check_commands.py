@@ -5,13 +5,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from pipeline.client.commanding.outcomes import of_round
+from pipeline.client.commanding.facts import of_round
+from pipeline.client.commanding.inforce import rows as commands_of
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import arrow_of, batches_of, query, quoted
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.positions import above, ms
-from pipeline.storage.arrays import IntArray, arrow_schema, longs
+from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.commands import READ, named_by, withdrawals, wrong
 from schemas import CANCELLED, COMMANDS, DELIVERIES, MESSAGES, REJECTED_DISPATCH, SEGMENTS
 from state.positions import Positions
@@ -22,7 +23,6 @@ from state.withdrawals import left as left_of
 CHECK = "commands"
 LONG_BEFORE_MS = DAY_MS + HOUR_MS
 """What was cancelled so long before it was due is not too late: dispatch looks no more than a day ahead."""
-_READ = f"SELECT {', '.join((*READ, 'at'))} FROM t"  # noqa: S608 - our own words
 _NEXT = "SELECT MAX(next_ledger) AS ledger FROM t WHERE kind = 'marker'"
 _BOTH = f"""
     SELECT d.topic, d.subscription, COUNT(*) AS n, MIN(d.ledger_id) AS ledger
@@ -38,8 +38,7 @@ _NOTHING = PositionSet()
 
 def commanded(look: Look) -> Iterator[Finding]:
     """Commands name messages that are there, and each of those was left out or delivered, as they say, never both."""
-    schema = arrow_schema(COMMANDS.columns)
-    rows = arrow_of(_READ, t=look.table(COMMANDS).delta).cast(pa.schema([schema.field(n) for n in (*READ, "at")]))
+    rows = commands_of(look.root, (*READ, "at"))
     said = withdrawals(rows.select(READ))
     if rows.num_rows:
         yield from _followed(rows)

@@ -19,12 +19,23 @@ from pipeline.doctor.logs import Place
 from pipeline.doctor.look import Listener, Look, Opened
 from pipeline.doctor.positions import KEYS, above
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, HELD, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS, SUBSCRIPTIONS
+from schemas import (
+    DELIVERIES,
+    HELD,
+    PUBLICATIONS,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    RESCHEDULED,
+    SEGMENTS,
+    SUBSCRIPTIONS,
+)
 
 CHECK = "delivered"
 _SOURCE = ("topic", "subscription", "life", "ledger_id")
+_FIRST = f"redelivery_count = 0 AND cause <> '{RESCHEDULED}'"
+"""What a command moved may come before the time that its producer asked for, and then again."""
 _EARLY = (
-    (DELIVERIES, "SELECT COUNT(*) AS n FROM t WHERE deliver_at > due_time OR released_at < due_time"),
+    (DELIVERIES, f"SELECT COUNT(*) AS n FROM t WHERE released_at < due_time OR deliver_at > due_time AND {_FIRST}"),  # noqa: S608
     (PUBLICATIONS, "SELECT COUNT(*) AS n FROM t WHERE committed_at < last_due"),
 )
 
@@ -145,8 +156,16 @@ def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -
     """Position by position: how often it was released, is not read yet, is delivered, waits, is held, was refused."""
     ledgers = positions.within(keys)
     runs, rows = (f"{above(look.mark, due)} AND {ledgers}" for due in ("message_due", "due_time"))
-    sql = f"SELECT topic, subscription, ledger_id, entry_id FROM t WHERE redelivery_count = 0 AND {ledgers}"  # noqa: S608
-    refused = positions.typed(arrow_of(sql, t=look.table(REJECTED_DISPATCH).delta))
+    of, later = f"redelivery_count = 0 AND {ledgers}", f"reason = '{RESCHEDULED}'"
+    refused, put_off = (
+        positions.typed(
+            arrow_of(
+                f"SELECT topic, subscription, ledger_id, entry_id FROM t WHERE {of} AND {why}",  # noqa: S608
+                t=look.table(REJECTED_DISPATCH).delta,
+            )
+        )
+        for why in (f"NOT {later}", f"{later} AND {above(look.mark, 'due_time')}")
+    )
     sides = {
         "released": positions.taken_apart(look.table(REDELIVERY), runs, runs=True),
         "unread": handed.unread,
@@ -154,6 +173,7 @@ def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -
         "hidden": handed.hidden,
         "held": positions.taken_apart(look.table(HELD), ledgers, runs=True),
         "refused": refused.join(listeners, ["topic", "subscription"], join_type="inner"),
+        "later": put_off.join(listeners, ["topic", "subscription"], join_type="inner"),
     }
     return positions.side_by_side({side: positions.only(each, keys) for side, each in sides.items()})
 
@@ -161,12 +181,14 @@ def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -
 def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
     handed = pc.add(found["shown"], found["hidden"])
     none = pc.equal(pc.add(pc.add(handed, found["refused"]), found["held"]), 0)
-    lost = found.filter(pc.and_(pc.greater(found["released"], found["unread"]), none))
+    # A command gave it another due time: it is released once more for that.
+    own = pc.subtract(found["released"], found["later"])
+    lost = found.filter(pc.and_(pc.greater(own, found["unread"]), none))
     # What was in prepared files that are gone is a finding of its own, with its own remedy.
     for subject, text in positions.told(lost) if lost.num_rows > gone else ():
         lost_text = f"{text} released, and dispatch has read them and not handed them over"
         yield error(CHECK, "not_delivered", subject, lost_text, look.rebuild(DISPATCH))
-    twice = found.filter(pc.and_(pc.greater(handed, found["released"]), pc.greater(found["released"], 0)))
+    twice = found.filter(pc.and_(pc.greater(handed, own), pc.greater(found["released"], 0)))
     for subject, text in positions.told(twice):
         remedy = "restore `deliveries` from before, or tell the consumers: rows are never taken back"
         yield error(CHECK, "delivered_twice", subject, f"{text} in `deliveries` more than once", remedy)

@@ -17,7 +17,7 @@ from pipeline.doctor.look import Listener, Look, Opened
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
 from pipeline.doctor.stages import Standing
 from pipeline.subscriptions.incarnations import alive
-from schemas import MESSAGES, REDELIVERY, SEGMENTS
+from schemas import MESSAGES, REDELIVERY, RESCHEDULED, SEGMENTS
 from state.buckets import tick_bits, trim_down
 
 CHECK = "released"
@@ -27,6 +27,8 @@ _MARKERS = """
     FROM segments WHERE kind = 'marker' AND marker <= {last}
 """
 _ANY = (1 << 63) - 1
+_FIRST = f"cause <> '{RESCHEDULED}'"
+"""What got another due time is released in another round, too."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def released(look: Look) -> Iterator[Finding]:
         return
     listeners = positions.listening(taken.listeners)
     redelivery = look.table(REDELIVERY)
-    due = f"{above(look.mark, 'message_due')} AND {ms('due_time')} <= {taken.watermark}"
+    due = f"{above(look.mark, 'message_due')} AND {ms('due_time')} <= {taken.watermark} AND {_FIRST}"
     given = positions.only(positions.counted(redelivery, due, runs=True), listeners, KEYS[:3])
     asked = _addressed(look, taken)
     found = [_compared(look, taken, keys) for keys in positions.portions(positions.differing([asked], [given]))]
@@ -153,7 +155,7 @@ def _compared(look: Look, taken: Taken, keys: pa.Table) -> pa.Table:
     mine = pc.or_(pc.greater(log["ledger_id"], log["since"]), within)
     asked = pc.and_(pc.less_equal(log["due"], log["until"]), mine)
     asked = pc.and_(asked, pc.less(log["ledger_id"], taken.next_ledger))
-    runs = f"{above(look.mark, 'message_due')} AND {ledgers}"
+    runs = f"{above(look.mark, 'message_due')} AND {ledgers} AND {_FIRST}"
     given = positions.only(positions.taken_apart(look.table(REDELIVERY), runs, runs=True), keys)
     return positions.side_by_side({"there": log, "asked": log.filter(asked), "given": given})
 

@@ -15,20 +15,25 @@ from pipeline.doctor.look import Look, Opened
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
-from schemas import CONSUMER_EVENTS, CURSOR_LEASES, CURSORS, REDELIVERY, REJECTED_DISPATCH, SUBSCRIPTIONS
+from schemas import COMMANDS, CONSUMER_EVENTS, CURSOR_LEASES, CURSORS, REDELIVERY, REJECTED_DISPATCH, SUBSCRIPTIONS
 from state import CorruptBytes, OutOfRange, unpack_leases
 
 CHECK = "settled"
 _PATIENCE_MS = 60_000
 """Settle may be so far behind, by the times of commits."""
 _POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
-_FOLLOWED = {"events": CONSUMER_EVENTS, "released": REDELIVERY, "refused": REJECTED_DISPATCH}
+_FOLLOWED = {
+    "events": CONSUMER_EVENTS,
+    "released": REDELIVERY,
+    "refused": REJECTED_DISPATCH,
+    "commands": COMMANDS,
+}
 """The tables that settle follows, by the name under which its notes tell how far it has read each."""
 _NEW_LIFE = "restore all tables from one copy; or unsubscribe and subscribe again: what is open then counts as settled"
 
 
 def settled(look: Look) -> Iterator[Finding]:
-    """What subscriptions that acknowledge need: policies, cursors, and a settle that moves."""
+    """What subscriptions need that acknowledge, or have messages with another due time: a settle that moves."""
     told = {
         (row["topic"], row["subscription"]): dict(row["policies"])
         for row in query(_POLICIES, t=look.table(SUBSCRIPTIONS).delta)
@@ -36,11 +41,12 @@ def settled(look: Look) -> Iterator[Finding]:
     for name, policies in told.items():
         yield from _policies(look, name, policies)
     names = {name for name, policies in told.items() if policies.get("ack") == "true"}
-    if names:
+    last = _last(look.table(CURSORS))
+    if names or (last is not None and last[1].get("follows")):
         cursors = by_name(query(NEWEST.format(told="t"), t=look.table(CURSORS).delta))
-        for name in sorted(names & cursors.keys()):
+        for name in sorted(cursors):
             yield from _bytes(name, cursors[name])
-        yield from _behind(look)
+        yield from _behind(look, last)
 
 
 def _policies(look: Look, name: Name, policies: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -62,14 +68,16 @@ def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:
         yield error(CHECK, "cursor_torn", "/".join(name), text, _NEW_LIFE)
 
 
-def _behind(look: Look) -> Iterator[Finding]:
+def _behind(look: Look, last: tuple[int, Mapping[str, Any]] | None) -> Iterator[Finding]:
     """What is committed to the tables that settle follows is read within a minute, and is there until then."""
-    last = _last(look.table(CURSORS))
     if last is None:
         # It begins with the first subscription that it sees.
         return
     done, read = last
     for field, table in _FOLLOWED.items():
+        if table is COMMANDS and field not in read:
+            # An earlier version of this project wrote it.
+            continue
         source, version = look.table(table), int(read.get(field, -1))
         rest = source.log.after((version + 1, -1))
         if rest is None:

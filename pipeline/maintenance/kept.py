@@ -7,7 +7,7 @@ open entries of each ledger, of which a few blocks are decoded at a time (`docs/
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
@@ -19,19 +19,25 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
+from pipeline.delta.logs.entries import newest
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.readers import settled_upto
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.arrays import IntArray, longs
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
-from schemas import CURSORS, REDELIVERY
+from pipeline.subscriptions.settled import SettledMark
+from schemas import COMMANDS, CURSORS, REDELIVERY, RESCHEDULED
 from state import Condition
 from state.cursor_bytes import LEDGERS, block_counts, read_block
 
 _DECODED = 64
 """So many blocks are held decoded."""
 _OPEN = (Condition.OUTSTANDING, Condition.WAITING)
+_MOVES = "SELECT MAX(due_time) AS due, MAX(ledger_id) AS ledger FROM {told} WHERE round IS NOT NULL"
+_LATE = f"SELECT ledger_id, MAX(due_time) AS due FROM {{told}} WHERE cause = '{RESCHEDULED}' GROUP BY ledger_id"  # noqa: S608
+"""What was released at another due time: dispatch has taken it for good when that is below the mark."""
 Flags = npt.NDArray[np.bool_]
 
 
@@ -72,6 +78,31 @@ class KeptLedgers:
     def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:  # noqa: ARG002 - whole ledgers
         """Which runs lie in one of them."""
         return np.isin(ledgers, self._ledgers)
+
+
+@dataclass(frozen=True)
+class Either:
+    """What any of several keeps.
+
+    Attributes:
+        parts: these.
+    """
+
+    parts: Sequence[Kept]
+
+    @property
+    def oldest(self) -> int | None:
+        """The lowest ledger of which something stays; None: nothing does."""
+        return min((each.oldest for each in self.parts if each.oldest is not None), default=None)
+
+    def between(self, first: int, last: int) -> bool:
+        """Whether something of these ledgers may stay."""
+        return any(each.between(first, last) for each in self.parts)
+
+    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:
+        """Which runs have an entry that stays."""
+        found: Flags = np.logical_or.reduce([each.meets(ledgers, firsts, lasts) for each in self.parts])
+        return found
 
 
 class OpenPositions:
@@ -169,6 +200,15 @@ class Spared:
         return mine & (longs(rows, "due_time") > self.after_ms * 1_000)
 
 
+def moves(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) -> bool:
+    """Whether commands may give something above a mark another due time. Without commands it is a look at a log."""
+    if newest(session_files(spark), warehouse.path(COMMANDS)) <= 0:
+        return False
+    (row,) = ask(spark, warehouse, COMMANDS, _MOVES)
+    due, ledger = row["due"], row["ledger"]
+    return due is not None and not (due.timestamp() * 1_000 <= mark.due_ms and ledger < mark.ledger)
+
+
 class SettleBehind(Exception):
     """Settle has not read all that was released, so nobody knows what is open."""
 
@@ -189,27 +229,33 @@ class Stays:
     letters: tuple[str, ...] = ()
 
 
-def stays(spark: SparkSession, warehouse: Warehouse, released: int) -> Stays:
+def stays(spark: SparkSession, warehouse: Warehouse, released: int, mark: SettledMark) -> Stays:
     """What stays at present. What is open is read before the releases: what waits in neither has been settled.
 
     Args:
         spark: the session.
         warehouse: whose tables.
         released: settle must have read this version of `redelivery`.
+        mark: below it all is settled, but for what got another due time.
 
     Raises:
         CorruptBytes: `cursors` cannot be read: nobody knows what is open.
         SettleBehind: settle has not read so far.
     """
-    read, names = settled_upto(spark, warehouse), acknowledging(spark, warehouse)
-    if read is None:
+    read, names, moved = settled_upto(spark, warehouse), acknowledging(spark, warehouse), moves(spark, warehouse, mark)
+    if read is None and not moved:
         return Stays()
+    if read is None:
+        raise SettleBehind("settle has not read the commands that give messages another due time")
     if read["released"] < released:
         text = f"settle has read version {read['released']} of redelivery, dispatch {released}: what is open is unknown"
         raise SettleBehind(text)
     cursors = by_name(ask(spark, warehouse, CURSORS, NEWEST))
-    found = OpenPositions(rows for name, rows in cursors.items() if name in names)
+    found = OpenPositions(cursors.values())
+    again_at = ask(spark, warehouse, REDELIVERY, _LATE) if moved else ()
+    late = [row["ledger_id"] for row in again_at if row["due"].timestamp() * 1_000 > mark.due_ms]
+    kept = Either([found, KeptLedgers(late)]) if late else found
     again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {told} WHERE redelivery_count > 0")
     told = ((name, line.policies) for name, line in names.items())
     letters = {each.dead_letters(*name) for name, each in told if each.max_redeliveries is not None}
-    return Stays(found, KeptLedgers({*found.withdrawn(), *(row["ledger_id"] for row in again)}), tuple(sorted(letters)))
+    return Stays(kept, KeptLedgers({*found.withdrawn(), *(row["ledger_id"] for row in again)}), tuple(sorted(letters)))

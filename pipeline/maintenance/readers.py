@@ -19,6 +19,7 @@ from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import (
+    COMMANDS,
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
@@ -38,7 +39,12 @@ _FAR_BEHIND = 500
 
 READERS = {table.name: stage for stage, table in SOURCES.items()}
 """Which stage, that is a query of Spark's, follows which table."""
-SETTLED = {CONSUMER_EVENTS.name: "events", REDELIVERY.name: "released", REJECTED_DISPATCH.name: "refused"}
+SETTLED = {
+    CONSUMER_EVENTS.name: "events",
+    REDELIVERY.name: "released",
+    REJECTED_DISPATCH.name: "refused",
+    COMMANDS.name: "commands",
+}
 """The tables that settle follows, and by which name its notes tell the version up to which it has read each."""
 
 
@@ -54,20 +60,21 @@ def unread_from(spark: SparkSession, warehouse: Warehouse, table: Table) -> int 
 
 
 def settled_upto(spark: SparkSession, warehouse: Warehouse) -> dict[str, int] | None:
-    """The version of each table up to which settle has read it, for good; None: nobody acknowledges, it reads nothing.
+    """The version of each table up to which settle has read it, for good.
+
+    None: it reads nothing, because nobody acknowledges, and nothing waits that got another due time.
 
     The note of its last commit to `cursors` says it, which is the last one of a batch: of one that was torn apart
     nothing counts. Before its first commit it begins with what is released after subscriptions began to acknowledge.
     """
-    known = acknowledging(spark, warehouse)
+    known, last = acknowledging(spark, warehouse), last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    if last is not None and (known or last.note.get("follows")):
+        return {name: int(last.note.get(name, 0 if name == "commands" else -1)) for name in SETTLED.values()}
     if not known:
         return None
-    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
-    if last is not None:
-        return {name: int(last.note.get(name, -1)) for name in SETTLED.values()}
     latest = newest(session_files(spark), warehouse.path(REDELIVERY))
     begins = (latest if line.policies.ack_after is None else line.policies.ack_after for line in known.values())
-    return {"events": -1, "released": min(begins), "refused": -1}
+    return {"events": -1, "released": min(begins), "refused": -1, "commands": 0}
 
 
 def _unread_by(spark: SparkSession, warehouse: Warehouse, table: Table, stage: str) -> int:

@@ -31,7 +31,8 @@ from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
-from pipeline.maintenance.kept import Kept, KeptLedgers, Spared, Stays
+from pipeline.maintenance.kept import Kept, KeptLedgers, Spared, Stays, moves
+from pipeline.maintenance.leftout import left_out_unread
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Look, Rule, sift
@@ -53,6 +54,7 @@ from schemas import (
     PUBLICATIONS,
     REDELIVERY,
     REJECTED_DISPATCH,
+    RESCHEDULED,
     SEGMENTS,
     Table,
 )
@@ -143,6 +145,9 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     wanted = SettledMark(until // step * step, memory.next_ledger, memory.marker)
     if wanted.due_ms <= mark.due_ms:
         return mark
+    if moves(spark, warehouse, mark) and left_out_unread(spark, warehouse, wanted):
+        _LOG.warning("nothing is deleted: settle has yet to put back what dispatch left out until %d ms", wanted.due_ms)
+        return mark
     held = unreleased(spark, warehouse, lives, mark, wanted, version)
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
@@ -195,7 +200,7 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
     said = Expired.within(COMMANDS, KeptLedgers(), limits)
     left_out = Expired(
         REJECTED_DISPATCH,
-        f"reason = '{CANCELLED}' AND due_time <= timestamp_millis({due})",
+        f"reason IN ('{CANCELLED}', '{RESCHEDULED}') AND due_time <= timestamp_millis({due})",
         look=Look(("reason", "due_time"), partial(_was_cancelled, due)),
     )
     return [
@@ -215,7 +220,9 @@ def _is_over(mark: SettledMark, rows: pa.Table) -> pa.ChunkedArray:
 
 def _was_cancelled(due_ms: int, rows: pa.Table) -> pa.ChunkedArray:
     """Which rows of `rejected_dispatch` are of commands, and were due until an instant."""
-    return pc.and_kleene(pc.equal(rows["reason"], CANCELLED), pc.less_equal(rows["due_time"], _instant(due_ms)))
+    return pc.and_kleene(
+        pc.is_in(rows["reason"], pa.array([CANCELLED, RESCHEDULED])), pc.less_equal(rows["due_time"], _instant(due_ms))
+    )
 
 
 def _instant(ms: int) -> pa.Scalar:

@@ -210,7 +210,7 @@ def _forget_settled(
     deleted: dict[str, int] = {}
 
     def reading() -> Stays:
-        return stays(spark, warehouse, visible(spark, warehouse)[1] - 1)
+        return stays(spark, warehouse, visible(spark, warehouse)[1] - 1, mark)
 
     kept = steps.take(CURSORS, "reading what is open", reading, None)
     if kept is None:

@@ -18,12 +18,12 @@ from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.arrays import longs
+from pipeline.storage.arrays import longs, rounds
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import SIZE, NotInDriver, row_groups
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark
-from schemas import MESSAGES, REDELIVERY, Table
+from schemas import MESSAGES, REDELIVERY, ROUND, Table
 
 _MOST_ROWS = 20_000_000
 """Of messages that are looked at here; a second or two of a processor, and a few row groups are held."""
@@ -137,8 +137,8 @@ def _releases(
         raise NotInDriver
     old = (each for each in found[1] if _begins(each["stats"]) <= wanted.due_ms)
     for group in row_groups(REDELIVERY, (f"{folder}/{unquote(each['path'])}" for each in old)):
-        rows = group.read((*_RUN, "redelivery_count"))
-        first = longs(rows, "redelivery_count") == 0
+        rows = group.read((*_RUN, "redelivery_count", "round"))
+        first = rounds(rows) == 0
         yield rows.filter(pa.array(first & _between(rows, "message_due", mark, wanted)))
 
 
@@ -168,7 +168,7 @@ def _by_spark(
 
     heard = between(MESSAGES, "due_time").join(listeners, "topic").where(_HEARD)
     addressed = heard.groupBy(*_KEYS)
-    runs = between(REDELIVERY, "message_due", version).where("redelivery_count = 0")
+    runs = between(REDELIVERY, "message_due", version).where(f"{ROUND} = 0")
     released = runs.join(listeners, ["topic", "subscription", "life"], "left_semi").groupBy(*_KEYS)
     length = F.col("last_entry") - F.col("first_entry") + 1
     twice = (F.col("first_entry") + F.col("last_entry")) * length

@@ -26,8 +26,8 @@ def addressed(segments: DataFrame, count: int) -> DataFrame:
 
     Alike listen subscriptions that a row is for and that have one tick: they get the same positions at the same
     instants. The name of such an owner is JSON of the topic, and of name and life of each, so an odd number of texts.
-    What comes again has one text more: its redelivery count and cause, which so are the same for a whole index. Only
-    Spark reads it.
+    What comes again has one text more: its redelivery count, then a point and its round when that is another number,
+    and its cause, which so are the same for a whole index. Only Spark reads it.
     Nothing is nullable: Spark hands nullable longs to pandas as floats, which lose the last digits of large numbers.
     """
     zero, nothing = F.lit(0).cast("bigint"), F.lit("")
@@ -44,8 +44,9 @@ def addressed(segments: DataFrame, count: int) -> DataFrame:
     rows = rows.select("*", F.explode(F.array_distinct(F.col("listeners.party"))).alias("party"))
     alike = F.filter("listeners", lambda each: each["party"] == F.col("party"))
     names = F.flatten(F.transform(alike, lambda each: F.array(each["name"], each["life"].cast("string"))))
-    again = F.array(F.concat_ws(":", F.col("redelivery_count").cast("string"), "cause"))
-    last = F.when(F.col("redelivery_count") > 0, again).otherwise(F.array().cast("array<string>"))
+    number = F.concat_ws(".", F.col("redelivery_count").cast("string"), F.col("round").cast("string"))
+    again = F.array(F.concat_ws(":", number, "cause"))
+    last = F.when(F.col("cause").isNotNull(), again).otherwise(F.array().cast("array<string>"))
     owner = F.to_json(F.concat(F.array(F.coalesce("topic", nothing)), names, last))
     shard = F.pmod(F.hash("topic", "party"), F.lit(count)).cast("bigint")
     return rows.select(

@@ -32,7 +32,7 @@ from schemas import REDELIVERY, REJECTED_SCHEDULE
 from schemas.state import STATE_ROW
 
 RETRY = "retry"
-"""The kind of rows with what comes again to one subscription, with `redelivery_count` and `cause`."""
+"""The kind of rows with what comes again to one subscription, with `redelivery_count`, `round` and `cause`."""
 REBUILD = "rebuild"
 """The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
 _LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
@@ -40,8 +40,11 @@ _LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
 ))"""
 """The subscriptions that share an index, a row each; `owners` is the array that the name of its owner holds."""
 _AGAIN = "size(owners) % 2 = 0"
-"""Whether the positions of an index come again: then the last text of `owners` is redelivery count, colon, cause."""
-_COUNT = f"if({_AGAIN}, cast(substring_index(element_at(owners, -1), ':', 1) as bigint), 0)"
+"""Whether the positions of an index come again: then the last text of `owners` is redelivery count, colon, cause; the
+count may be followed by a point and the round."""
+_NUMBERS = "split(substring_index(element_at(owners, -1), ':', 1), '[.]')"
+_COUNT = f"if({_AGAIN}, cast({_NUMBERS}[0] as bigint), 0)"
+_ROUND = f"if({_AGAIN}, cast(get({_NUMBERS}, 1) as bigint), NULL)"
 _CAUSE = f"if({_AGAIN}, substr(element_at(owners, -1), instr(element_at(owners, -1), ':') + 1), '{DUE}')"
 _NAMES = "from_json(owner, 'array<string>', map('mode', 'FAILFAST'))"
 """A name that cannot be read would be nobody's, and what it was given would be gone without a word."""
@@ -188,7 +191,7 @@ def _packed(released: DataFrame) -> DataFrame:
 def _each(released: DataFrame) -> DataFrame:
     """Answers, once for each subscription that shares the index, which `topic`, `subscription` and `life` name."""
     named = released.selectExpr("*", f"{_NAMES} AS owners")
-    told = named.selectExpr("*", f"{_COUNT} AS redelivery_count", f"{_CAUSE} AS cause")
+    told = named.selectExpr("*", f"{_COUNT} AS redelivery_count", f"{_ROUND} AS round", f"{_CAUSE} AS cause")
     return told.selectExpr("*", _LISTENERS).drop("owner", "owners")
 
 

@@ -30,9 +30,9 @@ from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ROW, encoder
 from pipeline.worker.express import Express
-from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, SEGMENTS, Table
+from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, ROUND, SEGMENTS, Table
 
-_ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "cause")
+_ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "round", "cause")
 """What the positions have in common that wait in one index to come again; with their topic."""
 
 
@@ -157,7 +157,7 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
     taken_in = _unsettled(holding.messages, holding).where(loaded & (F.col("ledger_id") < memory.next_ledger))
     taken_in = taken_in.select("topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms"))
     addressed = taken_in.join(listeners, "topic").where("ledger_id >= since")
-    released = positions(holding.redelivery.where("redelivery_count = 0")).withColumnRenamed("first_entry", "entry_id")
+    released = positions(holding.redelivery.where(f"{ROUND} = 0")).withColumnRenamed("first_entry", "entry_id")
     keys = ["topic", "subscription", "life", "ledger_id", "entry_id"]
     pending = addressed.join(released.select(*keys), keys, "left_anti")
     places = (F.col("subscription").alias("kind"), "topic", "ledger_id", "entry_id", "due_ms")
@@ -172,7 +172,7 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
 def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None:
     """The same of what is to come again, less what came again and what is closed; None when nothing was put back.
 
-    Chunks are read here: nothing else says when it comes again. Each subscription, count and cause has its own.
+    Chunks are read here: nothing else says when it comes again. Each subscription, count, round and cause has its own.
     """
     named = F.to_json(F.array(*(F.col(name).cast("string") for name in _ALIKE))).alias("kind")
     heard = {(row["kind"], row["topic"]): _one(row) for row in _asked(holding.retries).select("*", named).collect()}
@@ -182,22 +182,23 @@ def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None
     waiting = waiting.join(_listeners(holding), ["topic", "subscription", "life"], "left_semi")
     pending = _unsettled(positions(waiting), holding)
     keys = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count"]
-    for gone in (holding.redelivery.where("redelivery_count > 0"), holding.closed):
-        pending = pending.join(positions(gone).select(*keys), keys, "left_anti")
+    pending = pending.join(positions(holding.closed).select(*keys), keys, "left_anti")
+    number = F.expr(ROUND).alias("number")
+    released = positions(holding.redelivery.where(f"{ROUND} > 0")).select(*keys, number)
+    pending = pending.select("*", number).join(released, [*keys, "number"], "left_anti")
     due = F.unix_millis("due_time").alias("due_ms")
     places = pending.select(named, "topic", "ledger_id", F.col("first_entry").alias("entry_id"), due)
     encoded = places.mapInArrow(encoder(heard, segment, instant), ROW)
     told = F.from_json("kind", "array<string>")
-    count, cause = (told[_ALIKE.index(name)] for name in ("redelivery_count", "cause"))
-    return encoded.withColumns(
-        {"redelivery_count": count.cast("bigint"), "cause": cause, "kind": F.lit(schedule.REBUILD)}
-    )
+    count, number, cause = (told[_ALIKE.index(name)] for name in _ALIKE[-3:])
+    numbers = {"redelivery_count": count.cast("bigint"), "round": number.cast("bigint")}
+    return encoded.withColumns({**numbers, "cause": cause, "kind": F.lit(schedule.REBUILD)})
 
 
 def _asked(retries: DataFrame) -> DataFrame:
     """Whose positions come again, how often and why; a row for each."""
     each = retries.select("*", F.explode("subscriptions").alias("each"))
-    return each.select("topic", F.col("each.name").alias("subscription"), "each.*", *_ALIKE[-2:]).distinct()
+    return each.select("topic", F.col("each.name").alias("subscription"), "each.*", *_ALIKE[-3:]).distinct()
 
 
 def _one(row: Row) -> Audience:

@@ -17,7 +17,7 @@ from pipeline.service.instants import given
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
-from schemas import CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS
+from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
 _PAUSE_S, _REMOTE_PAUSE_S = 0.05, 0.5
@@ -61,7 +61,9 @@ class SettleLoop:
     def __init__(self, body: Settle, warehouse: Warehouse, clock: Clock) -> None:
         """Start the thread, when the clock is live."""
         self._body, self._instants = body, warehouse.instants(SETTLE)
-        paths = [f"{warehouse.path(table)}/_delta_log" for table in (CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS)]
+        paths = [
+            f"{warehouse.path(table)}/_delta_log" for table in (COMMANDS, CONSUMER_EVENTS, REDELIVERY, SUBSCRIPTIONS)
+        ]
         here = [str(path) for each in paths if (path := Files().local(each)) is not None]
         self._folders = Folders(here) if here else None
         self._ended, self._turn = Event(), Lock()

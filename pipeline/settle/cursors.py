@@ -52,6 +52,11 @@ class Cursors:
         """The checkpoint that wrote the last batch."""
         return None if self._sink.last is None else self._sink.last.owner
 
+    @property
+    def follows(self) -> bool:
+        """Whether settle had something to follow after the last batch."""
+        return self._sink.last is not None and bool(self._sink.last.note.get("follows"))
+
     def restored(self, listeners: Mapping[Name, Listener]) -> dict[Name, Opened]:
         """What is open of subscriptions, as the table says it. One that it does not name has nothing yet.
 
@@ -74,14 +79,19 @@ class Cursors:
                 found[name] = Opened.restored(listener, told)
         return found
 
-    def write(self, owner: str, plan: Plan, held: Iterable[Opened], gone: Iterable[Opened]) -> None:
-        """Commit a batch: what has changed, and how far it went; then keep the table small."""
+    def write(
+        self, owner: str, plan: Plan, held: Iterable[Opened], gone: Iterable[Opened], *, follows: bool = True
+    ) -> None:
+        """Commit a batch: what has changed, how far it went, and whether there is something left to follow.
+
+        Then keep the table small.
+        """
         held = list(held)
         rows = [row for each in held for row in each.changed_rows()] + [
             row for each in gone for row in each.gone_rows()
         ]
         files = self._sink.appender.put(_tables(rows, plan))
-        self._sink.commit(files, owner, plan.batch, plan.as_dict())
+        self._sink.commit(files, owner, plan.batch, plan.as_dict() | {"follows": follows})
         for each in held:
             each.saved()
         self._sink.appender.checkpoint()

@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.settle.listener import Listener
-from pipeline.storage.arrays import IntArray, arrow_schema, longs
+from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds
 from pipeline.subscriptions.incarnations import Name
-from schemas import CANCELLED, CONSUMER_EVENTS
+from schemas import CANCELLED, CONSUMER_EVENTS, RESCHEDULED
 from state.buckets import MAX_TIME
 from state.leases import LeaseKind, LeaseRow
 from state.positions import Positions
 from state.retry import MAX_ROUND
 from state.runs import MAX_ENTRY, MAX_LEDGER
-from state.settling import Ack, Cancel, Nack, Released, Undeliverable
+from state.settling import Ack, Cancel, LeftOut, Nack, Released, Undeliverable
 
 ACK, NACK = "ack", "nack"
 UNKNOWN_KIND, NOT_ACKNOWLEDGING, OTHER_INCARNATION = "unknown_kind", "not_acknowledging", "other_incarnation"
@@ -32,7 +32,7 @@ BAD_POSITION, BAD_REDELIVERY_COUNT, BAD_AFTER_MS = "bad_position", "bad_redelive
 EVENT = arrow_schema(CONSUMER_EVENTS.schema)
 REFUSED = EVENT.insert(0, pa.field("reason", pa.string()))
 """Columns of `rejected_settle` less those of the batch."""
-RELEASED = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count")
+RELEASED = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count", "round")
 """What settle reads of `redelivery`."""
 _LEASES = tuple(LeaseKind)
 _KINDS = {ACK: 1, NACK: 2} | dict.fromkeys(_LEASES, 3)
@@ -83,7 +83,7 @@ def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
 
 
 def released_by(rows: pa.Table, version: int, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Released]]:
-    """What a version of `redelivery` releases, by subscription and redelivery count.
+    """What a version of `redelivery` releases, by subscription and round.
 
     Args:
         rows: the columns `RELEASED` of the version.
@@ -91,13 +91,15 @@ def released_by(rows: pa.Table, version: int, listeners: Mapping[Name, Listener]
         listeners: whose releases count; those of other incarnations do not.
     """
     for name, own in _of_listeners(rows, listeners):
-        counts = longs(own, "redelivery_count")
-        for count in np.unique(counts):
-            yield name, Released(_positions(own, counts == count), int(count), version)
+        numbers = rounds(own)
+        for number in np.unique(numbers):
+            yield name, Released(_positions(own, numbers == number), int(number), version)
 
 
-def refused_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, Cancel | Undeliverable]]:
-    """What dispatch refused, or left out because a command withdrew it, by subscription.
+def refused_by(
+    rows: pa.Table, listeners: Mapping[Name, Listener]
+) -> Iterator[tuple[Name, Cancel | Undeliverable | LeftOut]]:
+    """What dispatch refused, or left out because a command withdrew it or gave it another due time, by subscription.
 
     Rows of other lives do not count. Those of an earlier version of this project name none, and count.
     """
@@ -110,10 +112,15 @@ def refused_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[t
             continue
         own = rows.take(pa.array(number))
         own = own.filter(pc.fill_null(pc.equal(own.column("life"), listeners[name].life), fill_value=True))
-        cancelled = pc.equal(own.column("reason"), CANCELLED)
-        for event, some in ((Cancel, own.filter(cancelled)), (Undeliverable, own.filter(pc.invert(cancelled)))):
+        cancelled, moved = (pc.equal(own.column("reason"), reason) for reason in (CANCELLED, RESCHEDULED))
+        missing = pc.invert(pc.or_(cancelled, moved))
+        for event, some in ((Cancel, own.filter(cancelled)), (Undeliverable, own.filter(missing))):
             if some.num_rows:
                 yield name, event(_positions(some, None))
+        later = own.filter(moved)
+        numbers = rounds(later)
+        for left_out in np.unique(numbers):
+            yield name, LeftOut(_positions(later, numbers == left_out), int(left_out))
 
 
 def _of_listeners(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, pa.Table]]:

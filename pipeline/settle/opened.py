@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pipeline.config.errors import CursorUnreadable
 from pipeline.settle.listener import Listener
+from pipeline.subscriptions.policies import Policies
 from schemas import CURSOR_HEAD, CURSOR_LEASES
-from state import CorruptBytes, LeaseReplay, Outstanding
+from state import Condition, CorruptBytes, LeaseReplay, Move, Outstanding
 from state.lease_bytes import pack_leases, unpack_leases
 from state.leases import LeaseRow
 from state.outstanding import Cursor
@@ -26,12 +28,22 @@ class Opened:
         self.listener, self.outstanding, self.leases = listener, outstanding, leases
         self._written = leases.changes
         self._new = False
+        self._replaced: frozenset[int] = frozenset()
 
     @classmethod
-    def begun(cls, listener: Listener, after: int) -> Opened:
-        """Nothing is open: what version `after` of `redelivery` and those before it released counts as settled."""
+    def begun(cls, listener: Listener, after: int, before: Opened | None = None) -> Opened:
+        """Nothing is open: what version `after` of `redelivery` and those before it released counts as settled.
+
+        Of what was open `before`, when it acknowledged, or did not, what got another due time still waits.
+        """
         opened = cls(listener, Outstanding(after), LeaseReplay(listener.slots))
         opened._new = True
+        if before is not None:
+            opened._replaced = frozenset(row["block"] for row in before.all_rows())
+            for held in before.outstanding.held(Condition.WAITING):
+                _, number, count = held.cell
+                if number > count:
+                    opened.outstanding.handle(Move(held.positions, count, number, fresh=True), now=0)
         return opened
 
     @classmethod
@@ -41,12 +53,27 @@ class Opened:
         Raises:
             CursorUnreadable: they are not what settle wrote.
         """
+        acks = CURSOR_LEASES in blocks
+        if acks != listener.policies.ack:
+            # It acknowledged, or did not, when this was written.
+            listener = replace(listener, policies=Policies(ack=acks))
         try:
-            leases = unpack_leases(blocks[CURSOR_LEASES])
+            leases = unpack_leases(blocks[CURSOR_LEASES]) if acks else LeaseReplay(listener.slots)
             own = {block: data for block, data in blocks.items() if block >= 0}
             return cls(listener, Outstanding.restore(blocks[CURSOR_HEAD], own), leases)
         except (CorruptBytes, KeyError) as error:
             raise CursorUnreadable(*listener.incarnation, str(error)) from error
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether its consumers do; otherwise only what got another due time is held, until it is released."""
+        return self.listener.policies.ack
+
+    @property
+    def moved(self) -> bool:
+        """Whether something waits that got another due time. O(bytes) when something waits."""
+        waiting = self.outstanding.held(Condition.WAITING) if self.outstanding.counts.waiting else ()
+        return any(each.cell.round > each.cell.redelivery_count for each in waiting)
 
     def follow(self, listener: Listener) -> None:
         """Follow other policies from here on. Other slots are other shares: all leases begin anew."""
@@ -71,21 +98,23 @@ class Opened:
 
     def gone_rows(self) -> list[Row]:
         """Rows of `cursors` that say that nothing of it counts any more."""
-        blocks = [CURSOR_HEAD, CURSOR_LEASES, *self.outstanding.snapshot().blocks]
+        own = self.outstanding
+        blocks = {CURSOR_HEAD, CURSOR_LEASES, *own.snapshot().blocks, *own.changes().blocks, *self._replaced}
         return [self._row(block, None) for block in blocks]
 
     def saved(self) -> None:
         """Count changes from here on."""
         self.outstanding.saved()
-        self._written, self._new = self.leases.changes, False
+        self._written, self._new, self._replaced = self.leases.changes, False, frozenset()
 
     def _rows(self, cursor: Cursor, *, head: bool, leases: bool) -> list[Row]:
         rows = [self._row(block, data) for block, data in cursor.blocks.items()]
         if head:
             rows.append(self._row(CURSOR_HEAD, cursor.head))
-        if leases:
+        if leases and self.acknowledges:
             rows.append(self._row(CURSOR_LEASES, pack_leases(self.leases)))
-        return rows
+        written = {row["block"] for row in rows}
+        return rows + [self._row(block, None) for block in sorted(self._replaced - written)]
 
     def _row(self, block: int, data: bytes | None) -> Row:
         counts = self.outstanding.counts if block == CURSOR_HEAD and data is not None else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,13 +13,13 @@ from pipeline.settle.events import REFUSED
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.incarnations import Name
-from schemas import CLOSED, SEGMENTS
+from schemas import CLOSED, RESCHEDULED, SEGMENTS
 from state import tick_bits
 from state.buckets import trim_up
 from state.chunk import chunk_of_runs
 from state.positions import Positions
 from state.runs import Runs
-from state.settling import Cause, Closed, DeadLetter, Effect, Ignored, Reason, Retry
+from state.settling import Cause, Closed, DeadLetter, Effect, Ignored, Moved, Reason, Retry
 
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
@@ -58,6 +58,7 @@ class Outcome:
         now: the instant of the batch, ms UTC.
         segment_ms: span of due time of a segment, ms.
         retries: what comes again, with its subscription.
+        moved: what got another due time: its subscription, round and redelivery count, and when it is due.
         letters: what is given up, with its subscription.
         closed: what dispatch must leave out, with its subscription.
         refused: rows of `rejected_settle` less those of the batch.
@@ -67,6 +68,7 @@ class Outcome:
     now: int
     segment_ms: int
     retries: list[tuple[Listener, Retry]] = field(default_factory=list)
+    moved: list[tuple[Listener, Moved, Runs]] = field(default_factory=list)
     letters: list[tuple[Listener, DeadLetter]] = field(default_factory=list)
     closed: list[tuple[Listener, Closed]] = field(default_factory=list)
     refused: list[pa.Table] = field(default_factory=list)
@@ -89,7 +91,7 @@ class Outcome:
     @property
     def is_seen(self) -> bool:
         """Whether anybody but settle reads of it: it takes more than one commit."""
-        return bool(self.retries or self.letters or self.closed or self.refused)
+        return bool(self.retries or self.moved or self.letters or self.closed or self.refused)
 
     def refuse_line(self, name: Name, reason: str) -> None:
         """Say why a line of the registry is not followed as it is."""
@@ -102,15 +104,30 @@ class Outcome:
 
     def retry_rows(self) -> pa.Table:
         """Rows of `segments` less their batch; what comes again together, equally often, is one."""
-        together: dict[tuple[Listener, int, str, int], list[Runs]] = defaultdict(list)
+        together: dict[tuple[Listener, int, int, str, int], list[Runs]] = defaultdict(list)
         for listener, each in self.retries:
             segment = max(each.due, self.now) // self.segment_ms
             due = int(trim_up(each.due, tick_bits(listener.tick_ms)))
-            together[listener, each.redelivery_count, each.reason, segment].append(each.positions.due_at(due))
+            numbers = each.redelivery_count, each.round
+            together[listener, *numbers, each.reason, segment].append(each.positions.due_at(due))
+        for listener, moved, runs in self.moved:
+            numbers = moved.redelivery_count, moved.round
+            for segment, some in self._by_segment(runs, tick_bits(listener.tick_ms)):
+                together[listener, *numbers, RESCHEDULED, segment].append(some)
         rows = [self._retry_row(*key, _joined(runs)) for key, runs in together.items()]
         return pa.Table.from_pylist(rows, schema=_without_batch(SEGMENTS.schema.names, arrow_schema(SEGMENTS.schema)))
 
-    def _retry_row(self, listener: Listener, count: int, cause: str, segment: int, runs: Runs) -> dict[str, object]:
+    def _by_segment(self, runs: Runs, bits: int) -> Iterator[tuple[int, Runs]]:
+        """Runs by segment. Nothing is due before it is put into the index."""
+        due = np.maximum(runs.due, self.now)
+        whole = Runs(np.asarray(trim_up(due, bits)), runs.ledger_ids, runs.first_entries, runs.last_entries)
+        segments = due // self.segment_ms
+        for segment in np.unique(segments):
+            yield int(segment), whole[segments == segment]
+
+    def _retry_row(
+        self, listener: Listener, count: int, number: int, cause: str, segment: int, runs: Runs
+    ) -> dict[str, object]:
         topic, name, life = listener.incarnation
         chunk = chunk_of_runs(runs, tick_bits(listener.tick_ms), strict=True)
         return {
@@ -122,6 +139,7 @@ class Outcome:
             "last_due": int(runs.due.max()) * 1_000,
             "kind": RETRY,
             "redelivery_count": count,
+            "round": None if number == count else number,
             "cause": cause,
             "chunk": chunk.to_bytes(),
         }
@@ -134,7 +152,7 @@ class Outcome:
                 schema,
                 listener,
                 each.positions,
-                {"redelivery_count": each.round, "cause": str(each.cause), "closed_at": self.now * 1_000},
+                {"redelivery_count": each.redelivery_count, "cause": str(each.cause), "closed_at": self.now * 1_000},
             )
             for listener, each in self.closed
         ]

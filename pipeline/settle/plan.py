@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from pipeline.storage.files import Files
@@ -20,11 +20,13 @@ class Upto:
         events: of `consumer_events`.
         released: of `redelivery`.
         refused: of `rejected_dispatch`.
+        commands: of `commands`; notes of earlier versions of this project do not say it.
     """
 
     events: int
     released: int
     refused: int
+    commands: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Plan:
         released: the same.
         refused: the same.
         segments: the version of `segments` after which the batch may have written there.
+        commands: what is taken with this one, as in `Upto`.
     """
 
     batch: int
@@ -52,11 +55,12 @@ class Plan:
     released: int
     refused: int
     segments: int
+    commands: int = 0
 
     @property
     def end(self) -> Upto:
         """What is taken when the batch is done."""
-        return Upto(self.events, self.released, self.refused)
+        return Upto(self.events, self.released, self.refused, self.commands)
 
     def as_dict(self) -> dict[str, Any]:
         """For the metadata of a commit."""
@@ -65,7 +69,8 @@ class Plan:
     @classmethod
     def of_note(cls, note: Mapping[str, Any]) -> Plan:
         """The plan that a commit carries."""
-        return cls(**{**note, "begin": Upto(**note["begin"])})
+        names = {each.name for each in fields(cls)}
+        return cls(**{name: note[name] for name in names & note.keys()} | {"begin": Upto(**note["begin"])})
 
 
 class PlanFile:

@@ -27,23 +27,29 @@ from pipeline.settle.cursors import Cursors
 from pipeline.settle.events import RELEASED, Told, refused_by, released_by, told_by
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.listener import Listener
+from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan, PlanFile, Upto
 from pipeline.settle.registry import AckRegistry, Line, listeners, wrong_lines
 from pipeline.settle.sources import Source
 from pipeline.settle.writes import Writes
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.commands import READ, moves
+from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
-from schemas import CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
-from state.settling import Event
+from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
+from state import Runs
+from state.settling import Effect, Event, LeftOut, Move, Moved, Released
 
-_REFUSED = ("topic", "subscription", "life", "ledger_id", "entry_id", "reason")
+_REFUSED = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "round", "reason")
 _RELEASES_MS = 1_000
 """While no consumer says anything, releases are counted so often, by a live clock."""
 MESSAGE_MISSING, POLICY = "message_missing", "policy"
 """Reasons in `rejected_settle`: the message of a dead letter is gone; a policy cannot be followed."""
+_NO_COMMANDS = arrow_schema(COMMANDS.columns).empty_table().select(READ)
 _NOTHING_YET = Upto(-1, -1, -1)
 
 
@@ -59,10 +65,12 @@ class Settle:
         self._sources = {
             CONSUMER_EVENTS.name: Source(spark, warehouse, CONSUMER_EVENTS, CONSUMER_EVENTS.schema.names),
             REDELIVERY.name: Source(spark, warehouse, REDELIVERY, RELEASED),
+            COMMANDS.name: Source(spark, warehouse, COMMANDS, READ),
             REJECTED_DISPATCH.name: Source(spark, warehouse, REJECTED_DISPATCH, _REFUSED),
         }
         self._noted = PlanFile(self._files, warehouse.checkpoint(SETTLE))
-        self._cursors = Cursors(spark, warehouse)
+        self._cursors, self._moves = Cursors(spark, warehouse), Moves.of_tables(spark, warehouse)
+        self._passed, self._follows = 0, self._cursors.follows
         # Whoever lost the checkpoint goes on as the one who wrote last: all that it needs is in the tables.
         self.owner = self._noted.owner or self._cursors.owner or str(uuid4())
         self._writes: Writes | None = None
@@ -73,7 +81,7 @@ class Settle:
         self._segment_ms = segment_ms(spark, warehouse)
         if self._last is not None:
             self._lines = self._registry.at(self._last.registry)
-            self._opened = self._cursors.restored(self._listeners(self._last))
+            self._opened = self._cursors.restored(self._everybody(self._last))
 
     def step(self, instant: int, *, patient: bool) -> bool:
         """Take a batch, when there is anything for one; whether there was.
@@ -107,29 +115,46 @@ class Settle:
         """What there is to take now; None: nothing, or nobody acknowledges."""
         last = self._last
         registry = self._registry.version()
-        if not self._opened and not self._registry.at(registry):
+        if not self._opened and not self._moves.any and not self._registry.at(registry) and not self._commanded():
             return None
         begin = self._begin()
         events = self._newest(CONSUMER_EVENTS.name, begin.events)
         # What dispatch refused or left out was released before: its release is in this batch or was in an earlier one.
+        # And if it was left out because of a command, that is known, too. What is not released by then dispatch will
+        # leave out.
         refused = self._newest(REJECTED_DISPATCH.name, begin.refused)
-        end = Upto(events, self._newest(REDELIVERY.name, begin.released), refused)
+        commands = self._newest(COMMANDS.name, begin.commands)
+        end = Upto(events, self._newest(REDELIVERY.name, begin.released), refused, commands)
         lives = self._presence.marker(registry)
-        quiet = last is not None and (registry, lives, events) == (last.registry, last.lives, begin.events)
+        said = (last.registry, last.lives, begin.events, begin.commands) if last is not None else None
+        quiet = said == (registry, lives, events, commands)
         if quiet and (end == begin or (patient and last is not None and instant - last.now < _RELEASES_MS)):
             return None
         now = instant if last is None else max(instant, last.now)
         batch = 1 if last is None else last.batch + 1
         segments = newest(self._files, self._warehouse.path(SEGMENTS))
-        return Plan(batch, now, registry, lives, begin, end.events, end.released, end.refused, segments)
+        return Plan(batch, now, registry, lives, begin, end.events, end.released, end.refused, segments, commands)
 
     def _begin(self) -> Upto:
-        """Where the next batch begins: at the end of the last one; while nobody acknowledged, now."""
-        if self._last is not None and self._opened:
+        """Where the next batch begins: at the end of the last one; while there was nothing to follow, now.
+
+        Of commands none is passed over.
+        """
+        if self._last is not None and (self._opened or self._follows):
             return self._last.end
         known = _NOTHING_YET if self._last is None else self._last.end
         named = ((CONSUMER_EVENTS, known.events), (REDELIVERY, known.released), (REJECTED_DISPATCH, known.refused))
-        return Upto(*(self._newest(table.name, version) for table, version in named))
+        events, released, refused = (self._newest(table.name, version) for table, version in named)
+        return Upto(events, released, refused, known.commands)
+
+    def _commanded(self) -> bool:
+        """Whether commands have come that give something another due time; of the others nothing is noted."""
+        known = max(self._passed, 0 if self._last is None else self._last.commands)
+        commands = self._newest(COMMANDS.name, known)
+        if commands == known or self._news(known, commands).num_rows:
+            return commands > known
+        self._passed = commands
+        return False
 
     def _newest(self, table: str, known: int) -> int:
         return newest(self._files, f"{self._warehouse.root}/{table}", known)
@@ -139,25 +164,65 @@ class Settle:
         lines = self._registry.at(plan.registry)
         return listeners(lines, self._presence.incarnations(plan.lives)) if lines else {}
 
+    def _news(self, after: int, upto: int) -> pa.Table:
+        """The rows of some versions of `commands` that give something another due time."""
+        versions = self._sources[COMMANDS.name].since(after, upto)
+        return pa.concat_tables([_NO_COMMANDS, *(moves(rows) for _, rows in versions)])
+
+    def _everybody(self, plan: Plan) -> dict[Name, Listener]:
+        """All subscriptions that ingest knows, those that do not acknowledge, too."""
+        return {name: _mute(name, life) for name, life in self._lives(plan).items()} | self._listeners(plan)
+
+    def _present(self, plan: Plan) -> dict[Name, Listener]:
+        """Who is followed in a batch: who acknowledges, and of whom something got another due time."""
+        lives = self._lives(plan)
+        moved = self._moves.names(lives) | {name for name, each in self._opened.items() if each.moved}
+        return {name: _mute(name, lives[name]) for name in moved & lives.keys()} | self._listeners(plan)
+
+    def _moves_of(self, opened: Opened, happened: Iterable[Event]) -> Iterator[Move]:
+        """What commands move of a subscription now."""
+        left_out = [each for each in happened if isinstance(each, LeftOut) and each.waits]
+        return self._moves.of(opened.listener.name, opened.listener.life, opened.outstanding, left_out)
+
+    def _due(self, listener: Listener, effects: Iterable[Effect]) -> list[tuple[Listener, Moved, Runs]]:
+        """When positions are due that are put into the index at another time."""
+        moved = (each for each in effects if isinstance(each, Moved))
+        return [(listener, each, self._moves.due(listener.name, listener.life, each)) for each in moved]
+
+    def _lives(self, plan: Plan) -> Mapping[Name, Incarnation]:
+        return self._presence.incarnations(plan.lives)
+
     def _take(self, plan: Plan) -> None:
         """Fold a batch into the state, and commit what comes of it."""
         self._observe("settle.planned", plan.batch)
         begun, cpu = wall_ms(), thread_cpu_ms()
-        present, outcome = self._listeners(plan), Outcome(plan.now, self._segment_ms)
+        outcome = Outcome(plan.now, self._segment_ms)
+        self._moves.take(self._news(plan.begin.commands, plan.commands))
+        present = self._present(plan)
         gone = [each for name, each in self._opened.items() if _has_gone(each, present.get(name))]
         held = self._following(plan, present)
         told = self._told(plan, present)
         outcome.refused += told.refused
         self._say_wrong_policies(plan, outcome)
         happened = self._happened(plan, present, held)
+        before = None if self._writes is None else self._writes.moved(plan)
         for name, opened in held.items():
-            events: list[Event] = [*happened[name], *told.events[name]]
-            outcome.take(opened.listener, opened.handle(events, told.leases[name], plan.now))
+            outcome.take(opened.listener, opened.handle(happened[name], told.leases[name], plan.now))
+            own = None if before is None else before.get(opened.listener.incarnation, [])
+            put = list(self._moves_of(opened, happened[name])) if own is None else own
+            effects = opened.handle([*put, *told.events[name]], (), plan.now)
+            outcome.take(opened.listener, effects)
+            # What a torn batch has put into the index is there.
+            outcome.moved += self._due(opened.listener, effects) if own is None else []
+        idle = {name for name, each in held.items() if not each.acknowledges and not any(each.outstanding.counts)}
+        gone += [held[name] for name in idle & self._opened.keys()]
+        held = {name: each for name, each in held.items() if name not in idle}
         self._commit(plan, outcome, held, gone)
         first, self._opened, self._last = not self._told_all, held, plan
-        self._told_all = True
+        self._told_all, self._follows = True, bool(held) or self._moves.any
         self._observe("settle.done", plan.batch)
-        changed = [each for name, each in held.items() if first or happened[name] or told.events[name]]
+        heard = ((name, each) for name, each in held.items() if each.acknowledges)
+        changed = [each for name, each in heard if first or happened[name] or told.events[name]]
         figures = tuple(_figures(each, outcome) for each in changed)
         refused = sum(rows.num_rows for rows in outcome.refused)
         times, cpu = (begun, wall_ms(), plan.now), thread_cpu_ms() - cpu
@@ -168,20 +233,23 @@ class Settle:
         held: dict[Name, Opened] = {}
         for name, listener in present.items():
             known = self._opened.get(name)
-            if known is None or known.listener.life != listener.life:
+            if known is not None and known.listener.life != listener.life:
+                known = None
+            if known is None or known.acknowledges != listener.policies.ack:
                 after = listener.policies.ack_after
-                known = Opened.begun(listener, plan.begin.released if after is None else after)
+                known = Opened.begun(listener, plan.begin.released if after is None else after, known)
             known.follow(listener)
             held[name] = known
         return held
 
     def _told(self, plan: Plan, present: Mapping[Name, Listener]) -> Told:
         """What consumers said, in the order of the log."""
-        if not present:
+        acknowledging = {name: each for name, each in present.items() if each.policies.ack}
+        if not acknowledging:
             return Told()
         versions = self._sources[CONSUMER_EVENTS.name].versions(plan.begin.events, plan.events)
         rows = [rows for _, rows in versions]
-        return told_by(pa.concat_tables(rows), present) if rows else Told()
+        return told_by(pa.concat_tables(rows), acknowledging) if rows else Told()
 
     def _happened(
         self, plan: Plan, present: Mapping[Name, Listener], held: Mapping[Name, Opened]
@@ -201,7 +269,8 @@ class Settle:
             _sort(found, released_by(rows, version, present))
         for _, rows in self._sources[REJECTED_DISPATCH.name].versions(plan.begin.refused, plan.refused):
             _sort(found, refused_by(rows, present))
-        return found
+        mute = [name for name, each in present.items() if not each.policies.ack]
+        return defaultdict(list, found | {name: list(_unheard(found[name])) for name in mute})
 
     def _say_wrong_policies(self, plan: Plan, outcome: Outcome) -> None:
         lines = self._registry.at(plan.registry)
@@ -217,7 +286,7 @@ class Settle:
             if self._writes is None:
                 self._writes = Writes(self._spark, self._warehouse, self.owner, plan.segments, self._observe)
             self._writes.write(outcome, letters, plan)
-        self._cursors.write(self.owner, plan, held.values(), gone)
+        self._cursors.write(self.owner, plan, held.values(), gone, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
 
     def _letters(self, outcome: Outcome) -> pa.Table | None:
@@ -237,6 +306,20 @@ def _batch(plan: Plan) -> int:
 def _has_gone(opened: Opened, listener: Listener | None) -> bool:
     """Whether an incarnation is over, or acknowledges no longer."""
     return listener is None or listener.life != opened.listener.life
+
+
+def _mute(name: Name, life: Incarnation) -> Listener:
+    """A subscription that does not acknowledge."""
+    return Listener(name, life.number, life.tick_ms, 1, Policies())
+
+
+def _unheard(events: Iterable[Event]) -> Iterator[Event]:
+    """What counts for who does not acknowledge: what waits for another due time, until it is released."""
+    for event in events:
+        if isinstance(event, LeftOut):
+            yield event
+        elif isinstance(event, Released) and event.round:
+            yield from (event, LeftOut(event.positions, event.round, waits=False))
 
 
 def _figures(opened: Opened, outcome: Outcome) -> Settled:

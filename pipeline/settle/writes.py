@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
+from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan
-from schemas import CLOSED, REJECTED_SETTLE, SEGMENTS
+from pipeline.settle.sources import Source
+from pipeline.storage.hadoop import session_files
+from schemas import CLOSED, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
+from state import Move, Positions
+from state.chunk import Chunk
 
 
 class Writes:
@@ -32,6 +41,8 @@ class Writes:
         """
         self._owner, self._observe = owner, observe
         self._letters = DeadLetters(spark, warehouse)
+        self._files, self._path = session_files(spark), warehouse.path(SEGMENTS)
+        self._rows = Source(spark, warehouse, SEGMENTS, SEGMENTS.schema.names)
         self._segments = Sink(spark, warehouse, SEGMENTS, SETTLE, after=after)
         self._closed, self._rejected = (Sink(spark, warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
 
@@ -46,12 +57,26 @@ class Writes:
             if sink.last is not None:
                 yield Plan.of_note(sink.last.note)
 
+    def moved(self, plan: Plan) -> dict[tuple[str, str, int], list[Move]] | None:
+        """What a batch had put into the index at other due times when it was torn apart, by incarnation.
+
+        None: it had put nothing there yet. What it has put there is decided, whatever the tables say by now.
+        """
+        if self._segments.found(self._owner, plan.batch) is None:
+            return None
+        for actions in commits(self._files, self._path, newest(self._files, self._path)):
+            noted = Commit.loads(metadata(actions))
+            if noted is not None and (noted.stage, noted.batch) == (SETTLE, plan.batch):
+                rows = self._rows.rows([each["path"] for each in appended(actions)])
+                return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
+        return None
+
     def write(self, outcome: Outcome, letters: pa.Table | None, plan: Plan) -> None:
         """Commit what is not there yet: dead letters first, then what is to come again, what is not, and why."""
         if letters is not None and letters.num_rows:
             self._letters.append(letters, plan.batch)
             self._observe("settle.inbox", plan.batch)
-        if outcome.retries:
+        if outcome.retries or outcome.moved:
             self._append(self._segments, outcome.retry_rows(), plan)
         if outcome.closed:
             self._append(self._closed, outcome.closed_rows(), plan)
@@ -64,3 +89,14 @@ class Writes:
         numbered = rows.append_column("batch_id", pa.repeat(pa.scalar(plan.batch, pa.int64()), rows.num_rows))
         sink.append(numbered, self._owner, plan.batch, plan.as_dict())
         self._observe(f"settle.{sink.name}", plan.batch)
+
+
+def _moves_of(rows: pa.Table) -> dict[tuple[str, str, int], list[Move]]:
+    found: dict[tuple[str, str, int], list[Move]] = defaultdict(list)
+    for row in rows.to_pylist():
+        (listener,) = row["subscriptions"]
+        runs = Chunk.from_bytes(row["chunk"]).runs()
+        positions = Positions.of(runs.ledger_ids, runs.first_entries, runs.last_entries)
+        own = found[row["topic"], listener["name"], listener["life"]]
+        own.append(Move(positions, row["redelivery_count"], row["round"], fresh=True))
+    return found

@@ -75,6 +75,11 @@ def longs(rows: pa.Table | pa.RecordBatch, column: str) -> IntArray:
     return array
 
 
+def rounds(rows: pa.Table) -> IntArray:
+    """The round of each row; where the column is NULL it is the redelivery count."""
+    return longs(pa.table({"round": pc.coalesce(rows.column("round"), rows.column("redelivery_count"))}), "round")
+
+
 def ranks(rows: pa.Table, column: str) -> IntArray:
     """The place of each text among the different ones of a column, in the order in which Spark sorts them.
 

@@ -5,6 +5,7 @@ Also what users withdrew by commands, which dispatch and clients read.
 
 __all__ = [
     "audience",
+    "commandlog",
     "commands",
     "cursors",
     "destination",

@@ -6,32 +6,39 @@ and one that is wrong changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.storage.arrays import IntArray, arrow_schema
 from schemas import COMMANDS
+from state.buckets import MAX_TIME
 from state.positions import Positions
 from state.positionset import PositionSet
 from state.retry import MAX_ROUND
-from state.runs import MAX_ENTRY, MAX_LEDGER
+from state.runs import MAX_ENTRY, MAX_LEDGER, Runs
 from state.withdrawals import Parts, Round, Withdrawals
 
 CANCEL, UNDO = "cancel", "undo"
+RESCHEDULE, SHIFT, RELEASE = MOVES = "reschedule", "shift", "release"
+"""Kinds of commands that give positions another due time. A row of kind `undo` with a round takes such a one back."""
 MAX_RUN = 1 << 20
 """A row names no more entries: whoever takes it apart can hold them."""
-UNKNOWN_KIND, NO_NAME, NO_DUE_TIME = "unknown_kind", "no_name", "no_due_time"
+UNKNOWN_KIND, NO_NAME, NO_DUE_TIME, NO_DELIVER_AT = "unknown_kind", "no_name", "no_due_time", "no_deliver_at"
 BAD_POSITION, BAD_ROUND = "bad_position", "bad_round"
 READ = (
     "kind", "command_id", "undoes", "topic", "subscription", "life", "redelivery_count", "ledger_id", "first_entry",
-    "last_entry", "due_time",
+    "last_entry", "due_time", "round", "deliver_at",
 )  # fmt: skip
-"""The columns that say what is withdrawn."""
+"""The columns that say what is withdrawn, and until when."""
 _RUN = ("ledger_id", "first_entry", "last_entry")
-_WHO = ("kind", "command_id", "undoes")
+_WHO = ("kind", "command_id", "undoes", "round")
+Who = dict[str, Any]
+"""Kind, command, what it takes back, and the round that it makes, if it makes one."""
 
 
 def withdrawals(rows: pa.Table) -> Withdrawals:
@@ -42,13 +49,16 @@ def withdrawals(rows: pa.Table) -> Withdrawals:
     """
     found = Withdrawals()
     for who, of, positions in _parts(_followed(rows)):
+        if who["round"] is not None:
+            found.move(who["round"], of, PositionSet.of(positions))
+            continue
         take = found.cancel if who["kind"] == CANCEL else found.undo
         take(who["undoes"] or who["command_id"], of, PositionSet.of(positions))
     return found
 
 
 def named_by(rows: pa.Table) -> dict[str, Parts]:
-    """The positions that each command names, a cancel or an undo; rows that cannot be followed name none."""
+    """The positions that each command names; rows that cannot be followed name none."""
     found: dict[str, Parts] = {}
     for who, of, positions in _parts(_followed(rows)):
         parts = found.setdefault(who["command_id"], {})
@@ -59,6 +69,7 @@ def named_by(rows: pa.Table) -> dict[str, Parts]:
 def wrong(rows: pa.Table) -> pa.Array:
     """Why each row cannot be followed; NULL: it can."""
     ledger, first, last, life, count = (_filled(rows, name) for name in (*_RUN, "life", "redelivery_count"))
+    number, moved = _filled(rows, "round"), pa.array(_moved(rows))
     placed = (ledger >= 0) & (ledger <= MAX_LEDGER) & (first >= 0) & (first <= last) & (last <= MAX_ENTRY)
     # A difference of numbers that are in their ranges cannot overflow.
     placed &= np.where(placed, last - first, MAX_RUN) < MAX_RUN
@@ -67,11 +78,13 @@ def wrong(rows: pa.Table) -> pa.Array:
     for name in ("command_id", "topic", "subscription"):
         named = pc.and_(named, pc.is_valid(rows.column(name)))
     flags = (
-        (UNKNOWN_KIND, pc.invert(pc.is_in(kinds, pa.array([CANCEL, UNDO])))),
+        (UNKNOWN_KIND, pc.invert(pc.is_in(kinds, pa.array([CANCEL, UNDO, *MOVES])))),
         (NO_NAME, pc.invert(named)),
         (NO_DUE_TIME, pc.is_null(rows.column("due_time"))),
         (BAD_POSITION, pa.array(~placed)),
         (BAD_ROUND, pa.array((life < 0) | (count < 0) | (count > MAX_ROUND))),
+        (BAD_ROUND, pc.and_(moved, pa.array((number <= count) | (number > MAX_ROUND)))),
+        (NO_DELIVER_AT, pc.and_(moved, _unreachable(rows.column("deliver_at")))),
     )
     found = pa.nulls(rows.num_rows, pa.string())
     for reason, are in flags:
@@ -114,18 +127,61 @@ def _cut(positions: Positions) -> Positions:
 
 
 def _followed(rows: pa.Table) -> pa.Table:
-    """The rows that count; a cancel undoes nothing, whatever it says."""
+    """The rows that count; a cancel undoes and moves nothing, whatever it says."""
     rows = rows.filter(pc.is_null(wrong(rows)))
     undoes = pc.if_else(pc.equal(rows.column("kind"), UNDO), rows.column("undoes"), pa.scalar(None, pa.string()))
-    return rows.set_column(rows.column_names.index("undoes"), "undoes", undoes)
+    rows = rows.set_column(rows.column_names.index("undoes"), "undoes", undoes)
+    number = pc.if_else(pc.equal(rows.column("kind"), CANCEL), pa.scalar(None, pa.int64()), rows.column("round"))
+    return rows.set_column(rows.column_names.index("round"), "round", number)
 
 
-def _parts(rows: pa.Table) -> Iterator[tuple[dict[str, str], Round, Positions]]:
-    """The positions of each kind, command and round."""
+def moves(rows: pa.Table) -> pa.Table:
+    """The rows that give positions another due time and can be followed."""
+    found = _followed(rows)
+    return found.filter(pa.array(_moved(found)))
+
+
+def _moved(rows: pa.Table) -> npt.NDArray[np.bool_]:
+    """Which rows give positions another due time, or should."""
+    kinds = pc.fill_null(rows.column("kind"), "")
+    undo = pc.and_(pc.equal(kinds, UNDO), pc.is_valid(rows.column("round")))
+    found: npt.NDArray[np.bool_] = pc.or_(pc.is_in(kinds, pa.array(MOVES)), undo).to_numpy()
+    return found
+
+
+def _unreachable(times: pa.ChunkedArray) -> pa.Array:
+    """Which times no clock will ever show, or are none."""
+    ms = pc.fill_null(times.cast(pa.int64()), -1).to_numpy() // 1_000
+    return pa.array((ms < 0) | (ms > MAX_TIME))
+
+
+def due_times(moved: pa.Table) -> dict[tuple[Round, int], Runs]:
+    """When positions are due, by what names them and by round; O(rows log rows).
+
+    Args:
+        moved: what `moves` gives.
+    """
+    found = {}
+    for told, own in _alike(moved, (*Round._fields, "round")):
+        due = own.column("deliver_at").cast(pa.int64()).to_numpy() // 1_000
+        of = Round(*(told[name] for name in Round._fields))
+        found[of, int(told["round"])] = Runs(due, *(_filled(own, name) for name in _RUN))
+    return found
+
+
+def _parts(rows: pa.Table) -> Iterator[tuple[Who, Round, Positions]]:
+    """The positions of each kind and command, of what it names, and of the round that it makes."""
+    for told, own in _alike(rows, (*_WHO, *Round._fields)):
+        of = Round(*(told[name] for name in Round._fields))
+        yield {name: told[name] for name in _WHO}, of, Positions.of(*(_filled(own, name) for name in _RUN))
+
+
+def _alike(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
+    """The rows that have the same values in some columns, and those."""
     if not rows.num_rows:
         return
     codes = np.zeros(rows.num_rows, np.int64)
-    for name in (*_WHO, *Round._fields):
+    for name in names:
         own = rows.column(name).combine_chunks().dictionary_encode()
         place = pc.fill_null(own.indices, -1).to_numpy().astype(np.int64) + 1
         # Numbered anew with each column, so that they stay small.
@@ -133,9 +189,7 @@ def _parts(rows: pa.Table) -> Iterator[tuple[dict[str, str], Round, Positions]]:
     order = np.argsort(codes, kind="stable")
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         own = rows.take(pa.array(part))
-        told = own.select([*_WHO, *Round._fields]).slice(0, 1).to_pylist()[0]
-        of = Round(*(told[name] for name in Round._fields))
-        yield {name: told[name] for name in _WHO}, of, Positions.of(*(_filled(own, name) for name in _RUN))
+        yield own.select(list(names)).slice(0, 1).to_pylist()[0], own
 
 
 def _filled(rows: pa.Table, column: str) -> IntArray:

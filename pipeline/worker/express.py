@@ -56,7 +56,8 @@ class Express:
             index.append_chunk(row["chunk"])
             runs = index.pop_due_runs(LAST_INSTANT_MS)
             told = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
-            told |= {"redelivery_count": row["redelivery_count"] or 0, "cause": row["cause"] or CAUSE}
+            told |= {"redelivery_count": row["redelivery_count"] or 0, "round": row["round"]}
+            told |= {"cause": row["cause"] or CAUSE}
             for each in alike:
                 yield {"topic": row["topic"], "subscription": each["name"], "life": each["life"], **told}
 

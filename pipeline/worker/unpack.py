@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pipeline.storage.arrays import IntArray, arrow_schema
 from schemas import REDELIVERY
 
-SAME = ("topic", "subscription", "life", "tick_ms", "instant", "redelivery_count", "cause")
+SAME = ("topic", "subscription", "life", "tick_ms", "instant", "redelivery_count", "round", "cause")
 """What all runs of an answer have in common."""
 DUE = "due"
 """The cause of what is released for the first time, by the schedule."""

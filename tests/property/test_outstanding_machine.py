@@ -22,6 +22,8 @@ from state import (
     Clear,
     Condition,
     Event,
+    LeftOut,
+    Move,
     Nack,
     Outstanding,
     Positions,
@@ -30,6 +32,7 @@ from state import (
     Undeliverable,
 )
 from state.cursor_bytes import Head, block_counts, counted, pack_block
+from state.positionset import PositionSet
 from tests.support.cursor_reader import read_cursor
 from tests.support.outstanding_model import LATEST, OutstandingModel, Position, held, told
 
@@ -103,16 +106,22 @@ class OutstandingMachine(RuleBasedStateMachine):
         assert sorted(found) == sorted(self.model.handle(*events, now=now, policy=policy))
         assert told(twin.handle(*events, now=now, policy=policy)) == found
 
-    def draw_held(self, data: st.DataObject, positions: dict[Position, tuple[int, int]]) -> tuple[Positions, int]:
-        """Some positions of one round, and the round."""
-        number = data.draw(st.sampled_from(sorted({number for number, _ in positions.values()})), label="round")
-        known = sorted(p for p, (each, _) in positions.items() if each == number)
+    def draw_held(
+        self, data: st.DataObject, positions: dict[Position, tuple[int, int]], which: int = 0
+    ) -> tuple[Positions, int]:
+        """Some positions of one round, and the round; or of one redelivery count."""
+        number = data.draw(st.sampled_from(sorted({each[which] for each in positions.values()})), label="number")
+        known = sorted(p for p, each in positions.items() if each[which] == number)
         chosen = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=12), label="positions")
         return Positions.of_runs((ledger, entry, entry) for ledger, entry in chosen), number
 
     def draw_event(self, data: st.DataObject) -> Event:
         """Anything, known or not, in any round."""
         positions = Positions.of_runs(data.draw(POSITIONS, label="runs"))
+        if data.draw(st.integers(0, 3), label="command") == 0:
+            count = data.draw(st.integers(0, 2))
+            number, fresh = count + data.draw(st.integers(1, 3)), data.draw(st.booleans())
+            return Move(positions, count, number, fresh) if data.draw(st.booleans()) else LeftOut(positions, number - 1)
         match data.draw(st.integers(0, 9), label="kind"):
             case 0 | 1 | 2:
                 version = self.model.version + data.draw(st.sampled_from([1, 1, 1, 5]), label="version")
@@ -135,23 +144,39 @@ class OutstandingMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def release_what_waits(self, data: st.DataObject) -> None:
         """Later rounds, of what waits and of what was withdrawn."""
-        withdrawn = {p: (number, 0) for p, number in self.model.withdrawn.items()}
-        positions, number = self.draw_held(data, self.model.waiting | withdrawn)
+        positions, number = self.draw_held(data, self.model.waiting | self.model.withdrawn)
         self.apply(data, Released(positions, number, self.model.version + 1))
 
     @precondition(lambda self: self.model.outstanding)
     @rule(data=st.data())
     def nack_what_is_outstanding(self, data: st.DataObject) -> None:
         """As consumers do."""
-        positions, number = self.draw_held(data, self.model.outstanding)
+        positions, number = self.draw_held(data, self.model.outstanding, 1)
         self.apply(data, Nack(positions, number, data.draw(DELAYS), data.draw(REASONS)))
 
     @precondition(lambda self: self.model.outstanding or self.model.waiting)
     @rule(data=st.data())
     def acknowledge(self, data: st.DataObject) -> None:
         """As consumers do, in time or late."""
-        positions, number = self.draw_held(data, self.model.outstanding | self.model.waiting)
+        positions, number = self.draw_held(data, self.model.outstanding | self.model.waiting, 1)
         self.apply(data, Ack(positions, data.draw(st.sampled_from([number, None, 0]), label="had")))
+
+    @precondition(lambda self: self.model.outstanding)
+    @rule(data=st.data())
+    def leave_out_what_is_outstanding(self, data: st.DataObject) -> None:
+        """As dispatch does, because a command named it; then settle puts it back."""
+        positions, number = self.draw_held(data, self.model.outstanding)
+        count = data.draw(st.integers(0, min(number, 2)), label="count")
+        fresh = data.draw(st.booleans(), label="fresh")
+        waits = data.draw(st.booleans(), label="waits")
+        self.apply(data, LeftOut(positions, number, waits), Move(positions, count, number + 1, fresh=fresh))
+
+    @precondition(lambda self: self.model.waiting)
+    @rule(data=st.data())
+    def move_what_waits(self, data: st.DataObject) -> None:
+        """As users do."""
+        positions, count = self.draw_held(data, self.model.waiting, 1)
+        self.apply(data, Move(positions, count, count + data.draw(st.integers(1, 3), label="more")))
 
     @rule(data=st.data(), size=st.integers(1, 5))
     def batch(self, data: st.DataObject, size: int) -> None:
@@ -197,6 +222,9 @@ class OutstandingMachine(RuleBasedStateMachine):
     def agrees(self) -> None:
         """All that can be seen is what the model has."""
         self.state.check_invariants()
+        some = {(7, 0), (7, 1), (0, 65_536)}
+        unknown = self.state.unknown(PositionSet.of(Positions.of_runs((ledger, e, e) for ledger, e in some)))
+        assert {(ledger, e) for ledger, own in unknown.by_ledger() for e in own} == some - self.model.held.keys()
         assert held(self.state) == self.model.held
         sizes = (len(self.model.outstanding), len(self.model.waiting), len(self.model.withdrawn))
         assert tuple(self.state.counts) == sizes

@@ -30,6 +30,7 @@ RUN = st.fixed_dictionaries(
     }
 )
 COMMAND = st.tuples(st.sampled_from(["cancel", "undo"]), st.sampled_from("ab"), RUN)
+MOVE = st.tuples(st.sampled_from(["shift", "undo"]), st.sampled_from("cd"), RUN, st.integers(1, 3))
 DUE = datetime(2026, 12, 24, tzinfo=UTC)
 Place = tuple[str, int, int, int, int]
 
@@ -86,26 +87,39 @@ def test_rows_in_any_order_and_twice_withdraw_the_same(told: list[Any], chance: 
     assert withdrawals(table(rows + rows[:3])).in_force() == found
 
 
-@given(st.lists(COMMAND, max_size=8), st.lists(RUN, min_size=1, max_size=10))
-def test_runs_are_parted_position_by_position(told: list[Any], runs: list[dict[str, Any]]) -> None:
-    """What is withdrawn and what is not make up what was there, and each run keeps its other columns."""
-    withdrawn = withdrawals(table([row(*each) for each in told])).in_force()
+@given(st.lists(COMMAND, max_size=8), st.lists(MOVE, max_size=5), st.lists(RUN, min_size=1, max_size=10), st.data())
+def test_runs_are_parted_position_by_position(
+    told: list[Any], moves: list[Any], runs: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    """What is withdrawn and what is not make up what was there, and each run keeps its other columns.
+
+    A round that is not the last one that a command made is left out as such, be it cancelled or not.
+    """
+    moved = [row(kind, command, run) | {"round": run["redelivery_count"] + g} for kind, command, run, g in moves]
+    said = withdrawals(table([row(*each) for each in told] + [each | {"deliver_at": DUE} for each in moved]))
+    asked = in_model(told)
+    last: dict[Place, int] = {}
+    for each, (*_, run, _) in zip(moved, moves, strict=True):
+        last |= {place: max(last.get(place, 0), each["round"]) for place in places(run)}
+    more = [data.draw(st.none() | st.integers(1, 4), label="round") for _ in runs]
     given_rows = [
-        {"topic": "t", "batch_id": number, **run, "last_entry": run["first_entry"] + run["length"] - 1}
-        for number, run in enumerate(runs)
+        {"topic": "t", "batch_id": number, **run, "last_entry": run["first_entry"] + run["length"] - 1, "round": other}
+        for number, (run, other) in enumerate(zip(runs, more, strict=True))
     ]
     released = pa.Table.from_pylist(given_rows, schema=arrow_schema(REDELIVERY.columns))
-    left, gone = Withdrawn(0, withdrawn).parted(released)
-    for rows, wanted in ((left, False), (gone, True)):
-        assert rows.schema.equals(released.schema)
-        found = [
-            (each["batch_id"], place)
-            for each in rows.to_pylist()
-            for place in places({**each, "length": each["last_entry"] - each["first_entry"] + 1})
-        ]
-        asked = of_parts(withdrawn)
-        told_of = [(n, place) for n, run in enumerate(runs) for place in places(run) if (place in asked) is wanted]
-        assert sorted(found) == sorted(told_of)
+    wanted: dict[str | None, list[tuple[int, Place]]] = {None: [], "cancelled": [], "rescheduled": []}
+    for number, (run, other) in enumerate(zip(runs, more, strict=True)):
+        own = run["redelivery_count"] if other is None else other
+        for place in places(run):
+            reason = "rescheduled" if own < last.get(place, 0) else "cancelled" if place in asked else None
+            wanted[reason].append((number, place))
+    left, gone = Withdrawn(0, said.left_out()).parted(released)
+    assert left.schema.equals(released.schema)
+    found: dict[str | None, list[tuple[int, Place]]] = {reason: [] for reason in wanted}
+    for each in (*left.to_pylist(), *gone.to_pylist()):
+        of = places({**each, "length": each["last_entry"] - each["first_entry"] + 1})
+        found[each.get("reason")] += [(each["batch_id"], place) for place in of]
+    assert {reason: sorted(each) for reason, each in found.items()} == {r: sorted(each) for r, each in wanted.items()}
 
 
 @given(st.lists(COMMAND, max_size=6), st.integers(1, 4))
@@ -138,6 +152,11 @@ def test_rows_that_are_written_say_what_they_were_made_of(told: list[Any], most:
         ({"life": None}, "bad_round"),
         ({"redelivery_count": None}, "bad_round"),
         ({"redelivery_count": 1 << 40}, "bad_round"),
+        ({"kind": "shift"}, "bad_round"),
+        ({"kind": "shift", "round": 0, "deliver_at": DUE}, "bad_round"),
+        ({"kind": "shift", "round": 1}, "no_deliver_at"),
+        ({"kind": "undo", "undoes": "c", "round": 1}, "no_deliver_at"),
+        ({"kind": "release", "round": 1 << 31, "deliver_at": DUE}, "bad_round"),
     ],
 )
 def test_a_row_that_cannot_be_followed_changes_nothing(change: dict[str, Any], reason: str) -> None:

@@ -50,7 +50,9 @@ def read_block(name: int, data: bytes, held: Held) -> list[int]:
     for offset, condition, around, count, nbytes in rows:
         ledger = 16 * number + offset
         need(offset < 16 and condition <= 2 and ledger <= 2**62, "cell")
-        need(count <= around < 2**31 and (around > 0 or condition == 0) and (condition < 2 or count == 0), "numbers")
+        need(
+            count <= around < 2**31 and (around > 0 or condition == 0) and (condition < 2 or count < around), "numbers"
+        )
         runs = roaring_runs(bitmaps.take(nbytes))
         need(bool(runs), "a cell without entries")
         for first, last in runs:

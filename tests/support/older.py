@@ -16,7 +16,9 @@ from schemas import (
     COMMANDS,
     CONSUMER_EVENTS,
     CURSORS,
+    DELIVERIES,
     HELD,
+    REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_SETTLE,
     SEGMENTS,
@@ -24,7 +26,12 @@ from schemas import (
 )
 
 NEW_TABLES = (CONSUMER_EVENTS, CURSORS, CLOSED, REJECTED_SETTLE, COMMANDS, HELD)
-NEW_COLUMNS = ((SEGMENTS, ("redelivery_count", "cause")), (REJECTED_DISPATCH, ("life",)))
+NEW_COLUMNS = (
+    (SEGMENTS, ("redelivery_count", "round", "cause")),
+    (REDELIVERY, ("round",)),
+    (DELIVERIES, ("round",)),
+    (REJECTED_DISPATCH, ("life", "round")),
+)
 """Of tables that were there."""
 
 

@@ -17,6 +17,9 @@ from state import (
     Effect,
     Event,
     Ignored,
+    LeftOut,
+    Move,
+    Moved,
     Nack,
     Outstanding,
     Positions,
@@ -53,6 +56,8 @@ def told(effects: Iterable[Effect]) -> list[Told]:
             case DeadLetter():
                 rest = (effect.round, effect.redelivery_count, effect.reason)
                 out += [("dead", *p, *rest) for p in each(effect.positions)]
+            case Moved():
+                out += [("moved", *p, effect.round, effect.redelivery_count) for p in each(effect.positions)]
             case Retry():
                 numbers = (effect.round, effect.redelivery_count, effect.due)
                 out += [("retry", *p, *numbers, effect.reason) for p in each(effect.positions)]
@@ -70,11 +75,14 @@ def held(state: Outstanding) -> dict[Position, list[tuple[int, int, int]]]:
 
 @dataclass
 class OutstandingModel:
-    """Position -> round and redelivery count, in two dicts; position -> round of what was withdrawn."""
+    """Position -> round and redelivery count, in two dicts; the same of what was withdrawn.
+
+    There a count that is the round is 0.
+    """
 
     outstanding: dict[Position, tuple[int, int]] = field(default_factory=dict)
     waiting: dict[Position, tuple[int, int]] = field(default_factory=dict)
-    withdrawn: dict[Position, int] = field(default_factory=dict)
+    withdrawn: dict[Position, tuple[int, int]] = field(default_factory=dict)
     version: int = -1
     highest: Position = (-1, -1)
 
@@ -83,7 +91,7 @@ class OutstandingModel:
         """As the function of this name shows it."""
         out = {p: [(0, *numbers)] for p, numbers in self.outstanding.items()}
         out |= {p: [(1, *numbers)] for p, numbers in self.waiting.items()}
-        return out | {p: [(2, number, 0)] for p, number in self.withdrawn.items()}
+        return out | {p: [(2, *numbers)] for p, numbers in self.withdrawn.items()}
 
     def handle(self, *events: Event, now: int, policy: RetryPolicy = DEFAULT) -> list[Told]:
         """Apply events, position by position."""
@@ -98,6 +106,11 @@ class OutstandingModel:
                 case Released():
                     self.version = max(self.version, event.version)
                     out += [t for p in sorted(set(each(event.positions))) for t in self.release(p, event.round)]
+                case LeftOut():
+                    for p in each(event.positions):
+                        self.leave_out(p, event.round, waits=event.waits)
+                case Move():
+                    out += [t for p in sorted(set(each(event.positions))) for t in self.move(p, event)]
                 case Nack():
                     out += [t for p in sorted(set(each(event.positions))) for t in self.nack(p, event, now, policy)]
                 case _:
@@ -115,7 +128,7 @@ class OutstandingModel:
         if p in self.waiting and self.waiting[p][0] == number:
             self.outstanding[p] = self.waiting.pop(p)
             return []
-        if self.withdrawn.get(p) == number:
+        if p in self.withdrawn and self.withdrawn[p][0] == number:
             del self.withdrawn[p]
             return [("ignored", *p, "withdrawn")]
         known = p in self.outstanding and self.outstanding[p][0] == number
@@ -124,17 +137,39 @@ class OutstandingModel:
     def settle(self, p: Position, event: Ack | Cancel | Undeliverable) -> list[Told]:
         """A position is done with."""
         if p in self.outstanding:
-            number = self.outstanding.pop(p)[0]
-            late = isinstance(event, Ack) and number > 0 and event.round != number
+            number, count = self.outstanding.pop(p)
+            late = isinstance(event, Ack) and count > 0 and event.redelivery_count != count
             return [("late" if late else "closed", *p, number, event.cause.value)]
+        if p in self.waiting and self.waiting[p][1] == 0:
+            return [("ignored", *p, "not_outstanding")]
         if p in self.waiting:
-            self.withdrawn[p] = self.waiting.pop(p)[0]
-            return [("withdrawn", *p, self.withdrawn[p], event.cause.value)]
+            number, count = self.waiting.pop(p)
+            self.withdrawn[p] = (number, 0 if count == number else count)
+            return [("withdrawn", *p, number, event.cause.value)]
         return [self.unknown(p)]
+
+    def leave_out(self, p: Position, number: int, *, waits: bool) -> None:
+        """Dispatch left a round out."""
+        if p in self.outstanding and self.outstanding[p][0] == number:
+            numbers = self.outstanding.pop(p)
+            if number and waits:
+                self.waiting[p] = numbers
+
+    def move(self, p: Position, event: Move) -> list[Told]:
+        """A command makes a round."""
+        known = p in self.outstanding or p in self.waiting or p in self.withdrawn
+        if p in self.waiting:
+            number, count = self.waiting[p]
+            if count != event.redelivery_count or number >= event.round:
+                return []
+        elif known or not event.fresh:
+            return []
+        self.waiting[p] = (event.round, event.redelivery_count)
+        return [("moved", *p, event.round, event.redelivery_count)]
 
     def nack(self, p: Position, event: Nack, now: int, policy: RetryPolicy) -> list[Told]:
         """A position failed."""
-        if p in self.outstanding and self.outstanding[p][0] == event.round:
+        if p in self.outstanding and self.outstanding[p][1] == event.redelivery_count:
             number, count = self.outstanding.pop(p)
             most = policy.max_redeliver_count
             if most is not None and count + 1 > most:

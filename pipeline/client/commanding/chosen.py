@@ -1,8 +1,8 @@
-"""Positions that a command names, with the due time of each."""
+"""Positions that a command names, with the due time and the round of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,14 @@ from state.withdrawals import Round
 
 @dataclass(frozen=True)
 class Chosen:
-    """Positions of one round of a subscription; all columns have one length, ordered by position.
+    """Positions of a subscription that were redelivered equally often; all columns are ordered by position.
 
     Attributes:
-        of: the round.
+        of: what commands name them by.
         ledgers: int64.
         entries: int64.
         due: when each is due, ms UTC, int64.
+        rounds: the round in which it is due then, int64.
         until: what is written of them counts at least until then, ms UTC.
     """
 
@@ -29,6 +30,7 @@ class Chosen:
     ledgers: IntArray
     entries: IntArray
     due: IntArray
+    rounds: IntArray
     until: int = 0
 
     @property
@@ -38,19 +40,24 @@ class Chosen:
 
     def less(self, other: PositionSet) -> Chosen:
         """Those that are not in a set."""
-        return self._where(~self._in(other))
+        return self.where(~other.holds(self.ledgers, self.entries))
 
     def only(self, other: PositionSet) -> Chosen:
         """Those that are in a set."""
-        return self._where(self._in(other))
+        return self.where(other.holds(self.ledgers, self.entries))
 
-    def _in(self, other: PositionSet) -> npt.NDArray[np.bool_]:
-        """Which are in a set; a ledger at a time."""
-        found = np.zeros(len(self.ledgers), np.bool_)
-        for ledger, entries in other.by_ledger():
-            low, high = np.searchsorted(self.ledgers, (ledger, ledger + 1))
-            found[low:high] = np.isin(self.entries[low:high], np.asarray(entries.to_array(), np.int64))
-        return found
+    def where(self, flags: npt.NDArray[np.bool_]) -> Chosen:
+        """Some of them."""
+        columns = {name: getattr(self, name)[flags] for name in ("ledgers", "entries", "due", "rounds")}
+        return replace(self, **columns)
 
-    def _where(self, flags: npt.NDArray[np.bool_]) -> Chosen:
-        return Chosen(self.of, self.ledgers[flags], self.entries[flags], self.due[flags], self.until)
+    def latest(self, other: Chosen | None) -> Chosen:
+        """The same, each in the later one of its rounds; there may be others among the other ones."""
+        if other is None:
+            return self
+        mine = other.only(self.positions)
+        place = np.flatnonzero(mine.positions.holds(self.ledgers, self.entries))
+        later = mine.rounds > self.rounds[place]
+        due, rounds = self.due.copy(), self.rounds.copy()
+        due[place[later]], rounds[place[later]] = mine.due[later], mine.rounds[later]
+        return replace(self, due=due, rounds=rounds)

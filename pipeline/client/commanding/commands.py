@@ -1,24 +1,25 @@
-"""Cancelling messages that wait, and taking that back: rows of `commands`, one commit each (decision 0057)."""
+"""Commands over messages that wait, and taking them back: rows of `commands`, one commit each (0057, 0058)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypedDict, Unpack
-from uuid import uuid4
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
+from pipeline.client.commanding.written import Moved, move, withdraw
 from pipeline.config.errors import BadValue, check_text
-from pipeline.delta.deltars import append, open_table, quoted
-from pipeline.subscriptions.commands import CANCEL, UNDO, rows_of
+from pipeline.delta.deltars import open_table, quoted
+from pipeline.storage.arrays import IntArray
+from pipeline.subscriptions.commands import CANCEL, RELEASE, RESCHEDULE, SHIFT, UNDO
 from schemas import COMMANDS
+from state.buckets import MAX_TIME
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,22 @@ class Command:
 
     Attributes:
         command_id: its id; None: nothing was written, because it was a dry run, or because it names nothing.
-        kind: `cancel` or `undo`.
-        selection: the messages that it names.
+        kind: `cancel`, `reschedule`, `shift`, `release` or `undo`.
+        selection: the messages that it names, with the times at which they were due.
+        first_then: when the first of them is due after the command, ms UTC; None: it gives no other time, or names
+            nothing.
+        last_then: when the last of them is due then.
     """
 
     command_id: str | None
     kind: str
     selection: Selection
+    first_then: int | None = None
+    last_then: int | None = None
 
 
-class HowCancelled(TypedDict, total=False):
-    """What a cancel names, and what is kept with it; either a key or a condition.
+class HowCommanded(TypedDict, total=False):
+    """What a command names, and what is kept with it; either a key or a condition.
 
     Attributes:
         key: messages with this key.
@@ -53,7 +59,7 @@ class HowCancelled(TypedDict, total=False):
 
 
 def cancel(
-    root: str, topic: str, subscription: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCancelled]
+    root: str, topic: str, subscription: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
 ) -> Command:
     """Cancel messages that wait for their first delivery, or that failed and wait to come again, by one commit.
 
@@ -65,7 +71,7 @@ def cancel(
         topic: the topic.
         subscription: for this one only; None: for all subscriptions that the topic has now.
         dry_run: write nothing.
-        **how: see `HowCancelled`. A condition is one over the columns `topic`, `subscription`, `message_key`,
+        **how: see `HowCommanded`. A condition is one over the columns `topic`, `subscription`, `message_key`,
             `properties`, `due_time`, `publish_time`, `payload_bytes`, `ledger_id`, `entry_id` and `redelivery_count`.
 
     Raises:
@@ -75,54 +81,150 @@ def cancel(
             does not know the subscription yet.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
-    asked = _asked(how.get("key"), how.get("where"))
-    by, reason = how.get("by"), how.get("reason")
-    for name, text in (("topic", topic), ("subscription", subscription), ("by", by), ("reason", reason)):
-        check_text(name, text)
-    open_table(root, COMMANDS)
-    chosen = choose(root, topic, subscription, asked, in_force(root))
-    written = None if dry_run or not chosen else str(uuid4())
-    if written is not None:
-        _write(root, chosen, {"kind": CANCEL, "command_id": written, "asked": asked, "issued_by": by, "reason": reason})
-    return Command(written, CANCEL, selection(root, chosen))
+    chosen = _chosen(root, topic, subscription, how)
+    told = _told(CANCEL, how)
+    return Command(None if dry_run or not chosen else withdraw(root, chosen, told), CANCEL, selection(root, chosen))
+
+
+def reschedule(
+    root: str,
+    topic: str,
+    subscription: str | None = None,
+    *,
+    to: datetime,
+    dry_run: bool = False,
+    **how: Unpack[HowCommanded],
+) -> Command:
+    """Give messages that wait another due time, by one commit; a time that has passed is now.
+
+    What dispatch has taken already is delivered when it was to be. A running job follows within seconds.
+
+    Args:
+        root: the warehouse.
+        topic: the topic.
+        subscription: for this one only; None: for all subscriptions that the topic has now.
+        to: when they are due; with a time zone.
+        dry_run: write nothing.
+        **how: as for `cancel`.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`; or the time has no zone, or lies
+            before 1970 or after 9999.
+    """
+    if to.tzinfo is None:
+        raise BadValue("to", to, "a time with a time zone")
+    # Rounded up: never early.
+    at = -(-int((to - _EPOCH) / timedelta(microseconds=1)) // 1_000)
+    if not 0 <= at <= MAX_TIME:
+        raise BadValue("to", to, "a time from 1970 to 9999")
+    return _move(root, topic, subscription, RESCHEDULE, lambda due: np.full(len(due), at), dry_run=dry_run, how=how)
+
+
+def shift(
+    root: str,
+    topic: str,
+    subscription: str | None = None,
+    *,
+    span: timedelta,
+    dry_run: bool = False,
+    **how: Unpack[HowCommanded],
+) -> Command:
+    """Let messages that wait come later by a span of time, or earlier by a negative one, by one commit.
+
+    What would be due in the past is due now. What dispatch has taken already is delivered when it was to be.
+
+    Args:
+        root: the warehouse.
+        topic: the topic.
+        subscription: for this one only; None: for all subscriptions that the topic has now.
+        span: how much later, in whole milliseconds.
+        dry_run: write nothing.
+        **how: as for `cancel`.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`; or the span is none, or leads
+            beyond the year 9999.
+    """
+    ms = span // timedelta(milliseconds=1)
+    if not ms or abs(ms) > MAX_TIME:
+        raise BadValue("span", span, "a span of time of at least a millisecond")
+    return _move(root, topic, subscription, SHIFT, lambda due: np.maximum(due + ms, 0), dry_run=dry_run, how=how)
+
+
+def release_now(
+    root: str, topic: str, subscription: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
+) -> Command:
+    """Let messages that wait come now, by one commit.
+
+    Args:
+        root: the warehouse.
+        topic: the topic.
+        subscription: for this one only; None: for all subscriptions that the topic has now.
+        dry_run: write nothing.
+        **how: as for `cancel`.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
+    """
+    now = int(datetime.now(UTC).timestamp() * 1_000)
+    return _move(root, topic, subscription, RELEASE, lambda due: np.minimum(due, now), dry_run=dry_run, how=how)
 
 
 def undo(
     root: str, command_id: str, *, dry_run: bool = False, by: str | None = None, reason: str | None = None
 ) -> Command:
-    """Take a cancel back, for those of its messages that dispatch has neither left out nor delivered.
+    """Take a command back, for those of its messages that it can be taken back for.
 
-    Each comes at its time, at once when that has passed. What is undone twice is undone once.
+    Of a cancel these are the ones that dispatch has neither left out nor delivered; each comes at its time, at once
+    when that has passed. What got another due time, and is not delivered, is due again when it was before the command,
+    unless another one gave it yet another time since. What is undone twice is undone once.
 
     Args:
         root: the warehouse.
-        command_id: of the cancel.
+        command_id: of the command.
         dry_run: write nothing.
         by: who commands it; kept with the command.
         reason: why; kept with the command.
 
     Raises:
         NoWarehouse: the folder lacks a table.
-        CommandNotFound: there is no such cancel.
+        CommandNotFound: there is no such command, or it is an undo.
         BadValue: a text is not Unicode.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
     for name, text in (("command_id", command_id), ("by", by), ("reason", reason)):
         check_text(name, text)
-    chosen = remaining(root, command_id)
-    written = None if dry_run or not chosen else str(uuid4())
-    if written is not None:
-        told = {"kind": UNDO, "command_id": written, "undoes": command_id, "issued_by": by, "reason": reason}
-        _write(root, chosen, told)
-    return Command(written, UNDO, selection(root, chosen))
+    found = remaining(root, command_id)
+    told = {"kind": UNDO, "undoes": command_id, "issued_by": by, "reason": reason}
+    if found.moved:
+        return _moved(root, UNDO, found.moved, told, dry_run=dry_run)
+    written = None if dry_run or not found.cancelled else withdraw(root, found.cancelled, told)
+    return Command(written, UNDO, selection(root, found.cancelled))
 
 
-def _asked(key: str | None, where: str | None) -> str:
-    """The condition.
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) -> list[Chosen]:
+    """What a command names.
 
     Raises:
-        BadValue: there is none, or there are two.
+        BadValue: there is neither key nor condition, or there are both; or a text is not Unicode.
     """
+    asked = _asked(how)
+    told = (("topic", topic), ("subscription", subscription), ("by", how.get("by")), ("reason", how.get("reason")))
+    for name, text in told:
+        check_text(name, text)
+    open_table(root, COMMANDS)
+    return choose(root, topic, subscription, asked, in_force(root))
+
+
+def _told(kind: str, how: HowCommanded) -> dict[str, object]:
+    return {"kind": kind, "asked": _asked(how), "issued_by": how.get("by"), "reason": how.get("reason")}
+
+
+def _asked(how: HowCommanded) -> str:
+    key, where = how.get("key"), how.get("where")
     if (key is None) == (where is None):
         raise BadValue("where", where, "a condition, or a key instead; `true` names all that is pending")
     check_text("key", key)
@@ -130,17 +232,28 @@ def _asked(key: str | None, where: str | None) -> str:
     return f"message_key = {quoted(key)}" if key is not None else where or ""
 
 
-def _write(root: str, chosen: Sequence[Chosen], told: Mapping[str, object]) -> None:
-    whole = {**told, "at": datetime.now(UTC)}
-    append(root, COMMANDS, pa.concat_tables([_rows(each, whole) for each in chosen]))
+def _move(
+    root: str,
+    topic: str,
+    subscription: str | None,
+    kind: str,
+    then: Callable[[IntArray], IntArray],
+    *,
+    dry_run: bool,
+    how: HowCommanded,
+) -> Command:
+    """Give what is chosen other due times."""
+    chosen = _chosen(root, topic, subscription, how)
+    others = [each.where(then(each.due) != each.due) for each in chosen]
+    moved = [(each, then(each.due)) for each in others if len(each.due)]
+    if any(int(due.max()) > MAX_TIME for _, due in moved):
+        raise BadValue("span", kind, "a span that does not lead beyond the year 9999")
+    return _moved(root, kind, moved, _told(kind, how), dry_run=dry_run)
 
 
-def _rows(chosen: Chosen, told: Mapping[str, object]) -> pa.Table:
-    """Rows of one subscription. Until when they count is said by ledger: the latest due time of what is named there."""
-    rows = rows_of({chosen.of: chosen.positions}, told)
-    heads = np.flatnonzero(np.diff(chosen.ledgers, prepend=-1))
-    latest = np.maximum(np.maximum.reduceat(chosen.due, heads), chosen.until)
-    ledgers = chosen.ledgers[heads]
-    due = latest[np.searchsorted(ledgers, rows.column("ledger_id").to_numpy())] * 1_000
-    column = rows.column_names.index("due_time")
-    return rows.set_column(column, rows.schema.field(column), pa.array(due).cast(rows.schema.field(column).type))
+def _moved(root: str, kind: str, moved: Sequence[Moved], told: Mapping[str, object], *, dry_run: bool) -> Command:
+    """Write it, unless nothing is named, or it is a dry run."""
+    written = None if dry_run or not moved else move(root, moved, told)
+    first = min((int(due.min()) for _, due in moved), default=None)
+    last = max((int(due.max()) for _, due in moved), default=None)
+    return Command(written, kind, selection(root, [each for each, _ in moved]), first, last)

@@ -1,23 +1,49 @@
-"""Rows of `commands`, read without Spark, and what is withdrawn by them at present."""
+"""Rows of `commands`, read without Spark: what is withdrawn by them at present, and what got another due time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
+from deltalake import DeltaTable
 
+from pipeline.client.commanding.chosen import Chosen
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import arrow_of, open_table
-from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions.commands import READ, withdrawals
+from pipeline.delta.deltars import arrow_of, open_table, quoted
+from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
 from schemas import COMMANDS
-from state.withdrawals import Parts
+from state.positions import Positions
+from state.positionset import PositionSet
+from state.runs import Runs
+from state.withdrawals import Parts, Round
+
+_DELIVERED = """
+    SELECT ledger_id, entry_id FROM deliveries
+    WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND redelivery_count = {count}
+    AND ledger_id BETWEEN {first} AND {last} AND {until}
+"""
+
+
+@dataclass(frozen=True)
+class InForce:
+    """What commands say.
+
+    Attributes:
+        withdrawn: the positions that are cancelled, also those that dispatch had taken before.
+        moved: those that got another due time, with that and its round.
+    """
+
+    withdrawn: Parts = field(default_factory=dict)
+    moved: dict[Round, Chosen] = field(default_factory=dict)
 
 
 def rows(root: str, columns: Sequence[str], where: str = "true") -> pa.Table:
     """Columns of the rows of `commands` that meet a condition.
 
-    A warehouse that an earlier version of this project made has no such table, and none.
+    A warehouse that an earlier version of this project made has no such table, and none; what it lacks is NULL.
     """
     schema = arrow_schema(COMMANDS.columns)
     wanted = pa.schema([schema.field(name) for name in columns])
@@ -25,12 +51,53 @@ def rows(root: str, columns: Sequence[str], where: str = "true") -> pa.Table:
         opened = open_table(root, COMMANDS)
     except NoWarehouse:
         return wanted.empty_table()
+    here = [name for name in columns if has(opened, name)]
     # DataFusion gives views of texts.
-    text = f"SELECT {', '.join(columns)} FROM commands WHERE {where}"  # noqa: S608 - our own words
-    return arrow_of(text, commands=opened).cast(wanted)
+    found = arrow_of(f"SELECT {', '.join(here)} FROM commands WHERE {where}", commands=opened)  # noqa: S608 - our own words
+    told = [found.column(f.name) if f.name in here else pa.nulls(found.num_rows, f.type) for f in wanted]
+    return pa.Table.from_arrays(told, names=wanted.names).cast(wanted)
 
 
-def in_force(root: str, where: str = "true") -> Parts:
-    """The positions that are withdrawn by the rows that meet a condition, also those that dispatch had taken before."""
+def has(opened: DeltaTable, column: str) -> bool:
+    """Whether a table has a column: those of an earlier version of this project get the new ones at a start."""
+    return any(field.name == column for field in opened.schema().fields)
+
+
+def in_force(root: str, where: str = "true") -> InForce:
+    """What the rows of commands say that meet a condition."""
     found = rows(root, READ, where)
-    return withdrawals(found).in_force() if found.num_rows else {}
+    if not found.num_rows:
+        return InForce()
+    return InForce(withdrawals(found).in_force(), moved(found))
+
+
+def moved(found: pa.Table) -> dict[Round, Chosen]:
+    """What rows of `commands` say of other due times: of each position the last round."""
+    parts: dict[Round, list[tuple[int, Runs]]] = {}
+    for (of, to), runs in due_times(moves(found)).items():
+        parts.setdefault(of, []).append((to, runs))
+    return {of: _last(of, each) for of, each in parts.items()}
+
+
+def delivered(deliveries: DeltaTable, chosen: Chosen, until: int | None = None) -> PositionSet:
+    """Which positions were delivered, or were so by an instant (ms UTC), as far as deliveries are kept."""
+    of = chosen.of
+    told = {"topic": quoted(of.topic), "subscription": quoted(of.subscription), "life": of.life}
+    ends = {"first": int(chosen.ledgers.min()), "last": int(chosen.ledgers.max()), "count": of.redelivery_count}
+    then = "true" if until is None else f"arrow_cast(due_time, 'Int64') <= {until * 1_000}"
+    found = arrow_of(_DELIVERED.format(**told, **ends, until=then), deliveries=deliveries)
+    entries = longs(found, "entry_id")
+    return PositionSet.of(Positions.of(longs(found, "ledger_id"), entries, entries))
+
+
+def _last(of: Round, parts: Sequence[tuple[int, Runs]]) -> Chosen:
+    """Of two times in a round the later one counts, as for settle."""
+    each = [(to, runs.expanded()) for to, runs in parts]
+    rounds = np.concatenate([np.full(len(one), to) for to, one in each])
+    ledgers, entries, due = (
+        np.concatenate([getattr(one, name) for _, one in each]) for name in ("ledger_ids", "entry_ids", "due")
+    )
+    order = np.lexsort((due, rounds, entries, ledgers))
+    ledgers, entries, due, rounds = (column[order] for column in (ledgers, entries, due, rounds))
+    last = np.append((np.diff(ledgers) != 0) | (np.diff(entries) != 0), [True])
+    return Chosen(of, ledgers[last], entries[last], due[last], rounds[last])

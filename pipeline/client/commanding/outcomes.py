@@ -2,37 +2,33 @@
 
 A cancelled position that was delivered was cancelled too late. One that dispatch left out will never come, and neither
 will one that is not in `redelivery`, when that is read after the command was committed: dispatch looks at `commands`
-after its batch ends. What is released and neither left out nor delivered is being decided, or is prepared.
+after its batch ends. What is released and neither left out nor delivered is being decided, or is prepared. Of what got
+another due time the same holds for the rounds before the one that the command made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.facts import Facts, facts, with_due
+from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows
+from pipeline.client.commanding.written import Moved
 from pipeline.client.exceptions import CommandNotFound
-from pipeline.client.subscribing.subscriptions import lives
-from pipeline.delta.deltars import arrow_of, open_table, quoted
-from pipeline.storage.arrays import longs
-from pipeline.subscriptions.commands import CANCEL, READ, named_by, withdrawals
-from pipeline.subscriptions.incarnations import alive
-from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH
+from pipeline.subscriptions.commands import CANCEL, MOVES, READ, due_times, moves, named_by, withdrawals
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round, Withdrawals, count
+from state.runs import Runs
+from state.withdrawals import Parts, Round, Withdrawals, count, due_of
 
 _TOLD = ("asked", "issued_by", "reason", "at")
-_READ = ((REDELIVERY, "last_entry"), (REJECTED_DISPATCH, "entry_id"), (DELIVERIES, "entry_id"))
-"""The tables that tell what became of a position, in the order in which they are read, with their last entries."""
 _NOTHING = PositionSet()
 
 
@@ -42,18 +38,19 @@ class Outcome:
 
     Attributes:
         command_id: its id.
-        kind: `cancel` or `undo`.
+        kind: `cancel`, `reschedule`, `shift`, `release` or `undo`.
         topic: its topic.
         subscriptions: whose messages it names.
-        asked: the condition of a cancel.
+        asked: the condition.
         undoes: the command that an undo takes back.
         by: who gave it.
         reason: why.
         at: when, by the clock of who gave it.
         count: messages that it names.
-        applied: a cancel: they come to nobody. An undo: they come again at their time, or came since.
-        too_late: a cancel: they were delivered. An undo: dispatch had left them out before.
-        undone: a cancel that was taken back for them.
+        applied: a cancel: they come to nobody. Another due time: they come then, or came, if no later command said
+            otherwise. An undo: they come again at their time, or came since.
+        too_late: they were delivered before. An undo of a cancel: dispatch had left them out before.
+        undone: it was taken back for them.
         deciding: dispatch is about to take them, or has prepared them.
     """
 
@@ -74,23 +71,16 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Facts:
-    """What the tables hold of the positions of one round."""
+class Remaining:
+    """What a command can be taken back for.
 
-    released: PositionSet
-    left_out: PositionSet
-    delivered: PositionSet
+    Attributes:
+        cancelled: of a cancel, with their due times.
+        moved: of a command that gave other due times, with those before it.
+    """
 
-    def of_cancel(self, asked: PositionSet, undone: PositionSet) -> tuple[int, int, int]:
-        """Applied, too late, undone."""
-        known = undone & asked
-        never = asked - known - self.delivered - self.released
-        return len((asked & self.left_out) | never), len((asked & self.delivered) - known), len(known - self.left_out)
-
-    def of_undo(self, asked: PositionSet) -> tuple[int, int, int]:
-        """The same of an undo, of which nothing is undone."""
-        deciding = (asked & self.released) - self.delivered - self.left_out
-        return len(asked - self.left_out - deciding), len(asked & self.left_out), 0
+    cancelled: list[Chosen] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
 
 
 def outcomes(root: str, limit: int = 20) -> list[Outcome]:
@@ -107,33 +97,58 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
     found = found.filter(
         pc.or_(*(pc.fill_null(pc.is_in(found.column(n), ids), fill_value=False) for n in ("command_id", "undoes")))
     )
-    named, said = named_by(found), withdrawals(found)
-    facts = _facts(root, [named.get(command, {}) for command in newest])
-    return [_outcome(row, named.get(command, {}), said, facts) for command, row in newest.items()]
+    told = _Told.of(found)
+    known = facts(root, [told.named.get(command, {}) for command in newest])
+    return [_outcome(row, told, known) for row in newest.values()]
 
 
-def remaining(root: str, command_id: str) -> list[Chosen]:
-    """What an undo of a cancel brings back: what was neither undone, left out nor delivered, with the due times.
+def remaining(root: str, command_id: str) -> Remaining:
+    """What an undo of a command brings back, with the due times.
+
+    Of a cancel that is what was neither undone, left out nor delivered; of another due time what is not delivered, and
+    got none since.
 
     Raises:
         NoWarehouse: the folder lacks a table.
-        CommandNotFound: there is no such cancel.
+        CommandNotFound: there is no such command, or it is an undo.
     """
-    found_rows = rows(root, READ)
-    said = withdrawals(found_rows)
-    parts = said.cancelled.get(command_id)
-    if parts is None:
-        raise CommandNotFound(command_id)
+    found_rows = rows(root, (*READ, "due_before"))
     mine = found_rows.filter(pc.fill_null(pc.equal(found_rows.column("command_id"), command_id), fill_value=False))
+    said = withdrawals(found_rows)
+    if command_id in said.cancelled:
+        return Remaining(cancelled=_cancelled(root, mine, said, command_id))
+    own = mine.filter(pc.is_in(mine.column("kind"), pa.array(MOVES)))
+    if not moves(own).num_rows:
+        raise CommandNotFound(command_id)
+    return Remaining(moved=_moved(root, moves(own), said, moved_by(found_rows)))
+
+
+def _cancelled(root: str, mine: pa.Table, said: Withdrawals, command_id: str) -> list[Chosen]:
+    parts = said.cancelled[command_id]
     # An undo counts as long as what it takes back.
     until = pc.max(mine.column("due_time").cast(pa.int64())).as_py() // 1_000
     found = []
-    for of, fact in _facts(root, [parts]).items():
+    for of, fact in facts(root, [parts]).items():
         undone = said.undone.get(command_id, {}).get(of, _NOTHING)
-        left = parts[of] - undone - fact.left_out - fact.delivered
+        left = parts[of] - undone - fact.cancelled - fact.delivered
         if len(left):
-            found.append(_with_due(root, of, left, until))
+            found.append(with_due(root, of, left, until))
     return [each for each in found if len(each.ledgers)]
+
+
+def _moved(root: str, mine: pa.Table, said: Withdrawals, last: Mapping[Round, Chosen]) -> list[Moved]:
+    """Positions of which a command said the last word, with the time at which they were due before."""
+    times = mine.set_column(mine.column_names.index("deliver_at"), "deliver_at", mine.column("due_before"))
+    in_force, before, found = said.in_force(), due_times(times), []
+    known = facts(root, [{of: _named(runs)} for (of, _), runs in before.items()])
+    for (of, number), runs in before.items():
+        own = due_of(runs, _named(runs))
+        chosen = last[of].only(_named(own))
+        chosen = chosen.where(chosen.rounds == number).less(known[of].delivered).less(in_force.get(of, _NOTHING))
+        if len(chosen.ledgers):
+            each = due_of(own, chosen.positions).expanded()
+            found.append((chosen, each.due))
+    return found
 
 
 def _newest(found: pa.Table, limit: int) -> dict[str, dict[str, Any]]:
@@ -147,16 +162,13 @@ def _newest(found: pa.Table, limit: int) -> dict[str, dict[str, Any]]:
     return {each: sound.slice(pc.index(texts, each).as_py(), 1).to_pylist()[0] for each in ids}
 
 
-def _outcome(row: Mapping[str, Any], parts: Parts, said: Withdrawals, facts: Mapping[Round, _Facts]) -> Outcome:
-    undone, cancel = said.undone.get(row["command_id"], {}), row["kind"] == CANCEL
-    figures = [
-        facts[of].of_cancel(asked, undone.get(of, _NOTHING)) if cancel else facts[of].of_undo(asked)
-        for of, asked in parts.items()
-    ]
+def _outcome(row: Mapping[str, Any], told: _Told, known: Mapping[Round, Facts]) -> Outcome:
+    command, parts = row["command_id"], told.named.get(row["command_id"], {})
+    figures = [told.figures(command, row["kind"], known[of], of, asked) for of, asked in parts.items()]
     total = count(parts)
     applied, late, back = (sum(each) for each in zip(*figures, strict=True)) if figures else (0, 0, 0)
     return Outcome(
-        command_id=row["command_id"],
+        command_id=command,
         kind=row["kind"] or "",
         topic=row["topic"] or "",
         subscriptions=tuple(sorted({of.subscription for of in parts})),
@@ -173,57 +185,61 @@ def _outcome(row: Mapping[str, Any], parts: Parts, said: Withdrawals, facts: Map
     )
 
 
-def _facts(root: str, commands: Iterable[Parts]) -> dict[Round, _Facts]:
-    """What the tables hold of the rounds of some commands; what is released is read first."""
-    asked: dict[Round, list[PositionSet]] = {}
-    for parts in commands:
-        for of, positions in parts.items():
-            asked.setdefault(of, []).append(positions)
-    if not asked:
-        return {}
-    present = {(*name, life.number) for name, life in alive(lives(root)).items()}
-    wanted = {of: PositionSet.union(sets) for of, sets in asked.items()}
-    released, left_out, delivered = (
-        {of: _held(opened, of, each, end) for of, each in wanted.items()}
-        for opened, end in ((open_table(root, table), end) for table, end in _READ)
-    )
-    # What was released to a life that is over comes to nobody, unless it was delivered.
-    over = {of: _NOTHING for of in wanted if of[:3] not in present}
-    return {of: _Facts((released | over)[of], left_out[of], delivered[of]) for of in wanted}
+@dataclass(frozen=True)
+class _Told:
+    """What rows of `commands` say, by command.
 
-
-def _held(opened: DeltaTable, of: Round, wanted: PositionSet, last: str) -> PositionSet:
-    """The positions of a round that a table has, of the ledgers that are asked for."""
-    ledgers = [ledger for ledger, _ in wanted.by_ledger()]
-    if not ledgers:
-        return _NOTHING
-    first = "first_entry" if last == "last_entry" else last
-    found = arrow_of(
-        f"SELECT ledger_id, {first} AS first_entry, {last} AS last_entry FROM t WHERE {of_round(of)} "  # noqa: S608 - quoted
-        f"AND ledger_id BETWEEN {ledgers[0]} AND {ledgers[-1]}",
-        t=opened,
-    )
-    return PositionSet.of(Positions.of(*(longs(found, name) for name in ("ledger_id", "first_entry", "last_entry"))))
-
-
-def of_round(of: Round) -> str:
-    """SQL: whether a row is of a round."""
-    told = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
-    return f"{told} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"
-
-
-def _with_due(root: str, of: Round, positions: PositionSet, until: int) -> Chosen:
-    """Positions with the due times of their messages; those without a message are left out.
-
-    What comes again is due at the latest when the command says.
+    Attributes:
+        named: the positions that each names.
+        said: cancels and undos.
+        moved: positions that a command gave another due time, by the round that it made.
+        back: those for which such a command was taken back, by that round, and by the command that was taken back.
     """
-    named = [ledger for ledger, _ in positions.by_ledger()]
-    found = arrow_of(
-        "SELECT ledger_id, entry_id, arrow_cast(due_time, 'Int64') / 1000 AS due_ms FROM messages "  # noqa: S608 - quoted
-        f"WHERE topic = {quoted(of.topic)} AND ledger_id BETWEEN {named[0]} AND {named[-1]} "
-        "ORDER BY ledger_id, entry_id",
-        messages=open_table(root, MESSAGES),
-    )
-    ledgers, entries, due = (longs(found, name) for name in ("ledger_id", "entry_id", "due_ms"))
-    due = np.full(len(due), until) if of.redelivery_count else due
-    return Chosen(of, ledgers, entries, due, until).only(positions)
+
+    named: Mapping[str, Parts]
+    said: Withdrawals
+    moved: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
+    back: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
+
+    @classmethod
+    def of(cls, found: pa.Table) -> _Told:
+        moving = moves(found)
+        each = {name: _by(moving, name) for name in ("command_id", "undoes")}
+        return cls(named_by(found), withdrawals(found), each["command_id"], each["undoes"])
+
+    def figures(self, command: str, kind: str, fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
+        """Applied, too late, undone; of the positions of one command that have one name."""
+        moved = {number: each for (name, number), each in self.moved.get(command, {}).items() if name == of}
+        if moved:
+            # An undo that came too late took nothing back.
+            undone = PositionSet.union(
+                fact.moved_at(number, each) for (name, number), each in self.back.get(command, {}).items() if name == of
+            )
+            return _of_moves(fact, moved, undone)
+        if kind == CANCEL:
+            return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING))
+        return fact.of_undo(asked)
+
+
+def _of_moves(fact: Facts, moved: Mapping[int, PositionSet], undone: PositionSet) -> tuple[int, int, int]:
+    applied = late = back = 0
+    for number, asked in moved.items():
+        sure = fact.moved_at(number, asked)
+        back += len(sure & undone)
+        applied += len(sure - undone)
+        late += len(asked & fact.too_late_at(number))
+    return applied, late, back
+
+
+def _by(moving: pa.Table, name: str) -> dict[str, dict[tuple[Round, int], PositionSet]]:
+    """The positions of rows that give another due time, by the command in a column."""
+    ids = [each for each in pc.unique(moving.column(name)).to_pylist() if each is not None]
+    return {each: _positions(moving.filter(pc.equal(moving.column(name), each))) for each in ids}
+
+
+def _positions(moving: pa.Table) -> dict[tuple[Round, int], PositionSet]:
+    return {key: _named(runs) for key, runs in due_times(moving).items()}
+
+
+def _named(runs: Runs) -> PositionSet:
+    return PositionSet.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries))

@@ -9,26 +9,32 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
+from deltalake import DeltaTable
 
 from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import has
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.cursors import NEWEST, by_name
 from pipeline.subscriptions.incarnations import Incarnation, Name
-from schemas import CURSORS, SEGMENTS
+from schemas import CURSORS, ROUND, SEGMENTS
 from state import Condition
 from state.chunk import Chunk
 from state.positionset import PositionSet
 from state.runs import Runs
 from state.withdrawals import Round
 
+_Numbers = tuple[int, int]
+"""Redelivery count and round."""
 _RETRIES = """
-    SELECT redelivery_count, chunk FROM segments WHERE kind = 'retry' AND topic = {topic}
+    SELECT redelivery_count, {round} AS round, chunk FROM segments WHERE kind = 'retry' AND topic = {topic}
     AND subscriptions[1]['name'] = {subscription} AND subscriptions[1]['life'] = {life}
 """
 
 
 def waiting(root: str, name: Name, life: Incarnation) -> list[Chosen]:
-    """What waits to come again for a subscription in its present life, by round; as settle knew it last.
+    """What waits to come again for a subscription in its present life, as settle knew it last.
+
+    It was delivered before: what waits for its first delivery is in `messages`.
 
     Raises:
         NoWarehouse: the folder lacks a table.
@@ -37,27 +43,35 @@ def waiting(root: str, name: Name, life: Incarnation) -> list[Chosen]:
     known = by_name(query(NEWEST.format(told="t"), t=open_table(root, CURSORS))).get(name)
     if known is None or known.life != life.number:
         return []
-    rounds: dict[int, list[PositionSet]] = defaultdict(list)
+    waits: dict[_Numbers, PositionSet] = {}
     for held in known.outstanding().held(Condition.WAITING):
-        rounds[held.cell.round].append(PositionSet.of(held.positions))
-    if not rounds:
+        numbers = held.cell.redelivery_count, held.cell.round
+        if numbers[0]:
+            waits[numbers] = waits.get(numbers, PositionSet()) | PositionSet.of(held.positions)
+    if not waits:
         return []
-    topic, subscription = map(quoted, name)
-    text, runs = (
-        _RETRIES.format(topic=topic, subscription=subscription, life=life.number),
-        defaultdict[int, list[Runs]](list),
-    )
-    for row in query(text, segments=open_table(root, SEGMENTS)):
-        runs[row["redelivery_count"]].append(Chunk.from_bytes(row["chunk"]).runs())
+    runs = _retries(open_table(root, SEGMENTS), name, life)
     found = [
-        _chosen(Round(*name, life.number, number), Runs.concat(parts)).only(PositionSet.union(rounds[number]))
-        for number, parts in sorted(runs.items())
-        if number in rounds
+        _chosen(Round(*name, life.number, count), number, Runs.concat(runs[count, number])).only(positions)
+        for (count, number), positions in sorted(waits.items())
+        if (count, number) in runs
     ]
     return [each for each in found if len(each.ledgers)]
 
 
-def _chosen(of: Round, runs: Runs) -> Chosen:
+def _retries(segments: DeltaTable, name: Name, life: Incarnation) -> dict[_Numbers, list[Runs]]:
+    """What was put into the index for a subscription, by redelivery count and round."""
+    topic, subscription = map(quoted, name)
+    number = ROUND if has(segments, "round") else "redelivery_count"
+    text = _RETRIES.format(topic=topic, subscription=subscription, life=life.number, round=number)
+    runs: dict[_Numbers, list[Runs]] = defaultdict(list)
+    for row in query(text, segments=segments):
+        runs[row["redelivery_count"], row["round"]].append(Chunk.from_bytes(row["chunk"]).runs())
+    return runs
+
+
+def _chosen(of: Round, number: int, runs: Runs) -> Chosen:
     due = runs.expanded()
     order = np.lexsort((due.entry_ids, due.ledger_ids))
-    return Chosen(of, due.ledger_ids[order], due.entry_ids[order], due.due[order])
+    ledgers, entries, times = (column[order] for column in (due.ledger_ids, due.entry_ids, due.due))
+    return Chosen(of, ledgers, entries, times, np.full(len(order), number))

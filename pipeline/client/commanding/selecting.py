@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.pending import relation
@@ -32,7 +33,7 @@ from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, MESSAGES
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round
+from state.withdrawals import Round
 
 VIEW = (
     "topic", "subscription", "message_key", "properties", "due_time", "publish_time", "payload_bytes", "ledger_id",
@@ -53,12 +54,8 @@ _AGAIN = """
     FROM ({messages}) m JOIN ({waiting}) w ON m.ledger_id = w.ledger_id AND m.entry_id = w.entry_id
 """
 _CHOSEN = "SELECT ledger_id, entry_id, {due} AS due_ms FROM ({pending}) pending WHERE (\n{where}\n)"
-_DELIVERED = """
-    SELECT ledger_id, entry_id FROM deliveries
-    WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND redelivery_count = 0
-    AND ledger_id BETWEEN {first} AND {last}
-"""
 _EXAMPLES = "SELECT message_key FROM messages WHERE topic = {topic} AND ledger_id = {ledger} AND entry_id = {entry}"
+_NOTHING = PositionSet()
 _DUE = "arrow_cast(due_time, 'Int64') / 1000"
 
 
@@ -98,7 +95,7 @@ class Selection:
     examples: tuple[Example, ...] = ()
 
 
-def choose(root: str, topic: str, subscription: str | None, where: str, withdrawn: Parts) -> list[Chosen]:
+def choose(root: str, topic: str, subscription: str | None, where: str, said: InForce) -> list[Chosen]:
     """The pending messages of a topic that meet a condition, for each subscription that has some.
 
     Args:
@@ -106,7 +103,7 @@ def choose(root: str, topic: str, subscription: str | None, where: str, withdraw
         topic: the topic.
         subscription: only for this one; None: for all that the topic has.
         where: a condition over the columns `VIEW`, in DataFusion's SQL.
-        withdrawn: what is withdrawn already.
+        said: what commands said before.
 
     Raises:
         NoWarehouse: the folder lacks a table.
@@ -119,10 +116,13 @@ def choose(root: str, topic: str, subscription: str | None, where: str, withdraw
     same = None if named else log.first((topic, ""))
     found = []
     for name, (life, ack) in sorted(known.items()):
-        chosen = _since(log.first(name) if same is None else same, Round(*name, life.number, 0), life)
-        chosen = chosen.less(log.delivered(chosen)) if len(chosen.ledgers) else chosen
-        again = [log.again(name, each) for each in waiting(root, name, life)] if ack else []
-        found += [each.less(withdrawn.get(each.of, PositionSet())) for each in (chosen, *again)]
+        of = Round(*name, life.number, 0)
+        chosen, put_off = _since(log.first(name) if same is None else same, of, life), said.moved.get(of)
+        firsts = [chosen] if put_off is None else [chosen.less(put_off.positions), log.again(name, put_off)]
+        waits = [each.latest(said.moved.get(each.of)) for each in waiting(root, name, life)] if ack else []
+        found += [each.less(log.delivered(each)) for each in firsts if len(each.ledgers)]
+        found += [log.again(name, each) for each in waits]
+    found = [each.less(said.withdrawn.get(each.of, _NOTHING)) for each in found]
     return [each for each in found if len(each.ledgers)]
 
 
@@ -170,24 +170,19 @@ class _Log:
         return self._met(self._pending(name, self._mark))
 
     def again(self, name: Name, waits: Chosen) -> Chosen:
-        """Of those that wait to come again."""
+        """Of those that wait for a time that is not that of their message."""
         columns = {"ledger_id": waits.ledgers, "entry_id": waits.entries, "due_ms": waits.due}
         texts = {"topic": pa.repeat(name[0], len(waits.due)), "subscription": pa.repeat(name[1], len(waits.due))}
         # What is open is kept below the mark, too.
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
         with relation("waiting", pa.Table.from_pydict({**texts, **columns})) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
-        ledgers, entries, due = (longs(met, column) for column in columns)
-        return Chosen(waits.of, ledgers, entries, due)
+        entries = longs(met, "entry_id")
+        return waits.only(PositionSet.of(Positions.of(longs(met, "ledger_id"), entries, entries)))
 
     def delivered(self, chosen: Chosen) -> PositionSet:
         """Which were delivered, as far as deliveries are kept."""
-        of = chosen.of
-        told = {"topic": quoted(of.topic), "subscription": quoted(of.subscription), "life": of.life}
-        text = _DELIVERED.format(**told, first=int(chosen.ledgers.min()), last=int(chosen.ledgers.max()))
-        found = arrow_of(text, deliveries=self._deliveries)
-        entries = longs(found, "entry_id")
-        return PositionSet.of(Positions.of(longs(found, "ledger_id"), entries, entries))
+        return delivered(self._deliveries, chosen)
 
     def _pending(self, name: Name, mark: SettledMark) -> str:
         told = {"topic": quoted(name[0]), "subscription": quoted(name[1]), "due": _DUE}
@@ -207,7 +202,7 @@ def _since(rows: pa.Table, of: Round, life: Incarnation) -> Chosen:
     ledgers, entries, due = (longs(rows, name) for name in ("ledger_id", "entry_id", "due_ms"))
     since = life.since or 0
     mine = (ledgers > since) | ((ledgers == since) & (entries >= life.entry))
-    return Chosen(of, ledgers[mine], entries[mine], due[mine])
+    return Chosen(of, ledgers[mine], entries[mine], due[mine], np.zeros(int(mine.sum()), np.int64))
 
 
 def _key(root: str, topic: str, ledger: int, entry: int) -> str | None:

@@ -50,7 +50,8 @@ class Picture:
         found: Open = defaultdict(dict)
         for held in self.rows.outstanding().held(condition):
             for ledger, entries in held.positions.by_ledger():
-                found[ledger][held.cell.round] = found[ledger].get(held.cell.round, BitMap()) | entries
+                count = held.cell.delivered_with
+                found[ledger][count] = found[ledger].get(count, BitMap()) | entries
         return found
 
 

@@ -13,15 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows as commands
 from pipeline.client.consuming.events import ACK, NACK
 from pipeline.client.reading.published import published
 from pipeline.client.tracing.places import Position, named
-from pipeline.client.tracing.step import Step, ms_of
+from pipeline.client.tracing.step import Fact, Step, ms_of
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.commands import READ, withdrawals, wrong
 from schemas import CLOSED, CONSUMER_EVENTS, DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, Table
-from state.withdrawals import Parts
+from state.withdrawals import Parts, Round
 
 Row = Mapping[str, Any]
 _SAID = ("asked", "issued_by", "reason", "at")
@@ -60,6 +62,11 @@ class Facts:
     def in_force(self) -> Parts:
         """What commands withdraw."""
         return withdrawals(self.commanded.select(READ)).in_force() if self.commanded.num_rows else {}
+
+    @property
+    def moved(self) -> dict[Round, Chosen]:
+        """What got another due time by commands."""
+        return moved_by(self.commanded.select(READ)) if self.commanded.num_rows else {}
 
     def steps(self, place: Position) -> Iterator[Step]:
         """What happened to one of the positions, to each subscription; in no order."""
@@ -116,7 +123,8 @@ def _step(what: str, row: Row, at: str, *told: str) -> Step:
 def _commanded(row: Row) -> Step:
     told = {"command_id": row["command_id"], "undoes": row["undoes"], "by": row["issued_by"]}
     told |= {"reason": row["reason"], "asked": row["asked"]}
-    said = {name: text for name, text in told.items() if text is not None}
+    said: dict[str, Fact] = {name: text for name, text in told.items() if text is not None}
+    said |= {"due": ms_of(row["deliver_at"])} if row["round"] is not None else {}
     return Step(row["kind"], ms_of(row["at"]), row["subscription"], row["life"], row["redelivery_count"], said)
 
 

@@ -17,7 +17,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.settled import read_mark
-from schemas import CANCELLED, CURSORS
+from schemas import CANCELLED, CURSORS, RESCHEDULED
 from state import Condition
 from state.cells import Cell
 from state.withdrawals import Round
@@ -124,27 +124,42 @@ class States:
         match cell.condition:
             case Condition.OUTSTANDING:
                 # From its release on settle calls it so, also while dispatch holds or prepares it.
-                came = any((each.what, each.redelivery_count) == ("published", cell.round) for each in seen.own)
-                return seen.state("outstanding", None, cell.round) if came else None
+                count = cell.redelivery_count
+                came = any((each.what, each.redelivery_count) == ("published", count) for each in seen.own)
+                return seen.state("outstanding", None, count) if came else None
             case Condition.WAITING:
-                word = "cancelled" if self._is_withdrawn(seen, cell.round) else "waits_again"
-                return seen.state(word, self._again(seen, cell.round), cell.round)
+                count = cell.redelivery_count
+                word = "cancelled" if self._is_withdrawn(seen, count) else "waits_again" if count else "waits"
+                return seen.state(word, self._moved(seen, count) or self._again(seen, count), count)
             case _:
                 return seen.state("settled", None, seen.last)
 
     def _released(self, seen: _Seen) -> MessageState:
         """By what became of its last release."""
-        last = {each.what: each for each in seen.own if each.redelivery_count == seen.last}
+        own = [each for each in seen.own if each.redelivery_count == seen.last]
+        # What got another due time is released once more for each of its rounds but the last.
+        later = sum(each.told.get("reason") == RESCHEDULED for each in own if each.what == "left_out")
+        last = {each.what: each for each in own if each.told.get("reason") != RESCHEDULED}
         if "published" in last:
             return seen.state("published", None, seen.last)
         if "left_out" in last:
             word = "cancelled" if last["left_out"].told["reason"] == CANCELLED else "left_out"
             return seen.state(word, None, seen.last)
-        if "released" in last:
+        if sum(each.what == "released" for each in own) > later:
             return seen.state("held" if self._is_held(seen, seen.last) else "taken", None, seen.last)
-        if (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
+        due = self._moved(seen, seen.last)
+        if due is None and (seen.due or 0) <= self._mark.due_ms and seen.place[0] < self._mark.ledger:
             return seen.state("gone")
-        return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", seen.due)
+        return seen.state("cancelled" if self._is_withdrawn(seen, 0) else "waits", due or seen.due)
+
+    def _moved(self, seen: _Seen, count: int) -> int | None:
+        """When it is due by commands; None: they gave it no other time."""
+        moved = self._facts.moved.get(Round(self._topic, seen.name, seen.life, count))
+        if moved is not None:
+            here = (moved.ledgers == seen.place[0]) & (moved.entries == seen.place[1])
+            if here.any():
+                return int(moved.due[here][0])
+        return None
 
     def _is_withdrawn(self, seen: _Seen, count: int) -> bool:
         positions = self._facts.in_force.get(Round(self._topic, seen.name, seen.life, count))

@@ -15,10 +15,10 @@ class Step:
     """Something that happened to a message.
 
     Attributes:
-        what: `sent`; `refused` (by ingest); `accepted`; `cancel` or `undo` (a command that names it); `released` (it
-            became due, and dispatch takes it); `left_out` (dispatch did not deliver it); `published` (it became visible
-            in `deliveries`); `ack` or `nack` (a consumer says so); `closed` (settled while it waited to come again);
-            `dead_letter`.
+        what: `sent`; `refused` (by ingest); `accepted`; `cancel`, `reschedule`, `shift`, `release` or `undo` (a command
+            that names it); `released` (it became due, and dispatch takes it); `left_out` (dispatch did not deliver it);
+            `published` (it became visible in `deliveries`); `ack` or `nack` (a consumer says so); `closed` (settled
+            while it waited to come again); `dead_letter`.
         at: when, ms UTC; None: the tables do not say. Commands and consumers say it by clocks of their own.
         subscription: whose; None: it is the same for all.
         life: of the subscription.

@@ -19,7 +19,7 @@ from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import COMMANDS, MESSAGES, REDELIVERY
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Round
+from state.withdrawals import Round, Span
 from tests.support.client import at, put
 from tests.support.rows import T0, runs
 
@@ -39,16 +39,26 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
     """Position by position, of each round and life for itself; both say the same rows of what they leave out."""
     draw = random.Random(20_261_125)  # noqa: S311 - not a secret
     batch = []
-    for _ in range(40):
+    for _ in range(400):
         first, count = draw.randrange(100), draw.randrange(2)
         named = {"subscription": draw.choice("sz"), "life": draw.choice([1, 2]), "ledger_id": draw.choice([3, 5, 8])}
-        run = {"first_entry": first, "last_entry": first + draw.choice([0, 1, 9]), "redelivery_count": count}
+        run: dict[str, int | None] = {
+            "first_entry": first,
+            "last_entry": first + draw.choice([0, 1, 9]),
+            "redelivery_count": count,
+        }
+        run |= {"round": draw.choice([None, count, count + 1, count + 2])}
         batch.append({"topic": "t", **named, **run, "due_time": T0 + first})
     frame = runs(spark, *batch)
     arrays = frame.toArrow().select(REDELIVERY.schema.names).cast(arrow_schema(REDELIVERY.columns))
     parts = {
-        Round("t", name, 2, 0): PositionSet.of(Positions.of_runs([(ledger, 10, 40), (ledger, 60, 61)]))
-        for name, ledger in (("s", 3), ("z", 5), ("nobody", 8))
+        Span(Round("t", name, 2, 0), 0, end, moved): PositionSet.of(Positions.of_runs([(ledger, *run)]))
+        for name, ledger, end, moved, run in (
+            ("s", 3, 9, False, (10, 40)),
+            ("s", 3, 2, True, (30, 70)),
+            ("z", 5, 1, True, (60, 61)),
+            ("nobody", 8, 9, False, (1, 2)),
+        )
     }
     told = Withdrawn(4, parts)
     left, gone = told.parted(arrays)
@@ -57,12 +67,13 @@ def test_spark_parts_runs_as_arrays_do(spark: SparkSession) -> None:
         assert singles(mine) == singles(other.toArrow())
     assert 0 < gone.num_rows < arrays.num_rows
     refused = [
-        withdrawn.cancelled_rows(gone, 7, 10_000),
-        release_spark.cancelled_rows(by_spark[1], 7).toArrow().cast(withdrawn.cancelled_rows(gone, 7, 10_000).schema),
+        withdrawn.withdrawn_rows(gone, 7, 10_000),
+        release_spark.withdrawn_rows(by_spark[1], 7).toArrow().cast(withdrawn.withdrawn_rows(gone, 7, 10_000).schema),
     ]
     ours, theirs = (sorted(map(str, each.to_pylist())) for each in refused)
     assert ours == theirs
-    assert {row["reason"] for row in refused[0].to_pylist()} == {"cancelled"}
+    assert {row["reason"] for row in refused[0].to_pylist()} == {"cancelled", "rescheduled"}
+    assert {row["round"] for row in refused[0].to_pylist() if row["reason"] == "rescheduled"} == {None, 0, 1}
 
 
 def told(ledger: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns

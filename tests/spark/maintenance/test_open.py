@@ -13,7 +13,7 @@ from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
-from pipeline.maintenance import layout, readers, retention, rounds
+from pipeline.maintenance import layout, leftout, readers, retention, rounds
 from pipeline.maintenance.readers import Unread, settled_upto, unread_from
 from pipeline.maintenance.rounds import Done, maintain
 from pipeline.storage.files import Files
@@ -30,7 +30,7 @@ from schemas import (
     REJECTED_DISPATCH,
     Table,
 )
-from state import Ack, Nack, Outstanding
+from state import Ack, Move, Nack, Outstanding
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, delivery_row, message_row, put
 from tests.support.settled import NOW, released
@@ -211,9 +211,10 @@ def test_settle_holds_what_it_has_not_read(spark: SparkSession, tmp_path: Path) 
     # Dispatch has no checkpoint, and so holds all.
     assert [unread_from(spark, warehouse, table) for table in followed] == [None, 0, None]
     acknowledges(warehouse.root, policies=Policies(ack=True, ack_after=3))
-    assert settled_upto(spark, warehouse) == {"events": -1, "released": 3, "refused": -1}
-    settled(warehouse.root, _open(), read={"events": 4, "released": 5, "refused": 2})
-    assert settled_upto(spark, warehouse) == {"events": 4, "released": 5, "refused": 2}
+    assert settled_upto(spark, warehouse) == {"events": -1, "released": 3, "refused": -1, "commands": 0}
+    settled(warehouse.root, _open(), read={"events": 4, "released": 5, "refused": 2, "commands": 6})
+    assert settled_upto(spark, warehouse) == {"events": 4, "released": 5, "refused": 2, "commands": 6}
+    assert unread_from(spark, warehouse, COMMANDS) == 7
     assert [unread_from(spark, warehouse, table) for table in followed] == [5, 0, 3]
     assert unread_from(spark, warehouse, CURSORS) is None
 
@@ -238,6 +239,53 @@ def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
     assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (1, 1)
     assert _entries(warehouse, COMMANDS) == [OLD, MARK + 1]
     assert _entries(warehouse, REJECTED_DISPATCH) == [1, 2]
+
+
+def _moved(entry: int, due: int) -> dict[str, object]:
+    """A row of `commands` that gives a message another due time."""
+    of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "first_entry": entry, "last_entry": entry}
+    times = {"due_time": at(due), "deliver_at": at(due), "due_before": at(OLD)}
+    return {"kind": "shift", "command_id": "c", "redelivery_count": 0, "round": 1, **of, **times}
+
+
+def test_what_got_another_due_time_stays_until_that_is_old(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody acknowledges. While it waits `cursors` says so; when it was released, dispatch may have to read it yet.
+
+    Until settle has read that there is such a message, nothing goes.
+    """
+    put(warehouse.root, COMMANDS, _moved(2, MARK + 5))
+    assert _round(spark, warehouse)[MESSAGES.name].rows == 0
+    state = Outstanding(1)
+    state.handle(Move(positions((LEDGER, 2, 2)), 0, 1, fresh=True), now=NOW)
+    settled(warehouse.root, state, read={"released": 1, "follows": True})
+    _round(spark, warehouse)
+    assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([2], [0])
+    moved = _redelivery(2, 2, due=MARK + 5) | {"round": 1, "cause": "rescheduled"}
+    put(warehouse.root, REDELIVERY, moved)
+    settled(warehouse.root, Outstanding(2), batch=1, read={"released": 2, "follows": True}, gone=(0,))
+    _round(spark, warehouse)
+    assert _entries(warehouse, MESSAGES) == [2]
+    monkeypatch.setattr(rounds, "raise_mark", lambda *_: SettledMark(MARK + 5, LEDGER + 1, 11))
+    _round(spark, warehouse)
+    assert (_entries(warehouse, MESSAGES), _entries(warehouse, REDELIVERY)) == ([], [])
+
+
+def test_the_mark_waits_for_what_dispatch_left_out_and_settle_has_not_read(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """It is to come again; what was left out of later times does not matter yet."""
+    wanted = SettledMark(MARK, LEDGER + 1, 1)
+    settled(warehouse.root, Outstanding(1), read={"refused": 0, "follows": True})
+    assert not leftout.left_out_unread(spark, warehouse, wanted)
+    for due, waits in ((MARK + 1, False), (MARK, True)):
+        of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "entry_id": 2, "redelivery_count": 0}
+        times = {"due_time": at(due), "rejected_at": at(due), "batch_id": 0, "cause": "due"}
+        put(warehouse.root, REJECTED_DISPATCH, {**of, **times, "reason": "rescheduled"})
+        assert leftout.left_out_unread(spark, warehouse, wanted) is waits
+    settled(warehouse.root, Outstanding(1), batch=1, read={"refused": 2, "follows": True})
+    assert not leftout.left_out_unread(spark, warehouse, wanted)
 
 
 def test_cursors_are_not_merged(spark: SparkSession, warehouse: Warehouse) -> None:

@@ -91,6 +91,7 @@ def test_what_comes_again_has_an_index_of_its_own_for_each_count_and_cause(spark
         segment("t", listener("s"), **AGAIN | {"redelivery_count": 3}),
         segment("t", listener("s"), **AGAIN | {"cause": "a:b"}),
         segment("t", listener("s"), **AGAIN | {"kind": "rebuild"}),
+        segment("t", listener("s"), **AGAIN | {"redelivery_count": 0, "round": 12, "cause": "rescheduled"}),
         segment("t", listener("s"), kind="rebuild"),
     )
     owners = Counter(row["owner"] for row in addressed(rows, SHARDS).collect())
@@ -99,15 +100,18 @@ def test_what_comes_again_has_an_index_of_its_own_for_each_count_and_cause(spark
         '["t","s","1","2:ack_timeout"]': 2,
         '["t","s","1","3:ack_timeout"]': 1,
         '["t","s","1","2:a:b"]': 1,
+        '["t","s","1","0.12:rescheduled"]': 1,
     }
     released = answers(spark, sorted(owners))
     told = local_run_rows(released, 0).to_pylist()
     # As many runs as there are owners before it, and one.
-    assert Counter((row["subscription"], row["redelivery_count"], row["cause"]) for row in told) == {
-        ("s", 2, "a:b"): 1,
-        ("s", 2, "ack_timeout"): 2,
-        ("s", 3, "ack_timeout"): 3,
-        ("s", 0, "due"): 4,
+    names = ("subscription", "redelivery_count", "round", "cause")
+    assert Counter(tuple(row[name] for name in names) for row in told) == {
+        ("s", 0, 12, "rescheduled"): 1,
+        ("s", 2, None, "a:b"): 2,
+        ("s", 2, None, "ack_timeout"): 3,
+        ("s", 3, None, "ack_timeout"): 4,
+        ("s", 0, None, "due"): 5,
     }
     assert told == run_rows(released, 0).toArrow().cast(local_run_rows(released, 0).schema).to_pylist()
     held = few(released)
@@ -116,8 +120,8 @@ def test_what_comes_again_has_an_index_of_its_own_for_each_count_and_cause(spark
     assert held_run_rows(held.held, 0).to_pylist() == told
     assert replace(held, held=()) == counted(released)
     rotten = answers(spark, sorted(owners), error="rotten")
-    assert named(failures(rotten, 0)) == {("t", "s"): 4}
-    assert few(rotten) == counted(rotten) == Answers(0, 4, 4)
+    assert named(failures(rotten, 0)) == {("t", "s"): 5}
+    assert few(rotten) == counted(rotten) == Answers(0, 5, 5)
 
 
 def test_nothing_of_what_is_addressed_is_nullable(spark: SparkSession) -> None:

@@ -15,7 +15,18 @@ def test_what_is_cancelled_is_what_the_dry_run_said_and_comes_back(monkeypatch: 
     monkeypatch.setattr(commanding, "PER_FILE", 600)
     monkeypatch.setattr(commanding, "PER_LEDGER", 100)
     told = {row["what"]: row["messages"] for row in commanding.rows(1_000)}
-    assert list(told) == ["pending", "dry run", "dry run by key", "cancel", "fold", "pending again", "commands", "undo"]
+    cancelling = ["pending", "dry run", "dry run by key", "cancel", "fold", "pending again", "commands", "undo"]
+    assert list(told) == [
+        *cancelling,
+        "dry run of shift",
+        "shift",
+        "fold with shift",
+        "pending shifted",
+        "undo of shift",
+    ]
+    assert told["undo of shift"] == told["shift"] == told["dry run of shift"] == told["cancel"]
+    assert told["pending shifted"] == 999
+    assert told["fold with shift"] == told["shift"] + 1
     assert told["dry run by key"] == 1
     assert 20 < told["dry run"] < 80
     assert told["pending"] == 1_000

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.client.client import Client
-from pipeline.client.commanding.commands import Command, HowCancelled, cancel, undo
+from pipeline.client.commanding.commands import Command, HowCommanded, cancel, undo
+from pipeline.client.commanding.inforce import InForce
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example, choose
 from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
@@ -54,7 +55,7 @@ def named(root: str, where: str, subscription: str | None = "s") -> list[tuple[i
     """The positions that a condition names."""
     return [
         place
-        for each in choose(root, "t", subscription, where, {})
+        for each in choose(root, "t", subscription, where, InForce())
         for place in zip(each.ledgers.tolist(), each.entries.tolist(), strict=True)
     ]
 
@@ -120,8 +121,8 @@ def test_what_is_delivered_settled_or_withdrawn_is_not_pending_and_nobody_gets_w
 
 
 def test_a_dry_run_says_what_the_command_then_does(flights: str) -> None:
-    """How many, for whom, when they are due, five of them; and nothing is written."""
-    asked: HowCancelled = {"where": "ledger_id = 4 OR entry_id = 2", "by": "me", "reason": "rain"}
+    """HowCommanded many, for whom, when they are due, five of them; and nothing is written."""
+    asked: HowCommanded = {"where": "ledger_id = 4 OR entry_id = 2", "by": "me", "reason": "rain"}
     dry = cancel(flights, "t", dry_run=True, **asked)  # a map of texts
     assert dry.command_id is None
     assert (dry.selection.count, dry.selection.subscriptions) == (5, {"late": 2, "s": 3})
@@ -207,7 +208,7 @@ def test_what_failed_and_waits_to_come_again_is_cancelled_in_its_round(flights: 
     settled(flights, state, "busy")
     put(flights, DELIVERIES, *(delivery_row(row, subscription="busy") for row in rows()[:4]))
     put(flights, SEGMENTS, retry_row([(1, 0), (1, 1)], NOON + 60 * SECOND, "busy"))
-    found = choose(flights, "t", "busy", "true", {})
+    found = choose(flights, "t", "busy", "true", InForce())
     assert [(each.of.redelivery_count, each.positions.positions().runs()) for each in found] == [
         (0, [(4, 7, 7)]),
         (1, [(1, 0, 0)]),
@@ -238,7 +239,7 @@ def test_what_waits_for_a_life_that_is_over_comes_to_nobody(flights: str) -> Non
     noticed(flights, "s", -1, marker=2)
     noticed(flights, "s", 0, marker=3)
     assert figures(flights) == [("cancel", 2, 2, 0, 0, 0)]
-    (chosen,) = choose(flights, "t", "s", "entry_id = 0 AND ledger_id = 1", {})
+    (chosen,) = choose(flights, "t", "s", "entry_id = 0 AND ledger_id = 1", InForce())
     assert chosen.of == Round("t", "s", 2, 0)
 
 

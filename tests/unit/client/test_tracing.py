@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.client.client import Client
-from pipeline.client.commanding.commands import cancel, undo
+from pipeline.client.commanding.commands import cancel, shift, undo
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tracing.trace import Trace, trace
@@ -287,3 +288,16 @@ def test_a_client_tells_the_history_of_what_it_received(flights: str) -> None:
     with Client(flights) as client:
         assert client.trace("t", "s", position=PLACES[0]) == trace(flights, "t", "s", position=PLACES[0])
         assert len(client.trace("t", key="it's", limit=1)) == 1
+
+
+def test_what_has_another_due_time_waits_for_that_and_says_which_command_gave_it(flights: str) -> None:
+    """The round that dispatch left out for it is no end; what it takes then is."""
+    shift(flights, "t", "s", span=timedelta(hours=1), key="it's")
+    put(flights, REDELIVERY, run_row(1, 0, 0, NOON))
+    put(flights, REJECTED_DISPATCH, left_out_row(1, 0, NOON, reason="rescheduled"))
+    found = of(flights, 0, subscription="s")
+    assert states(found) == {"s": ("waits", 3_600_000, 0)}
+    (step,) = [each for each in found.steps if each.what == "shift"]
+    assert step.told["due"] == NOON + 3_600_000
+    put(flights, REDELIVERY, run_row(1, 0, 0, NOON + 3_600_000) | {"round": 1, "cause": "rescheduled"})
+    assert states(of(flights, 0, subscription="s")) == {"s": ("taken", None, 0)}

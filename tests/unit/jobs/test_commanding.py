@@ -87,6 +87,29 @@ def test_a_dry_run_prints_what_the_command_then_does_and_an_undo_takes_it_back(t
     assert again == [f"undo of {command}: nothing that is pending is meant"]
 
 
+def test_another_time_is_shown_beside_the_one_before_it(trips: str) -> None:
+    """A dry run, the command, what became of it, and taking it back."""
+    at_ten = ("--to", "2030-01-31T10:00:00+02:00")
+    for words, done, then in (
+        (("shift", "--by", "+2h"), "shifted", "2023-11-15T00:13:20.000Z"),
+        (("shift", "--by", "-30m"), "shifted", "2023-11-14T21:43:20.000Z"),
+        (("reschedule", *at_ten), "rescheduled", "2030-01-31T08:00:00.000Z"),
+    ):
+        dry = told(trips, *words, "--topic", "reminders", *UA, "--dry-run").splitlines()
+        assert dry[0] == f"reminders: 2 would be {done}"
+        assert dry[2] == "first due 2023-11-14T22:13:20.000Z, last due 2023-11-14T22:13:21.000Z"
+        assert dry[3].startswith(f"then first due {then}, last due ")
+        assert dry[4] == "  mail 1:0 [UA-1] due 2023-11-14T22:13:20.000Z"
+    lines = told(trips, "shift", "--topic", "reminders", "--by", "2h", *UA, "--issued-by", "ann").splitlines()
+    command = lines[-1].removeprefix("command ")
+    listed = told(trips, "commands").splitlines()
+    assert listed[0].endswith(f"  {command}  shift reminders/mail by ann")
+    assert listed[1] == "  2 named: 2 applied"
+    back = told(trips, "undo", command).splitlines()
+    assert back[3] == "then first due 2023-11-14T22:13:20.000Z, last due 2023-11-14T22:13:21.000Z"
+    assert told(trips, "release", "--topic", "reminders", "--key", "DL-3").startswith("reminders: nothing")
+
+
 def test_scripts_get_json(trips: str) -> None:
     """Times in ms."""
     done: dict[str, Any] = json.loads(told(trips, "cancel", "--topic", "reminders", "--key", "DL-3", "--json"))
@@ -105,6 +128,12 @@ def test_scripts_get_json(trips: str) -> None:
         (("cancel", "--topic", "reminders", "--where", "nosuch = 1"), 2, "payload_bytes"),
         (("cancel", "--topic", "nosuch", "--where", "true"), 1, "nosuch"),
         (("cancel", "--topic", "reminders", "--subscription", "nosuch", "--where", "true"), 1, "nosuch"),
+        (("shift", "--topic", "reminders", "--by", "2 hours", "--key", "a"), 2, "+2h"),
+        (("shift", "--topic", "reminders", "--by", "--2h", "--key", "a"), 2, "+2h"),
+        (("shift", "--topic", "reminders", "--by", "+0h", "--key", "a"), 2, "span"),
+        (("reschedule", "--topic", "reminders", "--to", "tomorrow", "--key", "a"), 2, "ISO"),
+        (("reschedule", "--topic", "reminders", "--key", "a"), 2, "--to"),
+        (("release", "--topic", "reminders"), 2, "--where"),
         (("undo", "nosuch"), 1, "command_id = 'nosuch'"),
         (("commands", "--limit", "0"), 2, "--limit"),
     ],

@@ -10,12 +10,12 @@ import pytest
 pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 
 from pipeline.settle.stage import Settle
-from schemas import CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH
+from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH
 
 
 def test_what_was_refused_was_released_in_this_batch_or_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would be open for ever: the refusal is read, then the release. Others commit between any two looks."""
-    versions = dict.fromkeys((REDELIVERY.name, REJECTED_DISPATCH.name, CONSUMER_EVENTS.name), 0)
+    versions = dict.fromkeys((REDELIVERY.name, REJECTED_DISPATCH.name, CONSUMER_EVENTS.name, COMMANDS.name), 0)
 
     def look(_: object, table: str, __: int) -> int:
         found = versions[table]
@@ -26,10 +26,13 @@ def test_what_was_refused_was_released_in_this_batch_or_before(monkeypatch: pyte
     monkeypatch.setattr(Settle, "_newest", look)
     monkeypatch.setattr("pipeline.settle.stage.newest", lambda *_: 0)
     settle: Any = object.__new__(Settle)
-    settle._last, settle._opened = None, {}
+    settle._last, settle._opened, settle._follows = None, {}, False
+    settle._moves = SimpleNamespace(any=False)
     settle._registry = SimpleNamespace(version=lambda: 1, at=lambda _: {("t", "s"): None})
     settle._presence = SimpleNamespace(marker=lambda _: 1)
     settle._files, settle._warehouse = None, SimpleNamespace(path=lambda _: "")
     plan = settle._plan(1_000, patient=False)
     assert plan.begin.refused < plan.refused < plan.released
     assert plan.begin.events < plan.events < plan.released
+    # What was left out because of a command is read, then the command, then what was released by then.
+    assert plan.refused < plan.commands < plan.released

@@ -113,7 +113,7 @@ LIES = {
     "more redeliveries than rounds": block([(0, 0, 1, 2, [1])]),
     "waiting for round 0": block([(0, 1, 0, 0, [1])]),
     "withdrawn in round 0": block([(0, 2, 0, 0, [1])]),
-    "a withdrawn one that failed": block([(0, 2, 2, 1, [1])]),
+    "a withdrawn one that failed in each round": block([(0, 2, 2, 2, [1])]),
     "cells out of order": block(GOOD[::-1]),
     "a cell twice": block([GOOD[0], (0, 0, 0, 0, [7])]),
     "a cell without entries": block([(0, 0, 0, 0, [])]),

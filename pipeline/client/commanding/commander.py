@@ -1,0 +1,138 @@
+"""The methods of a client by which commands are given."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Unpack
+
+from pipeline.client.checks import checked_topic
+from pipeline.client.commanding.commands import (
+    Command,
+    HowCommanded,
+    cancel,
+    release_now,
+    reschedule,
+    shift,
+    undo,
+)
+from pipeline.client.commanding.outcomes import Outcome, outcomes
+
+
+class Commander:
+    """Gives commands over messages that wait."""
+
+    _root: str
+
+    def _answering(self) -> AbstractContextManager[None]:
+        """Within it an error of the store is one of the client's.
+
+        Raises:
+            AlreadyClosed: the client is closed.
+        """
+        raise NotImplementedError
+
+    def cancel(
+        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
+    ) -> Command:
+        """Cancel messages of a topic that wait, for their first delivery or to come again after they failed.
+
+        Args:
+            topic: the topic.
+            subscription_name: for this subscription only; None: for all that the topic has now.
+            dry_run: write nothing, and say what would be cancelled.
+            **how: see `HowCommanded`.
+
+        Raises:
+            InvalidTopicName: the topic has no name.
+            SubscriptionNotFound: there is no such subscription, or none at all.
+            BadValue: neither key nor condition, or both; the condition cannot be followed.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks a table.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return cancel(self._root, checked_topic(topic), subscription_name, dry_run=dry_run, **how)
+
+    def reschedule(
+        self,
+        topic: str,
+        subscription_name: str | None = None,
+        *,
+        to: datetime,
+        dry_run: bool = False,
+        **how: Unpack[HowCommanded],
+    ) -> Command:
+        """Give messages of a topic that wait another due time.
+
+        Args:
+            topic: the topic.
+            subscription_name: for this subscription only; None: for all that the topic has now.
+            to: when they are due, with a time zone.
+            dry_run: write nothing, and say what would be moved.
+            **how: see `HowCommanded`.
+
+        Raises:
+            BadValue: as for `cancel`; or the time has no zone, or no clock shows it.
+            InvalidTopicName, SubscriptionNotFound, AlreadyClosed, NoWarehouse, ConnectError: as for `cancel`.
+        """
+        with self._answering():
+            return reschedule(self._root, checked_topic(topic), subscription_name, to=to, dry_run=dry_run, **how)
+
+    def shift(
+        self,
+        topic: str,
+        subscription_name: str | None = None,
+        *,
+        span: timedelta,
+        dry_run: bool = False,
+        **how: Unpack[HowCommanded],
+    ) -> Command:
+        """Let messages of a topic that wait come later by a span of time, or earlier by a negative one.
+
+        Args:
+            topic: the topic.
+            subscription_name: for this subscription only; None: for all that the topic has now.
+            span: how much later.
+            dry_run: write nothing, and say what would be moved.
+            **how: see `HowCommanded`.
+
+        Raises:
+            BadValue: as for `cancel`; or the span is none.
+            InvalidTopicName, SubscriptionNotFound, AlreadyClosed, NoWarehouse, ConnectError: as for `cancel`.
+        """
+        with self._answering():
+            return shift(self._root, checked_topic(topic), subscription_name, span=span, dry_run=dry_run, **how)
+
+    def release_now(
+        self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]
+    ) -> Command:
+        """Let messages of a topic that wait come now; arguments and errors are those of `cancel`."""
+        with self._answering():
+            return release_now(self._root, checked_topic(topic), subscription_name, dry_run=dry_run, **how)
+
+    def undo(self, command_id: str, *, by: str | None = None, reason: str | None = None) -> Command:
+        """Take a command back, for those of its messages that it can be taken back for.
+
+        What was cancelled, and neither left out nor delivered, comes at its time. What got another due time, and is not
+        delivered, is due again when it was before, unless another command gave it yet another time.
+
+        Raises:
+            CommandNotFound: there is no such command, or it is an undo.
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks a table.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return undo(self._root, command_id, by=by, reason=reason)
+
+    def commands(self, limit: int = 20) -> list[Outcome]:
+        """What became of the last commands, the newest first.
+
+        Raises:
+            AlreadyClosed: the client is closed.
+            NoWarehouse: the folder lacks a table.
+            ConnectError: the store does not answer.
+        """
+        with self._answering():
+            return outcomes(self._root, limit)

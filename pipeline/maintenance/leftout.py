@@ -1,0 +1,37 @@
+"""What dispatch left out for a later round, and settle has yet to put back: the mark waits for it."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pipeline.config.stages import SETTLE
+from pipeline.delta.logs.entries import entry, newest
+from pipeline.delta.logs.filestats import span_ms
+from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.oncewriter import last_commit
+from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.settled import SettledMark
+from schemas import CURSORS, REJECTED_DISPATCH
+
+
+def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMark) -> bool:
+    """Whether dispatch may have left out something below a mark that settle does not know of, and puts back."""
+    files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
+    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    read = -1 if last is None else int(last.note["refused"])
+    for version in range(read + 1, newest(files, path) + 1):
+        actions = entry(files, path, version)
+        if actions is None or any(_first(file, "due_time") <= wanted.due_ms for file in appended(actions)):
+            return True
+    return False
+
+
+def _first(file: Mapping[str, Any], column: str) -> float:
+    """The first time in a column of a file, ms UTC; before all others without statistics."""
+    try:
+        return span_ms(file["stats"], column)[0]
+    except KeyError:
+        return -math.inf
