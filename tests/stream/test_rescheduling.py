@@ -223,7 +223,7 @@ def test_other_due_times_count_or_come_too_late_whatever_dies(
 
     Of what dispatch had in its hands when the command came, it decides once: it comes then, or at its other time.
     """
-    steps: list[Step] = [acknowledging("t", "s"), subscribe("t", "plain"), advance(T0 - SECOND)]
+    steps: list[Step] = [each_by_itself(), acknowledging("t", "s"), subscribe("t", "plain"), advance(T0 - SECOND)]
     given: list[str] = []
     for number, death in enumerate(deaths):
         instant = T0 + number * MINUTE
