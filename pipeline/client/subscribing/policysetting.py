@@ -48,21 +48,17 @@ class Held:
     policies: Mapping[str, str]
 
 
-def set_topic_policies(root: str, topic: str, policies: TopicPolicies) -> bool:
-    """Give a topic other policies; False when it has these already. They count from the next batch of ingest on.
-
-    Raises:
-        NoWarehouse: the folder has no registry.
-        InvalidTopicName: the topic has no name.
-        StillConflicting: others changed them every time; nothing was written.
-    """
+def _set_topic_policies(root: str, topic: str, told: Mapping[str, Any]) -> bool:
+    """Set some policies of a topic; the others stay as the registry has them then, whoever sets some meanwhile."""
     checked_topic(topic)
 
     def decide(registry: Any) -> list[dict[str, object]] | None:  # noqa: ANN401 - delta-rs has no types
-        if _topics(registry).policies.get(topic, TopicPolicies()) == policies:
+        own = _topics(registry).policies.get(topic, TopicPolicies())
+        policies = replace(own, **told)
+        if policies == own:
             return None
-        told = {"topic": topic, "subscription": "", "type": TOPIC_LINE, "start": "latest", "tick_ms": 1}
-        row = {**told, "active": False, "policies": policies.as_map()}
+        line = {"topic": topic, "subscription": "", "type": TOPIC_LINE, "start": "latest", "tick_ms": 1}
+        row = {**line, "active": False, "policies": policies.as_map()}
         rows = with_history(registry, (topic, ""), row)
         return rows if policies.as_map() else rows[1:]
 
@@ -110,8 +106,7 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **told: A
     """
     if subscription is None:
         _check_names(TopicPolicies, told)
-        own = _topics(open_table(root, SUBSCRIPTIONS)).policies.get(topic, TopicPolicies())
-        return set_topic_policies(root, topic, replace(own, **told))
+        return _set_topic_policies(root, topic, told)
     _check_names(Policies, told)
 
     def decide(found: Subscription | None) -> Subscription | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import write_deltalake
 
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import CliRunner, Result
 
-from jobs import cli
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
 from pipeline.client.exceptions import SubscriptionNotFound
@@ -26,6 +26,7 @@ from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, noticed, put
+from tests.support.invoked import run, told
 
 HOUR = 3_600_000
 
@@ -35,18 +36,6 @@ def root(tmp_path: Path) -> str:
     """A new warehouse."""
     create_all(str(tmp_path))
     return str(tmp_path)
-
-
-def run(root: str, *words: str) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
-
-
-def told(root: str, *words: str) -> str:
-    """What a command prints when all is well."""
-    result = run(root, *words)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_policies_of_a_topic_are_set_unset_and_shown_and_their_history_is_kept(root: str) -> None:
@@ -141,6 +130,21 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
         set_policy(root, "t", "other", slots=5)
     assert open_table(root, SUBSCRIPTIONS).version() == 1
     assert policy_history(root, "t") == []
+
+
+def test_two_who_set_policies_of_a_topic_at_once_keep_both(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loses the race decides anew, by the registry as it is then."""
+    others = iter([5_000])
+
+    def write(*words: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
+        for other in others:
+            set_policy(root, "t", min_delay_ms=other)
+        write_deltalake(*words, **named)
+
+    monkeypatch.setattr("pipeline.client.subscribing.subscriptions.write_deltalake", write)
+    set_policy(root, "t", max_delay_ms=HOUR)
+    assert topic_policies(root, "t") == TopicPolicies(min_delay_ms=5_000, max_delay_ms=HOUR)
+    assert [dict(each.policies) for each in policy_history(root, "t")][-1] == topic_policies(root, "t").as_map()
 
 
 def test_a_partition_has_the_policies_of_its_topic_unless_it_has_some(root: str) -> None:
