@@ -1,7 +1,9 @@
 """The commands by which users change their mind about messages that wait, beside those of `jobs.cli`."""
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,9 +48,8 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     """Cancel messages that wait, or failed and are to come again. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import cancel as begin
 
-    _one_of(key, where)
-    found = begin(warehouse, topic, subscription, key=key, where=where, dry_run=dry_run, by=by, reason=reason)
-    _tell(topic, found, as_json=as_json, dry=dry_run)
+    how = {"key": key, "where": where, "by": by, "reason": reason}
+    _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -68,9 +69,8 @@ def reschedule(  # noqa: PLR0913 - a parameter is an option
     """Give messages that wait another due time. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import reschedule as begin
 
-    _one_of(key, where)
-    found = begin(warehouse, topic, subscription, to=to, key=key, where=where, dry_run=dry_run, by=by, reason=reason)
-    _tell(topic, found, as_json=as_json, dry=dry_run)
+    how = {"key": key, "where": where, "by": by, "reason": reason}
+    _give(partial(begin, to=to), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -97,10 +97,8 @@ def shift(  # noqa: PLR0913 - a parameter is an option
     """Let messages that wait come later or earlier. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import shift as begin
 
-    _one_of(key, where)
     later, how = timedelta(milliseconds=span), {"key": key, "where": where, "by": who, "reason": reason}
-    found = begin(warehouse, topic, subscription, span=later, dry_run=dry_run, **how)
-    _tell(topic, found, as_json=as_json, dry=dry_run)
+    _give(partial(begin, span=later), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -119,9 +117,8 @@ def release(  # noqa: PLR0913 - a parameter is an option
     """Let messages that wait come now."""
     from pipeline.client.commanding.commands import release_now as begin
 
-    _one_of(key, where)
-    found = begin(warehouse, topic, subscription, key=key, where=where, dry_run=dry_run, by=by, reason=reason)
-    _tell(topic, found, as_json=as_json, dry=dry_run)
+    how = {"key": key, "where": where, "by": by, "reason": reason}
+    _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
 @app.command()
@@ -157,9 +154,21 @@ def commands(
         typer.echo(line)
 
 
-def _one_of(key: str | None, where: str | None) -> None:
-    if (key is None) == (where is None):
+def _give(
+    begin: Callable[..., "Command"],
+    warehouse: str,
+    topic: str,
+    subscription: str | None,
+    how: Mapping[str, str | None],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Give a command over what a key or a condition names, and tell what it did."""
+    if (how["key"] is None) == (how["where"] is None):
         raise typer.BadParameter("say one of --key and --where; --where true names all that is pending")
+    found = begin(warehouse, topic, subscription, dry_run=dry_run, **how)
+    _tell(topic, found, as_json=as_json, dry=dry_run)
 
 
 def _tell(what: str, found: "Command", *, as_json: bool, dry: bool) -> None:

@@ -11,6 +11,7 @@ from pyroaring import BitMap
 
 from state.buckets import IntArray
 from state.positions import Positions
+from state.runs import Runs
 
 
 class PositionSet:
@@ -24,6 +25,11 @@ class PositionSet:
     def of(cls, positions: Positions) -> Self:
         """The positions of runs, which may overlap. O(runs log runs)."""
         return cls(dict(positions.by_ledger()))
+
+    @classmethod
+    def of_runs(cls, runs: Runs) -> Self:
+        """The same of runs with due times."""
+        return cls.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries))
 
     @classmethod
     def union(cls, sets: Iterable[PositionSet]) -> Self:
@@ -75,6 +81,22 @@ class PositionSet:
     def positions(self) -> Positions:
         """As runs, ordered and apart. O(runs)."""
         return Positions.gathered(list(self.by_ledger())) if self._ledgers else Positions.of_runs([])
+
+
+def by_number(numbers: IntArray, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> dict[int, PositionSet]:
+    """The positions of runs that have each number. O(runs), for each number there is."""
+    found = {}
+    for number in np.unique(numbers).tolist():
+        mine = numbers == number
+        found[number] = PositionSet.of(Positions.of(ledgers[mine], firsts[mine], lasts[mine]))
+    return found
+
+
+def last_of_each(ledgers: IntArray, entries: IntArray) -> npt.NDArray[np.bool_]:
+    """Which of ordered positions are the last ones that are the same."""
+    if not len(ledgers):
+        return np.empty(0, np.bool_)
+    return np.append((np.diff(ledgers) != 0) | (np.diff(entries) != 0), [True])
 
 
 _NONE = BitMap()

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from state.positions import Positions
-from state.positionset import PositionSet
+from state.positionset import PositionSet, last_of_each
 from state.retry import MAX_ROUND
 from state.runs import Runs
 
@@ -128,14 +127,13 @@ def due_of(runs: Runs, positions: PositionSet) -> Runs:
         runs: in any order; they may overlap.
         positions: of which runs name all.
     """
-    named = PositionSet.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries))
+    named = PositionSet.of_runs(runs)
     if runs.messages == len(named) and named == positions:
         return runs
     each = runs.expanded()
     order = np.lexsort((each.due, each.entry_ids, each.ledger_ids))
     due, ledgers, entries = (column[order] for column in (each.due, each.ledger_ids, each.entry_ids))
-    last = np.append((np.diff(ledgers) != 0) | (np.diff(entries) != 0), [True] * bool(len(order)))
-    mine = last & positions.holds(ledgers, entries)
+    mine = last_of_each(ledgers, entries) & positions.holds(ledgers, entries)
     return Runs(due[mine], ledgers[mine], entries[mine], entries[mine])
 
 

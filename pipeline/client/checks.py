@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.exceptions import ConnectError, InvalidConfiguration, InvalidTopicName, InvalidUrl
+from pipeline.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration, InvalidTopicName, InvalidUrl
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import local_path, one_spelling
 
@@ -67,6 +67,30 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     if not isinstance(value, int) or value < low:
         raise InvalidConfiguration(option, value, f"it must be {low} or more")
     return value
+
+
+class Opened:
+    """A part of a client: it has a warehouse, and is open until it is closed."""
+
+    def __init__(self, root: str) -> None:
+        """Open on the folder of a warehouse."""
+        self._root, self._closed = root, False
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Says of a store that does not answer that it does not.
+
+        Raises:
+            AlreadyClosed: the client is closed.
+            ConnectError: the store does not answer.
+        """
+        self._check_open()
+        with answering(self._root):
+            yield
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise AlreadyClosed("client")
 
 
 @contextmanager

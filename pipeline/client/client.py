@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -13,7 +13,7 @@ from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import Ends, engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
-from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
+from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
 from pipeline.client.producing.options import HowProduced, sender_of
@@ -75,12 +75,11 @@ class Client(SetsPolicies, Commander):
         check_limit("operation_timeout_seconds", operation_timeout_seconds)
         check_limit("memory_limit_bytes", memory_limit_bytes)
         check_limit("stats_interval_in_seconds", stats_interval_in_seconds)
-        self._root = root_of(service_url)
+        super().__init__(root_of(service_url))
         self._timeout_s, self._stats_s = operation_timeout_seconds, stats_interval_in_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
         self._made: list[Producer | Consumer | Reader] = []
         self._looks: dict[Producer | Consumer | Reader, Recurring] = {}
-        self._closed = False
 
     def create_producer(
         self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]
@@ -250,8 +249,7 @@ class Client(SetsPolicies, Commander):
             NoWarehouse: the folder lacks a table.
             ConnectError: the store does not answer.
         """
-        self._check_open()
-        with answering(self._root):
+        with self._answering():
             return trace(self._root, checked_topic(topic), subscription_name, **how)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
@@ -263,8 +261,7 @@ class Client(SetsPolicies, Commander):
             NoWarehouse: the folder has no registry.
             ConnectError: the store does not answer.
         """
-        self._check_open()
-        with answering(self._root):
+        with self._answering():
             return topic_partitions(self._root, checked_topic(topic))
 
     def refresh_topics(self) -> None:
@@ -329,11 +326,3 @@ class Client(SetsPolicies, Commander):
             look.end()
         if made in self._made:
             self._made.remove(made)
-
-    def _answering(self) -> AbstractContextManager[None]:
-        self._check_open()
-        return answering(self._root)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise AlreadyClosed("client")

@@ -116,7 +116,7 @@ class Backlog:
 
     def commit(self, change: HeldChange, owner: str, batch: int, begin: Offset | None, source: Offset) -> None:
         """Let a change be, by one commit, which notes where its batch begins and ends in `redelivery`."""
-        self._sink.commit(change.added, owner, batch, {"begin": begin, "source": source}, change.gone)
+        _commit(self._sink, change, owner, batch, begin, source)
         self._sink.appender.checkpoint()
         self._look()
 
@@ -173,9 +173,11 @@ def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> N
     sink = Sink(spark, warehouse, HELD, DISPATCH)
     # Nobody else adds versions to the table.
     if sink.appender.newest() == last.held.version:
-        sink.commit(
-            last.held.added, last.owner, last.batch, {"begin": last.begin, "source": last.source}, last.held.gone
-        )
+        _commit(sink, last.held, last.owner, last.batch, last.begin, last.source)
+
+
+def _commit(sink: Sink, change: HeldChange, owner: str, batch: int, begin: Offset | None, source: Offset) -> None:
+    sink.commit(change.added, owner, batch, {"begin": begin, "source": source}, change.gone)
 
 
 def _living(rows: pa.Table, lives: Mapping[Name, int]) -> pa.Table:

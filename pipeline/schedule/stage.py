@@ -7,7 +7,7 @@ packed in a binary column, because a million positions as pandas rows take secon
 subscription in `Unpacker`, by whole arrays.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,10 +48,11 @@ _ROUND = f"if({_AGAIN}, cast(get({_NUMBERS}, 1) as bigint), NULL)"
 _CAUSE = f"if({_AGAIN}, substr(element_at(owners, -1), instr(element_at(owners, -1), ':') + 1), '{DUE}')"
 _NAMES = "from_json(owner, 'array<string>', map('mode', 'FAILFAST'))"
 """A name that cannot be read would be nobody's, and what it was given would be gone without a word."""
-_SIZE = "coalesce(sum(octet_length(runs) * coalesce((json_array_length(owner) - 1) div 2, 1)), 0)"
+_HEARERS = "coalesce((json_array_length(owner) - 1) div 2, 1)"
+_SIZE = f"coalesce(sum(octet_length(runs) * {_HEARERS}), 0)"
 """Bytes of runs for all who get them. As text: each call that builds a column asks the JVM several times."""
 _FAILED = "count_if(error IS NOT NULL)"
-_ROWS = "coalesce(sum(greatest(1, (json_array_length(owner) - 1) div 2)), 0)"
+_ROWS = f"coalesce(sum({_HEARERS}), 0)"
 _RUN_BYTES = 32
 """Bytes of a run in an answer."""
 _FEW, _SHORT = 64, 1 << 20
@@ -174,13 +175,16 @@ def run_rows(released: DataFrame, batch_id: int) -> DataFrame:
 
 def held_run_rows(held: Sequence[Row], batch_id: int) -> pa.Table:
     """The same of answers that are in the driver."""
-    answers = pa.RecordBatch.from_pylist([row.asDict() for row in held])
-    return pa.Table.from_batches(Unpacker(batch_id)(iter([answers])), RUN)
+    return _unpacked([pa.RecordBatch.from_pylist([row.asDict() for row in held])], batch_id)
 
 
 def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:
     """The same in the driver."""
-    return pa.Table.from_batches(Unpacker(batch_id)(iter(_packed(released).toArrow().to_batches())), RUN)
+    return _unpacked(_packed(released).toArrow().to_batches(), batch_id)
+
+
+def _unpacked(answers: Iterable[pa.RecordBatch], batch_id: int) -> pa.Table:
+    return pa.Table.from_batches(Unpacker(batch_id)(iter(answers)), RUN)
 
 
 def _packed(released: DataFrame) -> DataFrame:

@@ -25,8 +25,8 @@ from pipeline.subscriptions.commandlog import CommandLog, read_files
 from pipeline.subscriptions.commands import due_times, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, Table
-from state import LeftOut, Move, Moved, Outstanding, Positions, Runs
-from state.positionset import PositionSet
+from state import LeftOut, Move, Moved, Outstanding, Runs
+from state.positionset import PositionSet, by_number
 from state.withdrawals import Round, Rounds, due_of, free
 
 Key = tuple[Round, int]
@@ -51,7 +51,7 @@ class _Told:
     @classmethod
     def of(cls, *parts: Runs) -> _Told:
         runs = parts[0] if len(parts) == 1 else Runs.concat(parts)
-        return cls(runs, PositionSet.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries)))
+        return cls(runs, PositionSet.of_runs(runs))
 
 
 class Commands(Protocol):
@@ -211,9 +211,4 @@ class _Rows:
         for each in same:
             same[0] = pc.and_(same[0], pc.fill_null(each, fill_value=False))
         own = rows.filter(pc.fill_null(same[0], fill_value=False))
-        numbers, places = rounds(own), [longs(own, name) for name in ("ledger_id", *self._ends)]
-        found: dict[int, PositionSet] = {}
-        for number in set(numbers.tolist()):
-            mine = numbers == number
-            found[number] = PositionSet.of(Positions.of(*(each[mine] for each in places)))
-        return found
+        return by_number(rounds(own), *(longs(own, name) for name in ("ledger_id", *self._ends)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Unpack
 
-from pipeline.client.checks import checked_topic
+from pipeline.client.checks import Opened, checked_topic
 from pipeline.client.commanding.commands import (
     Command,
     HowCommanded,
@@ -19,18 +18,8 @@ from pipeline.client.commanding.commands import (
 from pipeline.client.commanding.outcomes import Outcome, outcomes
 
 
-class Commander:
+class Commander(Opened):
     """Gives commands over messages that wait."""
-
-    _root: str
-
-    def _answering(self) -> AbstractContextManager[None]:
-        """Within it an error of the store is one of the client's.
-
-        Raises:
-            AlreadyClosed: the client is closed.
-        """
-        raise NotImplementedError
 
     def cancel(
         self, topic: str, subscription_name: str | None = None, *, dry_run: bool = False, **how: Unpack[HowCommanded]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,14 +17,11 @@ from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import alive
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, ROUND, Table
-from state.positions import Positions
-from state.positionset import PositionSet
-from state.withdrawals import Parts, Round
+from state.positionset import PositionSet, by_number
+from state.withdrawals import Parts, Round, Rounds
 
 _READ = ((REDELIVERY, "last_entry"), (REJECTED_DISPATCH, "entry_id"), (DELIVERIES, "entry_id"))
 """The tables that tell what became of a position, in the order in which they are read, with their last entries."""
-Rounds = Mapping[int, PositionSet]
-"""Positions by round."""
 
 
 @dataclass(frozen=True)
@@ -124,12 +121,11 @@ def _held(opened: DeltaTable, table: Table, of: Round, wanted: PositionSet, last
     # DataFusion gives views of texts.
     why = found.column("reason").cast(pa.string())
     numbers, places = longs(found, "round"), [longs(found, n) for n in ("ledger_id", "first_entry", "last_entry")]
-    held = {}
+    held: _Held = {}
     for each_reason in pc.unique(why).to_pylist():
         here = pc.equal(why, each_reason).to_numpy(zero_copy_only=False)
-        for each_round in np.unique(numbers[here]).tolist():
-            mine = here & (numbers == each_round)
-            held[each_round, each_reason] = PositionSet.of(Positions.of(*(each[mine] for each in places)))
+        of_reason = by_number(numbers[here], *(each[here] for each in places))
+        held |= {(number, each_reason): positions for number, positions in of_reason.items()}
     return held
 
 

@@ -16,7 +16,7 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
 from schemas import COMMANDS
 from state.positions import Positions
-from state.positionset import PositionSet
+from state.positionset import PositionSet, last_of_each
 from state.runs import Runs
 from state.withdrawals import Parts, Round
 
@@ -99,5 +99,5 @@ def _last(of: Round, parts: Sequence[tuple[int, Runs]]) -> Chosen:
     )
     order = np.lexsort((due, rounds, entries, ledgers))
     ledgers, entries, due, rounds = (column[order] for column in (ledgers, entries, due, rounds))
-    last = np.append((np.diff(ledgers) != 0) | (np.diff(entries) != 0), [True])
+    last = last_of_each(ledgers, entries)
     return Chosen(of, ledgers[last], entries[last], due[last], rounds[last])

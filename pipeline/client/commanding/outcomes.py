@@ -23,9 +23,7 @@ from pipeline.client.commanding.inforce import rows
 from pipeline.client.commanding.written import Moved
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.subscriptions.commands import CANCEL, MOVES, READ, due_times, moves, named_by, withdrawals
-from state.positions import Positions
 from state.positionset import PositionSet
-from state.runs import Runs
 from state.withdrawals import Parts, Round, Withdrawals, count, due_of
 
 _TOLD = ("asked", "issued_by", "reason", "at")
@@ -140,10 +138,10 @@ def _moved(root: str, mine: pa.Table, said: Withdrawals, last: Mapping[Round, Ch
     """Positions of which a command said the last word, with the time at which they were due before."""
     times = mine.set_column(mine.column_names.index("deliver_at"), "deliver_at", mine.column("due_before"))
     in_force, before, found = said.in_force(), due_times(times), []
-    known = facts(root, [{of: _named(runs)} for (of, _), runs in before.items()])
+    known = facts(root, [{of: PositionSet.of_runs(runs)} for (of, _), runs in before.items()])
     for (of, number), runs in before.items():
-        own = due_of(runs, _named(runs))
-        chosen = last[of].only(_named(own))
+        own = due_of(runs, PositionSet.of_runs(runs))
+        chosen = last[of].only(PositionSet.of_runs(own))
         chosen = chosen.where(chosen.rounds == number).less(known[of].delivered).less(in_force.get(of, _NOTHING))
         if len(chosen.ledgers):
             each = due_of(own, chosen.positions).expanded()
@@ -238,8 +236,4 @@ def _by(moving: pa.Table, name: str) -> dict[str, dict[tuple[Round, int], Positi
 
 
 def _positions(moving: pa.Table) -> dict[tuple[Round, int], PositionSet]:
-    return {key: _named(runs) for key, runs in due_times(moving).items()}
-
-
-def _named(runs: Runs) -> PositionSet:
-    return PositionSet.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries))
+    return {key: PositionSet.of_runs(runs) for key, runs in due_times(moving).items()}

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from pipeline.client.checks import answering, checked_topic
+from pipeline.client.checks import Opened, checked_topic
 from pipeline.client.subscribing.policysetting import policies_of, set_policy, unset_policy
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 
-class SetsPolicies:
-    """A part of `delayline.Client`."""
-
-    _root: str
-
-    def _check_open(self) -> None:
-        """Refuse a client that is closed."""
-        raise NotImplementedError
+class SetsPolicies(Opened):
+    """Sets policies of topics and subscriptions."""
 
     def set_policies(self, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
         """Set some policies of a subscription, or of a topic; the others stay.
@@ -37,8 +31,7 @@ class SetsPolicies:
             NoWarehouse: the folder has no registry.
             ConnectError: the store does not answer.
         """
-        self._check_open()
-        with answering(self._root):
+        with self._answering():
             return set_policy(self._root, checked_topic(topic), subscription_name, **policies)
 
     def pause(self, topic: str, subscription_name: str) -> bool:
@@ -70,8 +63,7 @@ class SetsPolicies:
             NoWarehouse: the folder has no registry.
             ConnectError: the store does not answer.
         """
-        self._check_open()
-        with answering(self._root):
+        with self._answering():
             return unset_policy(self._root, checked_topic(topic), *names, subscription=subscription_name)
 
     def get_policies(self, topic: str, subscription_name: str | None = None) -> Policies | TopicPolicies:
@@ -84,6 +76,5 @@ class SetsPolicies:
             NoWarehouse: the folder has no registry.
             ConnectError: the store does not answer.
         """
-        self._check_open()
-        with answering(self._root):
+        with self._answering():
             return policies_of(self._root, checked_topic(topic), subscription_name)

@@ -15,7 +15,6 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 import typer
-from typer.testing import CliRunner, Result
 
 from jobs import cli
 from pipeline.client.create import create_all
@@ -23,6 +22,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import message_row, noticed, put
 from tests.support.guide import blocks
+from tests.support.invoked import run, told
 from tests.support.modules import ROOT
 
 NOON = 1_700_000_000_000
@@ -46,18 +46,6 @@ def trips(tmp_path: Path) -> str:
         *({**r, "message_key": k, "properties": [("airline", k[:2])]} for r, k in zip(rows, keys, strict=True)),
     )
     return root
-
-
-def run(root: str, *words: str) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
-
-
-def told(root: str, *words: str) -> str:
-    """What a command prints when all is well."""
-    result = run(root, *words)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_a_dry_run_prints_what_the_command_then_does_and_an_undo_takes_it_back(trips: str) -> None:

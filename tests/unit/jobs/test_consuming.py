@@ -13,9 +13,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import CliRunner, Result
 
-from jobs import cli
 from jobs.commands import consume, policies
 from jobs.commands.values import BadText
 from pipeline.client.create import create_all
@@ -26,6 +24,7 @@ from schemas import MESSAGES
 from state import LeaseKind, LeaseReplay, LeaseRow, Nack
 from tests.support.acknowledged import settled
 from tests.support.client import message_row, put
+from tests.support.invoked import run, told
 from tests.support.settled import NOW, at, released
 
 NAMED = ("--topic", "t", "--subscription", "s")
@@ -38,18 +37,6 @@ def root(tmp_path: Path) -> str:
     """A new warehouse."""
     create_all(str(tmp_path))
     return str(tmp_path)
-
-
-def run(root: str, *words: str) -> Result:
-    """Run a command in this process."""
-    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
-
-
-def told(root: str, *words: str) -> str:
-    """What a command prints when all is well."""
-    result = run(root, *words)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def policies_of(root: str) -> Policies:
