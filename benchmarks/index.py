@@ -27,7 +27,8 @@ from benchmarks.support import WORKLOADS
 from benchmarks.support.contenders import BASELINES, Contender, Index, NestedBitmaps
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import machine_line
-from state.buckets import IntArray
+from pipeline.subscriptions.topicpolicies import EXACT, PROPORTIONAL
+from state.buckets import IntArray, proportional_deliver_at
 
 FILE = WORKLOADS / "index.toml"
 POPS = 100
@@ -62,13 +63,17 @@ class Workload:
     choice: list[tuple[float, str, int]] = field(default_factory=list)
     ledgers: int | None = None
     numbered: str = "publish"
+    precision: str = EXACT
     aim: float | None = None
     published_mb: float | None = None
 
     def messages(self, number: int) -> tuple[IntArray, IntArray, IntArray]:
         """Ledger ids, entry ids and delivery times of the first `number` messages."""
         arrival = np.arange(number, dtype=np.int64)
-        due = self.start + arrival // self.per_ms + self._delays(number)
+        published = self.start + arrival // self.per_ms
+        due = published + self._delays(number)
+        if self.precision == PROPORTIONAL:
+            due = proportional_deliver_at(due, published)
         if self.numbered == "due":
             due = np.concatenate([np.sort(due[at : at + self.batch]) for at in range(0, number, self.batch)])
         if self.ledgers:

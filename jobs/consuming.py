@@ -2,7 +2,7 @@
 # ruff: noqa: PLC0415 - each command imports what it needs when it runs, see `jobs.cli`
 
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -114,6 +114,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     fixed_delay: options.FixedDelay = None,
     min_delay: options.MinDelay = None,
     max_delay: options.MaxDelay = None,
+    precision: options.Precision = None,
     ack: Annotated[
         bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
     ] = None,
@@ -148,15 +149,20 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "sink_after": sink_after,
         "max_rate": max_rate,
     }
-    delays = {"fixed_delay_ms": fixed_delay, "min_delay_ms": min_delay, "max_delay_ms": max_delay}
+    of_topic = {
+        "fixed_delay_ms": fixed_delay,
+        "min_delay_ms": min_delay,
+        "max_delay_ms": max_delay,
+        "precision": precision,
+    }
     if no_sink and (sink is not None or sink_after is not None):
         raise typer.BadParameter("--no-sink excludes --sink and --sink-after")
     if subscription is None:
         others = [backoff, no_sink or None, *told.values()]
-        fresh = _set_delays(warehouse, topic, delays, others)
+        fresh = _set_of_topic(warehouse, topic, of_topic, others)
     else:
-        if any(each is not None for each in delays.values()):
-            raise typer.BadParameter("delays are policies of a topic: leave --subscription out")
+        if any(each is not None for each in of_topic.values()):
+            raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
         old = _line(warehouse, topic, subscription).policies
         new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
         fresh = set_policies(warehouse, topic, subscription, new)
@@ -350,15 +356,19 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
         typer.echo(line)
 
 
-def _set_delays(root: str, topic: str, delays: dict[str, int | None], others: Sequence[object]) -> bool:
+def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], others: Sequence[object]) -> bool:
     """Set policies of a topic; False when they were so already."""
     from pipeline.client.subscribing.policysetting import set_policy as set_some
 
-    named: dict[str, Any] = {name: value for name, value in delays.items() if value is not None}
+    named: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
     if any(each is not None for each in others):
-        raise typer.BadParameter("only delays are policies of a topic: name a subscription with --subscription")
+        raise typer.BadParameter(
+            "only delays and --precision are policies of a topic: name a subscription with --subscription"
+        )
     if not named:
-        raise typer.BadParameter("say one of --fixed-delay, --min-delay and --max-delay, or name a subscription")
+        raise typer.BadParameter(
+            "say one of --fixed-delay, --min-delay, --max-delay and --precision, or name a subscription"
+        )
     return set_some(root, topic, **named)
 
 

@@ -1,7 +1,7 @@
 """The options that commands share, as Typer wants them."""
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -133,6 +133,14 @@ MinDelay = Annotated[
 ]
 MaxDelay = Annotated[
     int | None, duration("--max-delay", "Of a topic: a message that asks for a longer delay is rejected", "none")
+]
+Precision = Annotated[
+    Literal["exact", "proportional"] | None,
+    typer.Option(
+        "--precision",
+        help="Of a topic: due times as precise as asked for, or as delays deserve (a minute after a day).",
+        show_default="as it is",
+    ),
 ]
 MaxUnacked = Annotated[
     int | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jobs.commands.values import BadText, duration_ms, spell
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicpolicies import TopicPolicies
+from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies
 
 if TYPE_CHECKING:
     from pipeline.client.subscribing.policysetting import Held
@@ -73,6 +73,8 @@ def topic_lines(policies: TopicPolicies, batch: int | None) -> Iterator[str]:
         yield f"shortest delay: {spell(policies.min_delay_ms)}; what comes sooner is put off"
     if policies.max_delay_ms is not None:
         yield f"longest delay: {spell(policies.max_delay_ms)}; what asks for a longer one is rejected"
+    if policies.precision == PROPORTIONAL:
+        yield "precision: proportional; a message comes up to a second later after a minute, up to a minute after a day"
     yield "followed from the next batch of ingest on" if batch is None else f"followed by ingest, as of batch {batch}"
 
 

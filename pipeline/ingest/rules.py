@@ -23,9 +23,10 @@ from pipeline.storage.arrays import longs, ranks
 from pipeline.storage.gather import PAYLOAD_BYTES
 from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.topicpolicies import PARTITION
+from state import proportional_deliver_at, proportional_widths
 
 T = TypeVar("T")
-_FIXED = "fixed_delay_ms"
+_FIXED, _PROPORTIONAL = "fixed_delay_ms", "proportional"
 ROW = "row"
 """The column with the number of a row in the order of arrival, where rows are arrays."""
 _LONG = pa.int64()
@@ -109,15 +110,28 @@ def _asked_column(limits: Limits) -> Column:
 
 
 def _deliver_array(rows: pa.Table, limits: Limits) -> pa.ChunkedArray:
-    """Not before the topic allows it."""
-    asked = rows.column("asked_ms")
+    """Not before the topic allows it, and no more precise than it asks for."""
+    asked, published = rows.column("asked_ms"), rows.column("published_ms")
     if not limits.topics.policies:
         return asked
-    return pc.max_element_wise(asked, pc.add(rows.column("published_ms"), _policy_array(rows, limits, "floor_ms")))
+    deliver = pc.max_element_wise(asked, pc.add(published, _policy_array(rows, limits, "floor_ms")))
+    trimmed = pc.is_valid(_policy_array(rows, limits, _PROPORTIONAL))
+    if not pc.any(trimmed).as_py():
+        return deliver
+    rounded = proportional_deliver_at(deliver.fill_null(0).to_numpy(), published.to_numpy())
+    return pc.if_else(pc.and_(trimmed, pc.is_valid(deliver)), pa.array(rounded), deliver)
 
 
 def _deliver_column(limits: Limits) -> Column:
-    return F.greatest("asked_ms", F.col("published_ms") + _policy_column(limits, "floor_ms"))
+    deliver = F.greatest("asked_ms", F.col("published_ms") + _policy_column(limits, "floor_ms"))
+    if not any(each.proportional for each in limits.topics.policies.values()):
+        return deliver
+    mask, delay = F.lit(0), deliver - F.col("published_ms")
+    for least, width in reversed(proportional_widths()):
+        mask = F.when(delay >= least, F.lit(width - 1)).otherwise(mask)
+    rounded = (deliver + mask).bitwiseAND(F.bitwise_not(mask))
+    trimmed = _policy_column(limits, _PROPORTIONAL).isNotNull() & (rounded <= LAST_INSTANT_MS)
+    return F.when(trimmed, rounded).otherwise(deliver)
 
 
 TIMES: tuple[Rule[Limits], ...] = (
@@ -136,8 +150,8 @@ TIMES: tuple[Rule[Limits], ...] = (
 )
 """Publication, the delivery that the producer asks for, delivery (NULL: at once) and due time, as whole numbers of ms:
 arithmetic of timestamps overflows at the far ends of the calendar. A topic with a fixed delay asks no producer; one
-with a shortest delay puts off what comes sooner. A message is due at the later of publication and delivery, and not
-before 1970: what was due in 1900 is simply due."""
+with a shortest delay puts off what comes sooner, and one with proportional precision puts off to the end of a bucket. A
+message is due at the later of publication and delivery, and not before 1970: what was due in 1900 is simply due."""
 
 
 def _long(value: int) -> pa.Scalar:

@@ -173,7 +173,7 @@ def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies
 
 def _value(name: str, text: str) -> bool | int | str:
     """A policy from its text."""
-    if name in ("dead_letter_topic", "sink"):
+    if name in ("dead_letter_topic", "sink", "precision"):
         return text
     if name in ("ack", "paused"):
         if text not in _FLAGS:

@@ -20,6 +20,7 @@ TOPIC = "topic"
 PARTITION = r"-partition-([0-9]+)\z"
 """What the names of partitions end with, as Java spells it."""
 _PARTITION = re.compile(PARTITION.replace(r"\z", r"\Z"))
+EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
 LONGEST_MS = 3_650 * DAY_MS
 LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active"
 """SQL: which lines of the registry are of topics."""
@@ -45,6 +46,9 @@ class TopicPolicies:
         min_delay_ms: a message is due so long after it was published at the earliest (ms).
         max_delay_ms: a message whose producer asks for a longer delay is rejected (ms). It is not shortened: a message
             never comes before the time that was asked for.
+        precision: `exact`, or `proportional`: a message is put off to the end of a bucket of time that is as wide as
+            its delay deserves (`state.proportional_deliver_at`): up to a second after a minute, up to a minute after a
+            day. So what waits for long takes less room.
 
     Raises:
         BadValue: a value that cannot be followed.
@@ -53,12 +57,15 @@ class TopicPolicies:
     fixed_delay_ms: int | None = None
     min_delay_ms: int | None = None
     max_delay_ms: int | None = None
+    precision: str = EXACT
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
         check_number("fixed_delay_ms", self.fixed_delay_ms, 1, LONGEST_MS)
         check_number("min_delay_ms", self.min_delay_ms, 1, LONGEST_MS)
         check_number("max_delay_ms", self.max_delay_ms, self.min_delay_ms or 0, LONGEST_MS)
+        if self.precision not in PRECISIONS:
+            raise BadValue("precision", self.precision, ", ".join(PRECISIONS))
         for name in ("min_delay_ms", "max_delay_ms"):
             if self.fixed_delay_ms is not None and getattr(self, name) is not None:
                 raise BadValue(name, getattr(self, name), "a topic without fixed_delay_ms")
@@ -67,6 +74,11 @@ class TopicPolicies:
     def floor_ms(self) -> int | None:
         """So long after its publication a message is due at the earliest, ms."""
         return self.min_delay_ms if self.fixed_delay_ms is None else self.fixed_delay_ms
+
+    @property
+    def proportional(self) -> int | None:
+        """1 when due times are as precise as delays deserve."""
+        return 1 if self.precision == PROPORTIONAL else None
 
     def as_map(self) -> dict[str, str]:
         """The texts of the registry: those that differ from the defaults."""

@@ -16,9 +16,11 @@ from tests.support.stream import Step, World, advance, append, check, kill_after
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
+_COARSE = 61_440
+"""After a delay of 61 s buckets are 512 ms wide; this is the end of one, in ms after T0."""
 
 
-def policies(topic: str, **told: int) -> Step:
+def policies(topic: str, **told: int | str) -> Step:
     """Policies of a topic are set."""
     values: dict[str, Any] = dict(told)
     return check(lambda world: same(set_policy(world.warehouse.root, topic, **values), wanted=True))
@@ -49,10 +51,11 @@ def test_delays_follow_the_policies_of_the_batch_that_took_a_message(spark: Spar
         spark,
         folder,
         [
-            *(subscribe(topic, "s") for topic in ("fixed", "least", "t-partition-0", "u")),
+            *(subscribe(topic, "s") for topic in ("fixed", "least", "t-partition-0", "u", "coarse")),
             policies("fixed", fixed_delay_ms=10 * SECOND),
             policies("least", min_delay_ms=5 * SECOND, max_delay_ms=20 * SECOND),
             policies("t", min_delay_ms=3 * SECOND),
+            policies("coarse", precision="proportional"),
             check(wrong),
             advance(T0),
             *(append(message(f"{topic} now", topic, after=0)) for topic in ("fixed", "least", "t-partition-0", "u")),
@@ -60,16 +63,21 @@ def test_delays_follow_the_policies_of_the_batch_that_took_a_message(spark: Spar
                 message("fixed late", "fixed", after=3_600 * SECOND), message("least in time", "least", after=9_000)
             ),
             append(message("least late", "least", after=20_001), message("fixed bare", "fixed")),
+            append(*(message(f"coarse {n}", "coarse", T0 + 61 * SECOND + n) for n in range(3))),
             kill_after("ingest.messages"),
             advance(T0 + SECOND),
             policies("fixed", fixed_delay_ms=1),
             policies("least", min_delay_ms=1),
+            policies("coarse", precision="exact"),
             restart(),
             append(message("fixed after", "fixed", after=0)),
             advance(T0 + 2 * SECOND),
             check(lambda world: same(followed_since(world.warehouse.root, "fixed") is not None, wanted=True)),
             check(lambda world: same(pending(world.warehouse.root, "fixed").backlogs[0].count, 4)),
             advance(T0 + 60 * SECOND),
+            advance(T0 + _COARSE - 1),
+            check(lambda world: same(sum(name.startswith("coarse") for name in came(world)), 0)),
+            advance(T0 + _COARSE),
         ],
         Settings(express_ms=4 * SECOND),
     )
@@ -82,6 +90,7 @@ def test_delays_follow_the_policies_of_the_batch_that_took_a_message(spark: Spar
         "least in time": 10 * SECOND,
         "t-partition-0 now": 4 * SECOND,
         "u now": SECOND,
+        **{f"coarse {n}": _COARSE for n in range(3)},
     }
     refused = [(row["reason"], row["topic"]) for row in world.rows(REJECTED_INGEST)]
     assert sorted(refused) == [("max_delay_exceeded", "least"), ("topic_policy", "u")]

@@ -23,7 +23,7 @@ from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.records import REFUSED_MS
-from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
+from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies, Topics
 from schemas import INBOX, MESSAGES
 from tests.support.rows import T0
 from tests.support.spark import session
@@ -48,8 +48,9 @@ POLICIES = Topics(
     {
         "t": TopicPolicies(fixed_delay_ms=7_000),
         "u": TopicPolicies(min_delay_ms=5, max_delay_ms=9_999),
-        "é": TopicPolicies(min_delay_ms=10_001),
-        "z": TopicPolicies(),
+        "é": TopicPolicies(min_delay_ms=10_001, precision=PROPORTIONAL),
+        "z": TopicPolicies(precision=PROPORTIONAL),
+        "\U0001f600": TopicPolicies(),
     }
 )
 topics = st.one_of(

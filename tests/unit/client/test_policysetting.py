@@ -51,12 +51,16 @@ def test_policies_of_a_topic_are_set_unset_and_shown_and_their_history_is_kept(r
     assert "shortest delay: 5s" in shown
     assert "next batch of ingest" in shown
     assert json.loads(told(root, "policy", "show", "--topic", "t", "--json"))["max_delay_ms"] == HOUR
+    told(root, "policy", "set", "--topic", "t", "--precision", "proportional")
+    assert "precision: proportional" in told(root, "policy", "show", "--topic", "t")
+    told(root, "policy", "set", "--topic", "t", "--precision", "exact")
     told(root, "policy", "unset", "--topic", "t", "min_delay_ms")
     told(root, "policy", "unset", "--topic", "t", "max_delay_ms")
     assert "no policies" in told(root, "policy", "show", "--topic", "t")
     held = [dict(each.policies) for each in policy_history(root, "t")]
     one, two = {"min_delay_ms": "5000"}, {"min_delay_ms": "5000", "max_delay_ms": str(HOUR)}
-    assert held == [one, two, {"max_delay_ms": str(HOUR)}, {}]
+    coarse = {**two, "precision": "proportional"}
+    assert held == [one, two, coarse, two, {"max_delay_ms": str(HOUR)}, {}]
     lines = told(root, "policy", "show", "--topic", "t", "--history").splitlines()
     assert [line.split("  ")[1] for line in lines][-1] == "(defaults)"
     assert topic_partitions(root, "t") == ["t-partition-0", "t-partition-1"]
@@ -117,6 +121,8 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
         ("--fixed-delay", "5s", "--min-delay", "1s"),
         ("--min-delay", "2s", "--max-delay", "1s"),
         ("--fixed-delay", "4000d"),
+        ("--precision", "coarse"),
+        ("--subscription", "s", "--precision", "exact"),
         ("--ack",),
         (),
         ("--subscription", "s", "--min-delay", "1s"),
@@ -124,6 +130,8 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
         assert run(root, "policy", "set", "--topic", "t", *words).exit_code == 2, words
     with pytest.raises(BadValue, match=r"max_delay_ms = 1, allowed: a whole number in 5\.\."):
         set_policy(root, "t", min_delay_ms=5, max_delay_ms=1)
+    with pytest.raises(BadValue, match="precision = 'fine', allowed: exact, proportional"):
+        set_policy(root, "t", precision="fine")
     with pytest.raises(BadValue, match="policy = 'slots', allowed: fixed_delay_ms, min_delay_ms, max_delay_ms"):
         unset_policy(root, "t", "slots")
     with pytest.raises(SubscriptionNotFound):
