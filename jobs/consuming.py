@@ -158,11 +158,10 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     if no_sink and (sink is not None or sink_after is not None):
         raise typer.BadParameter("--no-sink excludes --sink and --sink-after")
     if subscription is None:
-        others = [backoff, no_sink or None, *told.values()]
-        fresh = _set_of_topic(warehouse, topic, of_topic, others)
+        fresh = _set_of_topic(warehouse, topic, of_topic, [backoff, no_sink or None, *told.values()])
+    elif any(each is not None for each in of_topic.values()):
+        raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
     else:
-        if any(each is not None for each in of_topic.values()):
-            raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
         old = _line(warehouse, topic, subscription).policies
         new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
         fresh = set_policies(warehouse, topic, subscription, new)

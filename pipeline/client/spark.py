@@ -1,22 +1,25 @@
-"""Settling in `foreachBatch` of Spark: rows of `deliveries` as a DataFrame, settled in one commit.
+"""What a program of Spark says with a DataFrame, by one commit: deliveries are settled, messages are commanded.
 
 Nothing here loads Spark: whoever has a DataFrame has loaded it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from datetime import datetime, timedelta
+from typing import Protocol, TypedDict, Unpack
 
 import pyarrow as pa
 
+from pipeline.client.commanding import commands
+from pipeline.client.commanding.commands import Command, HowCommanded
 from pipeline.client.consuming import acknowledging
 from pipeline.client.consuming.acknowledging import SETTLED_BY
 
 
-class DeliveriesFrame(Protocol):
-    """Rows of `deliveries`: a DataFrame of Spark."""
+class Rows(Protocol):
+    """A DataFrame of Spark."""
 
-    def select(self, *names: str) -> DeliveriesFrame:
+    def select(self, *names: str) -> Rows:
         """Some of its columns."""
         ...
 
@@ -25,7 +28,7 @@ class DeliveriesFrame(Protocol):
         ...
 
 
-def acknowledge(deliveries: DeliveriesFrame, root: str) -> int:
+def acknowledge(deliveries: Rows, root: str) -> int:
     """Say that deliveries are done with, in one commit; to say it twice changes nothing. Gives how many.
 
     The columns `SETTLED_BY` of the rows come into the driver: some 50 bytes a row. Spark may repeat the batch.
@@ -42,7 +45,7 @@ def acknowledge(deliveries: DeliveriesFrame, root: str) -> int:
     return acknowledging.acknowledge(root, deliveries.select(*SETTLED_BY).toArrow())
 
 
-def negative_acknowledge(deliveries: DeliveriesFrame, root: str, delay_ms: int | None = None) -> int:
+def negative_acknowledge(deliveries: Rows, root: str, delay_ms: int | None = None) -> int:
     """Say that deliveries failed, in one commit: they come again. A delivery fails once. Gives how many.
 
     Args:
@@ -57,3 +60,108 @@ def negative_acknowledge(deliveries: DeliveriesFrame, root: str, delay_ms: int |
         StillConflicting: other writers were faster every time; nothing was said.
     """
     return acknowledging.negative_acknowledge(root, deliveries.select(*SETTLED_BY).toArrow(), delay_ms)
+
+
+class Said(TypedDict, total=False):
+    """What is kept with a command.
+
+    Attributes:
+        dry_run: write nothing, and say what would be done.
+        by: who commands it.
+        reason: why.
+    """
+
+    dry_run: bool
+    by: str | None
+    reason: str | None
+
+
+def cancel(messages: Rows, root: str, topic: str, subscription: str | None = None, **said: Unpack[Said]) -> Command:
+    """Cancel messages that Spark has chosen: by joins with other tables, by the payload, by the ten million.
+
+    The columns `ledger_id` and `entry_id` come into the driver, 16 bytes a row. What is not pending counts for nothing.
+
+    Args:
+        messages: rows of the table `messages`, with `ledger_id` and `entry_id`.
+        root: the warehouse, by a path that this process reaches without Spark.
+        topic: their topic; rows of another one count for nothing.
+        subscription: for this one only; None: for all that the topic has now.
+        **said: see `Said`.
+
+    Raises:
+        NoWarehouse: the folder lacks a table.
+        SubscriptionNotFound: there is no such subscription, or none at all.
+        BadValue: a position is no whole number from 0 on; a text is not Unicode.
+        StillConflicting: other writers were faster every time; nothing was written.
+    """
+    return commands.cancel(root, topic, subscription, **_how(messages, said), dry_run=_dry(said))
+
+
+def reschedule(
+    messages: Rows, root: str, topic: str, subscription: str | None = None, *, to: datetime, **said: Unpack[Said]
+) -> Command:
+    """Give messages that Spark has chosen another due time, as `cancel` cancels them.
+
+    Args:
+        messages: as for `cancel`.
+        root: the same.
+        topic: the same.
+        subscription: the same.
+        to: when they are due, with a time zone.
+        **said: see `Said`.
+
+    Raises:
+        BadValue: as for `cancel`; or the time has no zone, or no clock shows it.
+        NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
+    """
+    return commands.reschedule(root, topic, subscription, to=to, **_how(messages, said), dry_run=_dry(said))
+
+
+def shift(
+    messages: Rows, root: str, topic: str, subscription: str | None = None, *, span: timedelta, **said: Unpack[Said]
+) -> Command:
+    """Let messages that Spark has chosen come later by a span of time, or earlier by a negative one.
+
+    Args:
+        messages: as for `cancel`.
+        root: the same.
+        topic: the same.
+        subscription: the same.
+        span: how much later, in whole milliseconds.
+        **said: see `Said`.
+
+    Raises:
+        BadValue: as for `cancel`; or the span is none, or leads beyond the year 9999.
+        NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
+    """
+    return commands.shift(root, topic, subscription, span=span, **_how(messages, said), dry_run=_dry(said))
+
+
+def release_now(
+    messages: Rows, root: str, topic: str, subscription: str | None = None, **said: Unpack[Said]
+) -> Command:
+    """Let messages that Spark has chosen come now.
+
+    Args:
+        messages: as for `cancel`.
+        root: the same.
+        topic: the same.
+        subscription: the same.
+        **said: see `Said`.
+
+    Raises:
+        NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
+    """
+    return commands.release_now(root, topic, subscription, **_how(messages, said), dry_run=_dry(said))
+
+
+def _how(messages: Rows, said: Said) -> HowCommanded:
+    return {
+        "positions": messages.select("ledger_id", "entry_id").toArrow(),
+        "by": said.get("by"),
+        "reason": said.get("reason"),
+    }
+
+
+def _dry(said: Said) -> bool:
+    return said.get("dry_run", False)

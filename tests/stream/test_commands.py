@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.client import spark as for_spark
 from pipeline.client.commanding.commands import cancel, undo
 from pipeline.client.commanding.outcomes import Outcome, outcomes
 from pipeline.client.messageid import MessageId
@@ -15,7 +17,7 @@ from pipeline.client.pending import pending
 from pipeline.client.subscribing.seeking import begin_anew
 from pipeline.config.stages import DISPATCH, SCHEDULE
 from pipeline.service.rebuild import rebuild
-from schemas import CLOSED, CURSORS, REJECTED_DISPATCH
+from schemas import CLOSED, CURSORS, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, received, says, standing
 from tests.support.examined import sound
 from tests.support.stream import (
@@ -23,6 +25,7 @@ from tests.support.stream import (
     World,
     advance,
     append,
+    at,
     check,
     each_by_itself,
     kill_after,
@@ -112,6 +115,42 @@ def rebuilt(world: World) -> None:
     world.end()
     for stage in (SCHEDULE, DISPATCH):
         rebuild(world.spark, world.warehouse, stage, world.options)
+
+
+def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None:
+    """A join with another table, or the payload, names messages that no condition of the client could."""
+
+    def chosen(world: World) -> None:
+        root = world.warehouse.root
+        messages = spark.read.format("delta").load(world.warehouse.path(MESSAGES))
+        paid = spark.createDataFrame([("b",), ("x",)], "message_key string")
+        assert for_spark.cancel(messages.join(paid, "message_key"), root, "t", reason="paid").selection.count == 1
+        late, now = (messages.where(f"payload = CAST('{each}' AS BINARY)") for each in "cd")
+        assert for_spark.shift(late, root, "t", "s", span=timedelta(hours=1), dry_run=True).command_id is None
+        for_spark.shift(late, root, "t", "s", span=timedelta(hours=1), by="me")
+        for_spark.reschedule(now, root, "t", to=at(T0 + HOUR // 2))
+        # That is not now by the clock of the test, but by that of the program.
+        assert for_spark.release_now(messages.where("message_key = 'e'"), root, "t").selection.count == 1
+
+    play(
+        spark,
+        folder,
+        [
+            subscribe("t", "s"),
+            advance(T0),
+            append(*(keyed(key, HOUR) for key in "abcd")),
+            append(keyed("e", 3_000 * 24 * HOUR)),
+            advance(T0 + SECOND),
+            check(chosen),
+            advance(T0 + HOUR // 2),
+            got("d"),
+            restart(),
+            advance(T0 + HOUR + SECOND),
+            got("d", "a"),
+            advance(T0 + 2 * HOUR + SECOND),
+            got("d", "a", "c"),
+        ],
+    )
 
 
 @pytest.mark.parametrize("rebuilds", [False, pytest.param(True, marks=pytest.mark.soak)])

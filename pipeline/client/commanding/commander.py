@@ -35,7 +35,7 @@ class Commander(Opened):
         Raises:
             InvalidTopicName: the topic has no name.
             SubscriptionNotFound: there is no such subscription, or none at all.
-            BadValue: neither key nor condition, or both; the condition cannot be followed.
+            BadValue: not one of key, condition and positions; the condition cannot be followed.
             AlreadyClosed: the client is closed.
             NoWarehouse: the folder lacks a table.
             ConnectError: the store does not answer.

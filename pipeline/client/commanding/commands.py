@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TypedDict, Unpack
 
 import numpy as np
+import pyarrow as pa
 
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import in_force
@@ -16,10 +17,12 @@ from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.client.commanding.written import Moved, move, withdraw
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import open_table, quoted
-from pipeline.storage.arrays import IntArray
+from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.commands import CANCEL, RELEASE, RESCHEDULE, SHIFT, UNDO
 from schemas import COMMANDS
 from state.buckets import MAX_TIME
+from state.positions import Positions
+from state.positionset import PositionSet
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,20 @@ class Command:
 
 
 class HowCommanded(TypedDict, total=False):
-    """What a command names, and what is kept with it; either a key or a condition.
+    """What a command names, and what is kept with it; a key, a condition, or positions.
 
     Attributes:
         key: messages with this key.
         where: or a condition over the columns of the view, in DataFusion's SQL.
+        positions: or those at these positions: an Arrow table with the columns `ledger_id` and `entry_id`, which any
+            engine may have made. What is not pending counts for nothing.
         by: who commands it.
         reason: why.
     """
 
     key: str | None
     where: str | None
+    positions: pa.Table | None
     by: str | None
     reason: str | None
 
@@ -77,8 +83,8 @@ def cancel(
     Raises:
         NoWarehouse: the folder lacks a table; one that an earlier version made gets it at a start.
         SubscriptionNotFound: there is no such subscription, or none at all.
-        BadValue: neither key nor condition, or both; the condition cannot be followed; a text is not Unicode; ingest
-            does not know the subscription yet.
+        BadValue: not one of key, condition and positions; what is given cannot be followed; a text is not Unicode;
+            ingest does not know the subscription yet.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
     chosen = _chosen(root, topic, subscription, how)
@@ -209,27 +215,58 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     """What a command names.
 
     Raises:
-        BadValue: there is neither key nor condition, or there are both; or a text is not Unicode.
+        BadValue: there is not one of key, condition and positions; or one of them cannot be followed.
     """
-    asked = _asked(how)
+    _check_one(how)
     told = (("topic", topic), ("subscription", subscription), ("by", how.get("by")), ("reason", how.get("reason")))
     for name, text in told:
         check_text(name, text)
     open_table(root, COMMANDS)
-    return choose(root, topic, subscription, asked, in_force(root))
+    given = how.get("positions")
+    if given is None:
+        return choose(root, topic, subscription, _asked(how), in_force(root))
+    only = _positions(given)
+    found = choose(root, topic, subscription, _within(only), in_force(root)) if only else []
+    return [each for each in (each.only(only) for each in found) if len(each.ledgers)]
 
 
 def _told(kind: str, how: HowCommanded) -> dict[str, object]:
     return {"kind": kind, "asked": _asked(how), "issued_by": how.get("by"), "reason": how.get("reason")}
 
 
-def _asked(how: HowCommanded) -> str:
-    key, where = how.get("key"), how.get("where")
-    if (key is None) == (where is None):
-        raise BadValue("where", where, "a condition, or a key instead; `true` names all that is pending")
+def _check_one(how: HowCommanded) -> None:
+    key, where, positions = how.get("key"), how.get("where"), how.get("positions")
+    if sum(each is not None for each in (key, where, positions)) != 1:
+        raise BadValue("where", where, "a condition, or a key or positions instead; `true` names all that is pending")
     check_text("key", key)
     check_text("where", where)
-    return f"message_key = {quoted(key)}" if key is not None else where or ""
+
+
+def _asked(how: HowCommanded) -> str:
+    """What is asked for, as it is kept with the command."""
+    key, positions = how.get("key"), how.get("positions")
+    if positions is not None:
+        return f"{positions.num_rows} positions"
+    return f"message_key = {quoted(key)}" if key is not None else how.get("where") or ""
+
+
+def _positions(given: pa.Table) -> PositionSet:
+    """The positions of a table.
+
+    Raises:
+        BadValue: it lacks a column, or has something else in one.
+    """
+    try:
+        ledgers, entries = (longs(given, name) for name in ("ledger_id", "entry_id"))
+        return PositionSet.of(Positions.of(ledgers, entries, entries))
+    except (KeyError, ValueError, TypeError, pa.ArrowInvalid) as error:
+        raise BadValue("positions", given.schema.names, "ledger_id and entry_id, whole numbers from 0 on") from error
+
+
+def _within(positions: PositionSet) -> str:
+    """A condition that is met by all of some positions."""
+    ledgers = [ledger for ledger, _ in positions.by_ledger()]
+    return f"ledger_id BETWEEN {ledgers[0]} AND {ledgers[-1]}"
 
 
 def _move(

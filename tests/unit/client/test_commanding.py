@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from pipeline.client.client import Client
@@ -93,6 +94,26 @@ def figures(root: str) -> list[tuple[str, int, int, int, int, int]]:
 def test_a_condition_is_sql_over_what_is_pending(flights: str, where: str, found: list[tuple[int, int]]) -> None:
     """Topic, subscription, key, properties, times and sizes."""
     assert named(flights, where) == found
+
+
+def test_positions_may_be_given_whoever_chose_them(flights: str) -> None:
+    """What is not pending, or is nobody's, counts for nothing; the command says how many were given."""
+    put(flights, DELIVERIES, delivery_row(rows()[1]))
+    given = pa.table({"ledger_id": [4, 1, 1, 1, 99], "entry_id": [7, 1, 2, 2, 0]})
+    assert cancel(flights, "t", positions=given, dry_run=True).selection.subscriptions == {"late": 1, "s": 2}
+    assert cancel(flights, "t", positions=given.slice(0, 0)).command_id is None
+    assert cancel(flights, "t", "s", positions=given.slice(1)).selection.count == 1
+    (found,) = outcomes(flights)
+    assert (found.asked, found.count) == ("4 positions", 1)
+
+
+@pytest.mark.parametrize(
+    "given", [{"ledger_id": [1]}, {"ledger_id": [1], "entry_id": [-1]}, {"ledger_id": [None], "entry_id": [0]}]
+)
+def test_positions_that_are_none_are_refused(flights: str, given: dict[str, list[int | None]]) -> None:
+    """A column that lacks, a number out of its range, NULL."""
+    with pytest.raises(BadValue, match="positions = "):
+        cancel(flights, "t", positions=pa.table(given))
 
 
 @pytest.mark.parametrize("where", ["", "nosuch = 1", "topic =", "topic", "true; DROP TABLE messages"])
@@ -248,6 +269,7 @@ def test_what_waits_for_a_life_that_is_over_comes_to_nobody(flights: str) -> Non
     [
         ({"topic": "t"}, BadValue),
         ({"topic": "t", "key": "a", "where": "true"}, BadValue),
+        ({"topic": "t", "key": "a", "positions": pa.table({"ledger_id": [1], "entry_id": [0]})}, BadValue),
         ({"topic": "t", "key": "\udcff"}, BadValue),
         ({"topic": "t", "where": "true", "by": "\udcff"}, BadValue),
         ({"topic": "nosuch", "where": "true"}, SubscriptionNotFound),
