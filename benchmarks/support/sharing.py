@@ -34,6 +34,8 @@ from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES
 
 LEASE_S, _LEDGER = 10, 1 << 31
 _LOOK_MS, _SEND_S, _PIECE, _END_S = 500, 0.25, 1_000_000, 60
+_PACE = 10_000
+"""So many messages a second are delivered and settled at least, or something is wrong."""
 _CURSOR = """
     SELECT SUM(LENGTH(bytes)) AS bytes FROM cursors c JOIN
         (SELECT block, MAX(batch_id) AS batch_id FROM cursors GROUP BY block) n USING (block, batch_id)
@@ -224,9 +226,10 @@ class Holes(Run):
         count = int(self.workload["messages"])
         with self.job() as job:
             self.deliver(count)
-            self.until(lambda: open_of(self.root) == {NAMES[0]: count + 1}, job)
+            patience_s = _END_S + count / _PACE
+            self.until(lambda: open_of(self.root) == {NAMES[0]: count + 1}, job, patience_s)
             left = self._settle_half()
-            self.until(lambda: open_of(self.root) == {NAMES[0]: left}, job)
+            self.until(lambda: open_of(self.root) == {NAMES[0]: left}, job, patience_s)
             (stored,) = query(_CURSOR, cursors=open_table(self.root, CURSORS))
             first_s, got = self._rest(left)
         return {

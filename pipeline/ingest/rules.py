@@ -127,7 +127,7 @@ def _deliver_column(limits: Limits) -> Column:
     if not any(each.proportional for each in limits.topics.policies.values()):
         return deliver
     mask, delay = F.lit(0), deliver - F.col("published_ms")
-    for least, width in reversed(proportional_widths()):
+    for least, width in proportional_widths():
         mask = F.when(delay >= least, F.lit(width - 1)).otherwise(mask)
     rounded = (deliver + mask).bitwiseAND(F.bitwise_not(mask))
     trimmed = _policy_column(limits, _PROPORTIONAL).isNotNull() & (rounded <= LAST_INSTANT_MS)

@@ -142,6 +142,7 @@ def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None
             append(keyed("e", 3_000 * 24 * HOUR)),
             advance(T0 + SECOND),
             check(chosen),
+            advance(T0 + 2 * SECOND),
             advance(T0 + HOUR // 2),
             got("d"),
             restart(),
