@@ -193,9 +193,15 @@ class _Log:
             text = _CHOSEN.format(due=_DUE, pending=pending, where=self._where)
             found = arrow_of(text, messages=self._messages, **tables)
         except DeltaError as error:
-            said = str(error).partition("\n")[0]
-            raise BadValue("where", self._where, f"a condition (SQL) over {', '.join(VIEW)} ({said})") from error
+            raise BadValue("where", self._where, _allowed(str(error))) from error
         return found.combine_chunks().sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
+
+
+def _allowed(error: str) -> str:
+    """What a condition may be, and what DataFusion says of this one: the cause stands last."""
+    said = " ".join(error.rpartition("caused by\n")[2].split())
+    times = ", times written like '2026-11-25T10:00:00Z'" if "parsing timestamp" in said else ""
+    return f"a condition (SQL) over {', '.join(VIEW)}{times} ({said})"
 
 
 def _since(rows: pa.Table, of: Round, life: Incarnation) -> Chosen:

@@ -126,6 +126,14 @@ def test_a_condition_that_cannot_be_followed_is_refused_with_the_columns_there_a
     assert outcomes(flights) == []
 
 
+def test_a_condition_whose_times_cannot_be_read_is_told_how_they_are_written(flights: str) -> None:
+    """The text that could not be read is named, too."""
+    with pytest.raises(BadValue) as refused:
+        cancel(flights, "t", where="due_time < '2026-11-25T10:00Z'")
+    assert "'2026-11-25T10:00:00Z'" in refused.value.allowed
+    assert "'2026-11-25T10:00Z'" in refused.value.allowed
+
+
 def test_what_is_delivered_settled_or_withdrawn_is_not_pending_and_nobody_gets_what_was_before_it(flights: str) -> None:
     """Each subscription for itself, in its present life."""
     made = rows()
