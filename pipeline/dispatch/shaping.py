@@ -31,13 +31,15 @@ class Pacing:
             return 0
         return max(0, int((now - self._begun[name]) * rate // 1_000))
 
-    def due(self, name: Name, now: int) -> None:
-        """Something of a rate is due and held at a time, ms UTC."""
-        self._begun.setdefault(name, now)
-
-    def idle(self, name: Name) -> None:
-        """Nothing of a rate is due and held."""
-        self._begun.pop(name, None)
+    def follow(self, shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], now: int) -> None:
+        """Begin the time of each rate of which something is due and held at a time (ms UTC), and end that of others."""
+        for (topic, name, _), share in waiting.items():
+            if not _rate(shapings, (topic, name)):
+                continue
+            if share.first_due > now:
+                self._begun.pop((topic, name), None)
+            else:
+                self._begun.setdefault((topic, name), now)
 
     def took(self, counts: Mapping[Name, tuple[int, int]], now: int) -> None:
         """So many messages of a rate (the second number) were taken, by name, at a time (ms UTC)."""
@@ -78,15 +80,20 @@ def allowances(
 
 
 def is_open(shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], pacing: Pacing, now: int) -> bool:
-    """Whether something that is held may be taken at a time, ms UTC."""
-    found = False
-    for (topic, name, _), share in waiting.items():
-        shaping = shapings.get((topic, name), Shaping())
-        if shaping.paused or not shaping.max_rate:
-            found |= not shaping.paused
-        elif share.first_due > now:
-            pacing.idle((topic, name))
-        else:
-            pacing.due((topic, name), now)
-            found |= pacing.budget((topic, name), shaping.max_rate, now) > 0
-    return found
+    """Whether something that is held may be taken at a time (ms UTC), up to which `pacing` has followed what waits."""
+    return any(
+        _may_be_taken(shapings, (topic, name), share, pacing, now) for (topic, name, _), share in waiting.items()
+    )
+
+
+def _may_be_taken(shapings: Mapping[Name, Shaping], name: Name, share: Share, pacing: Pacing, now: int) -> bool:
+    rate = _rate(shapings, name)
+    if rate:
+        return share.first_due <= now and pacing.budget(name, rate, now) > 0
+    return not shapings.get(name, Shaping()).paused
+
+
+def _rate(shapings: Mapping[Name, Shaping], name: Name) -> int | None:
+    """The rate by which something may be taken; None: there is none, or the subscription is paused."""
+    shaping = shapings.get(name, Shaping())
+    return None if shaping.paused else shaping.max_rate

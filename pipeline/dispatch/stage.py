@@ -136,12 +136,14 @@ class Dispatch:
     def has_work(self, now: int) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.
 
-        Then a batch is due, whatever is new in `redelivery`.
+        Then a batch is due, whatever is new in `redelivery`. Rates count from the first time at which it is asked.
         """
         waiting = self._backlog.waiting
         if not waiting:
             return False
-        return is_open(self._registry.shapings(self._registry.version()), waiting, self._pacing, now)
+        shapings = self._registry.shapings(self._registry.version())
+        self._pacing.follow(shapings, waiting, now)
+        return is_open(shapings, waiting, self._pacing, now)
 
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already."""

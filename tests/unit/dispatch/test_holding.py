@@ -112,6 +112,7 @@ def test_who_is_paused_gets_nothing_and_the_others_share_what_may_be_taken() -> 
 def taken(pacing: Pacing, rate: int, now: int, first_due: int = 0) -> int:
     """What is taken of a subscription of which much is held, when the clock looks."""
     shapings, waiting = {("t", "s"): Shaping(max_rate=rate)}, {("t", "s", 1): Share(1 << 40, first_due, 1 << 40)}
+    pacing.follow(shapings, waiting, now)
     if not is_open(shapings, waiting, pacing, now):
         return 0
     most = allowances(shapings, waiting, {("t", "s"): 1}, 10, pacing, now)["t", "s"]
