@@ -50,17 +50,20 @@ class Facts:
         rounds = [number for number in self.released if before is None or number < before]
         return PositionSet.union(self.released[n] - self.moved.get(n, PositionSet()) for n in rounds)
 
-    def of_cancel(self, asked: PositionSet, undone: PositionSet) -> tuple[int, int, int]:
-        """Applied, too late, undone."""
+    def of_cancel(self, asked: PositionSet, undone: PositionSet, in_force: PositionSet) -> tuple[int, int, int]:
+        """Applied, too late, undone; of a cancel, given for what it was undone and what is cancelled at present."""
         known = undone & asked
+        # What was left out although it had been taken back is so because of another cancel, if there is one.
+        left_out = self.cancelled - (known & in_force)
         never = asked - known - self.delivered - self.taken()
-        applied, late = (asked & self.cancelled) | never, (asked & self.delivered) - known
-        return len(applied), len(late), len(known - self.cancelled)
+        applied, late = (asked & left_out) | never, (asked & self.delivered) - known
+        return len(applied), len(late), len(known - left_out)
 
-    def of_undo(self, asked: PositionSet) -> tuple[int, int, int]:
+    def of_undo(self, asked: PositionSet, in_force: PositionSet) -> tuple[int, int, int]:
         """The same of an undo of a cancel, of which nothing is undone."""
+        left_out = self.cancelled - in_force
         deciding = (asked & self.taken()) - self.delivered - self.cancelled
-        return len(asked - self.cancelled - deciding), len(asked & self.cancelled), 0
+        return len(asked - left_out - deciding), len(asked & left_out), 0
 
     def too_late_at(self, number: int) -> PositionSet:
         """What was delivered, or left out for good, before a command made a round of it."""

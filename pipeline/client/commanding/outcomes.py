@@ -90,12 +90,12 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
         NoWarehouse: the folder lacks a table.
     """
     found = rows(root, (*READ, *_TOLD))
-    newest = _newest(found, limit)
+    newest, in_force = _newest(found, limit), withdrawals(found).in_force()
     ids = pa.array(list(newest), pa.string())
     found = found.filter(
         pc.or_(*(pc.fill_null(pc.is_in(found.column(n), ids), fill_value=False) for n in ("command_id", "undoes")))
     )
-    told = _Told.of(found)
+    told = _Told.of(found, in_force)
     known = facts(root, [told.named.get(command, {}) for command in newest])
     return [_outcome(row, told, known) for row in newest.values()]
 
@@ -190,20 +190,22 @@ class _Told:
     Attributes:
         named: the positions that each names.
         said: cancels and undos.
+        in_force: the positions that are cancelled at present, by any command.
         moved: positions that a command gave another due time, by the round that it made.
         back: those for which such a command was taken back, by that round, and by the command that was taken back.
     """
 
     named: Mapping[str, Parts]
     said: Withdrawals
+    in_force: Parts
     moved: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
     back: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
 
     @classmethod
-    def of(cls, found: pa.Table) -> _Told:
+    def of(cls, found: pa.Table, in_force: Parts) -> _Told:
         moving = moves(found)
         each = {name: _by(moving, name) for name in ("command_id", "undoes")}
-        return cls(named_by(found), withdrawals(found), each["command_id"], each["undoes"])
+        return cls(named_by(found), withdrawals(found), in_force, each["command_id"], each["undoes"])
 
     def figures(self, command: str, kind: str, fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
         """Applied, too late, undone; of the positions of one command that have one name."""
@@ -214,9 +216,10 @@ class _Told:
                 fact.moved_at(number, each) for (name, number), each in self.back.get(command, {}).items() if name == of
             )
             return _of_moves(fact, moved, undone)
+        in_force = self.in_force.get(of, _NOTHING)
         if kind == CANCEL:
-            return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING))
-        return fact.of_undo(asked)
+            return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING), in_force)
+        return fact.of_undo(asked, in_force)
 
 
 def _of_moves(fact: Facts, moved: Mapping[int, PositionSet], undone: PositionSet) -> tuple[int, int, int]:

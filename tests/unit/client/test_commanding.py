@@ -213,6 +213,18 @@ def test_the_tables_tell_what_became_of_a_cancel(flights: str) -> None:
     assert figures(flights) == [("undo", 3, 2, 1, 0, 0), ("cancel", 5, 2, 1, 2, 0)]
 
 
+def test_what_was_taken_back_and_then_cancelled_again_is_the_doing_of_the_second_cancel(flights: str) -> None:
+    """The first one stays undone, and the undo was not too late, when dispatch leaves the messages out."""
+    done = cancel(flights, "t", "s", where="ledger_id = 1")
+    undo(flights, str(done.command_id))
+    cancel(flights, "t", "s", where="ledger_id = 1 AND entry_id < 2")
+    release(flights, 1, 0, 2)
+    leave_out(flights, 1, 0)
+    leave_out(flights, 1, 1)
+    put(flights, DELIVERIES, delivery_row(rows()[2]))
+    assert figures(flights) == [("cancel", 2, 2, 0, 0, 0), ("undo", 3, 3, 0, 0, 0), ("cancel", 3, 0, 0, 3, 0)]
+
+
 def test_an_undo_brings_back_what_can_come_and_nothing_twice(flights: str) -> None:
     """Then the message is pending again, and may be cancelled again by another command."""
     done = cancel(flights, "t", where="ledger_id = 4")
