@@ -24,7 +24,7 @@ from pipeline.delta.logs.entries import entry, exists
 from pipeline.delta.logs.filestats import count, known
 from pipeline.delta.logs.logfiles import appended, first_version, info_of, log_files
 from pipeline.storage.files import Files
-from schemas import DELIVERIES
+from schemas import DELIVERIES, RESCHEDULED
 
 _PLACE = "place"
 
@@ -48,6 +48,7 @@ class Delivery:
         due_time: when it was due, rounded up to the tick of the subscription.
         redelivery_count: 0 the first time.
         payload: the bytes sent.
+        cause: why it came: `due`, `express`, `rescheduled` by a command, or what made it come again.
     """
 
     topic: str
@@ -62,12 +63,18 @@ class Delivery:
     due_time: datetime
     redelivery_count: int
     payload: bytes
+    cause: str = "due"
 
     @property
     def late_s(self) -> float | None:
-        """Seconds between the time the message was due and the time it became visible, if known. Never negative."""
+        """Seconds between the time the message was due and the time it became visible, if known. Never negative.
+
+        What came again, or at a time that a command gave it, was due at its `due_time`.
+        """
         if self.visible_at is None:
             return None
+        if self.redelivery_count or self.cause == RESCHEDULED:
+            return (self.visible_at - self.due_time).total_seconds()
         due = self.publish_time if self.deliver_at is None else max(self.deliver_at, self.publish_time)
         return (self.visible_at - due).total_seconds()
 
@@ -207,6 +214,7 @@ class Deliveries:
             due_time=row["due_time"],
             redelivery_count=row["redelivery_count"],
             payload=row["payload"] or b"",
+            cause=row["cause"],
         )
 
     def _first(self) -> int:

@@ -369,6 +369,18 @@ def test_lateness_counts_from_the_later_of_delivery_and_publication(root: str) -
     assert [(when - at(5_000)).total_seconds() - late for when, late in shown if when and late is not None] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("more", [{"cause": "rescheduled", "round": 1}, {"cause": "nack", "redelivery_count": 1}])
+@pytest.mark.parametrize("asked", [1_000, 3_600_000])
+def test_what_came_at_another_time_is_as_late_as_it_came_after_that(
+    root: str, asked: int, more: dict[str, object]
+) -> None:
+    """A command let it come earlier or later than its producer asked for, or it failed before."""
+    put(root, DELIVERIES, {**delivery_row(message_row(1, 1, asked), 1), "due_time": at(5_000), **more})
+    (only,) = Deliveries(root).take()
+    assert only.visible_at is not None
+    assert only.late_s == (only.visible_at - at(5_000)).total_seconds()
+
+
 def test_in_a_replay_lateness_is_measured_on_the_virtual_clock(root: str) -> None:
     """The wall clock of the replay says nothing about a message of 2013."""
     put(root, DELIVERIES, delivery_row(message_row(1, 1, 1_000), 1))
