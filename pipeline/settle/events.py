@@ -7,8 +7,8 @@ it is given.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,10 @@ from schemas import CANCELLED, CONSUMER_EVENTS, RESCHEDULED
 from state.buckets import MAX_TIME
 from state.leases import LeaseKind, LeaseRow
 from state.positions import Positions
+from state.positionset import PositionSet
 from state.retry import MAX_ROUND
 from state.runs import MAX_ENTRY, MAX_LEDGER
-from state.settling import Ack, Cancel, LeftOut, Nack, Released, Undeliverable
+from state.settling import Ack, Cancel, Event, LeftOut, Nack, Released, Undeliverable
 
 ACK, NACK = "ack", "nack"
 UNKNOWN_KIND, NOT_ACKNOWLEDGING, OTHER_INCARNATION = "unknown_kind", "not_acknowledging", "other_incarnation"
@@ -38,6 +39,8 @@ _LEASES = tuple(LeaseKind)
 _KINDS = {ACK: 1, NACK: 2} | dict.fromkeys(_LEASES, 3)
 _SAME = ("redelivery_count", "after_ms")
 _NOTHING = -1
+Placed = Ack | Nack | Cancel | Undeliverable | LeftOut
+"""Events of positions that were released before."""
 _Flags = npt.NDArray[np.bool_]
 
 
@@ -121,6 +124,28 @@ def refused_by(
         numbers = rounds(later)
         for left_out in np.unique(numbers):
             yield name, LeftOut(_positions(later, numbers == left_out), int(left_out))
+
+
+def only_released(
+    said: Iterable[tuple[Name, Placed]], happened: Mapping[Name, Sequence[Event]]
+) -> Iterator[tuple[Name, Placed]]:
+    """Events as far as the release of their positions is among others, by round where a round is named."""
+    released: dict[Name, dict[int, PositionSet]] = {}
+    for name, each in said:
+        known = released.setdefault(name, _by_round(happened.get(name, ())))
+        some = known.get(each.round, PositionSet()) if isinstance(each, LeftOut) else PositionSet.union(known.values())
+        found = PositionSet.of(each.positions) & some
+        if len(found):
+            yield name, replace(each, positions=found.positions())
+
+
+def _by_round(events: Iterable[Event]) -> dict[int, PositionSet]:
+    """What was released, by round."""
+    found: dict[int, list[PositionSet]] = defaultdict(list)
+    for event in events:
+        if isinstance(event, Released):
+            found[event.round].append(PositionSet.of(event.positions))
+    return {number: PositionSet.union(sets) for number, sets in found.items()}
 
 
 def _of_listeners(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterator[tuple[Name, pa.Table]]:

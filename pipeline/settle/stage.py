@@ -10,7 +10,7 @@ whatever a consumer was handed, its release is known when its acknowledgement is
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pipeline.delta.logs.entries import newest
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.cursors import Cursors
-from pipeline.settle.events import RELEASED, Told, refused_by, released_by, told_by
+from pipeline.settle.events import RELEASED, Told, only_released, refused_by, released_by, told_by
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
@@ -205,12 +205,13 @@ class Settle:
         outcome.refused += told.refused
         self._say_wrong_policies(plan, outcome)
         happened = self._happened(plan, present, held)
+        earlier = self._told_before(plan, self._fresh(held), happened)
         before = None if self._writes is None else self._writes.moved(plan)
         for name, opened in held.items():
             outcome.take(opened.listener, opened.handle(happened[name], told.leases[name], plan.now))
             own = None if before is None else before.get(opened.listener.incarnation, [])
             put = list(self._moves_of(opened, happened[name])) if own is None else own
-            effects = opened.handle([*put, *told.events[name]], (), plan.now)
+            effects = opened.handle([*put, *earlier.get(name, ()), *told.events[name]], (), plan.now)
             outcome.take(opened.listener, effects)
             # What a torn batch has put into the index is there.
             outcome.moved += self._due(opened.listener, effects) if own is None else []
@@ -242,6 +243,24 @@ class Settle:
             held[name] = known
         return held
 
+    def _fresh(self, held: Mapping[Name, Opened]) -> dict[Name, Listener]:
+        """Who acknowledges and is followed for the first time.
+
+        What was released to them since they asked may have been refused, or acknowledged, before this batch begins.
+        """
+        return {n: each.listener for n, each in held.items() if each.acknowledges and self._opened.get(n) is not each}
+
+    def _told_before(
+        self, plan: Plan, fresh: Mapping[Name, Listener], happened: Mapping[Name, Sequence[Event]]
+    ) -> dict[Name, list[Event]]:
+        """What consumers of those who are new said before the batch begins."""
+        found: defaultdict[Name, list[Event]] = defaultdict(list)
+        events = self._sources[CONSUMER_EVENTS.name]
+        for _, rows in events.since(-1, plan.begin.events) if any(happened[name] for name in fresh) else ():
+            said = told_by(rows, fresh).events
+            _sort(found, only_released(((name, each) for name, own in said.items() for each in own), happened))
+        return found
+
     def _told(self, plan: Plan, present: Mapping[Name, Listener]) -> Told:
         """What consumers said, in the order of the log."""
         acknowledging = {name: each for name, each in present.items() if each.policies.ack}
@@ -267,7 +286,11 @@ class Settle:
             _sort(found, released_by(rows, version, new))
         for version, rows in redelivery.versions(plan.begin.released, plan.released):
             _sort(found, released_by(rows, version, present))
-        for _, rows in self._sources[REJECTED_DISPATCH.name].versions(plan.begin.refused, plan.refused):
+        refused = self._sources[REJECTED_DISPATCH.name]
+        fresh = self._fresh(held)
+        for _, rows in refused.since(-1, plan.begin.refused) if any(found[name] for name in fresh) else ():
+            _sort(found, only_released(refused_by(rows, fresh), found))
+        for _, rows in refused.versions(plan.begin.refused, plan.refused):
             _sort(found, refused_by(rows, present))
         mute = [name for name, each in present.items() if not each.policies.ack]
         return defaultdict(list, found | {name: list(_unheard(found[name])) for name in mute})
