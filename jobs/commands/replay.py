@@ -72,9 +72,9 @@ def replay_with_bar(
     messages: DataFrame,
     course: ReplayClock,
     settings: Settings | None = None,
-    on_instant: Callable[[int], None] | None = None,
+    on_instant: Callable[[int], bool | None] | None = None,
 ) -> None:
-    """Replay messages over a course, showing the instant that was reached, which `on_instant` is told.
+    """Replay messages over a course, showing the instant that was reached, which `on_instant` is told (as `replay`).
 
     Raises:
         StageFailed: a stage ended with an error.
@@ -83,10 +83,9 @@ def replay_with_bar(
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(iso(course.first)[:16], total=len(course))
 
-        def reached(instant: int) -> None:
+        def reached(instant: int) -> bool:
             bar.update(task, advance=1, description=iso(instant)[:16])
-            if on_instant is not None:
-                on_instant(instant)
+            return on_instant is not None and bool(on_instant(instant))
 
         try:
             replay(spark, Warehouse(root), messages, course, settings=settings, on_instant=reached)

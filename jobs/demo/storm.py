@@ -1,18 +1,20 @@
-"""A storm is announced: reminders of a day are cancelled, looked at first, and one airline's come all the same."""
+"""A storm is announced: flights of a day leave two hours later, and their reminders with them; one airline's do not."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 
 from jobs.commands.commanding import report
-from jobs.demo.check import SPARED, STORM
+from jobs.demo.check import LATER, SPARED, STORM
 from jobs.demo.flights import REMINDERS
-from pipeline.client.commanding.commands import Command, cancel, undo
+from pipeline.client.commanding.commands import Command, shift, undo
 
 EVE_MS = int(STORM[0].timestamp() * 1_000) - 86_400_000
-"""The storm is announced a day before: what is booked by then is cancelled."""
+"""The storm is announced a day before: what is booked by then is moved."""
 _DAY = " AND ".join(f"due_time {sign} '{end:%Y-%m-%dT%H:%M:%SZ}'" for sign, end in zip((">=", "<"), STORM, strict=True))
 _MINE, _OTHERS = (f"{_DAY} AND properties['airline'] {sign} '{SPARED}'" for sign in ("=", "<>"))
-_WORDS = f"delayline {{}} --topic {REMINDERS} --where"
+_BY = f"--by +{LATER // timedelta(hours=1)}h"
+_WORDS = f"delayline shift --topic {REMINDERS} {_BY} --where"
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Storm:
 
     Attributes:
         looked: what the dry run named.
-        others: the cancel of the airlines that stay cancelled.
-        mine: the cancel of the one that does not.
+        others: the shift of the airlines that stay shifted.
+        mine: the shift of the one that does not.
         back: the undo of that; None: there was nothing to take back.
     """
 
@@ -32,8 +34,8 @@ class Storm:
     back: Command | None
 
     @property
-    def cancelled(self) -> int:
-        """How many messages are not to come."""
+    def moved(self) -> int:
+        """How many messages are to come later."""
         back = 0 if self.back is None else self.back.selection.count
         return self.others.selection.count + self.mine.selection.count - back
 
@@ -41,10 +43,10 @@ class Storm:
         """The commands as somebody would type them, each with what it says first."""
         for where, options, found in (
             (_DAY, " --dry-run", self.looked),
-            (_OTHERS, ' --by ann --reason "snow"', self.others),
-            (_MINE, ' --by ann --reason "snow"', self.mine),
+            (_OTHERS, ' --issued-by ann --reason "snow"', self.others),
+            (_MINE, ' --issued-by ann --reason "snow"', self.mine),
         ):
-            yield f'{_WORDS.format("cancel")} "{where}"{options}'
+            yield f'{_WORDS} "{where}"{options}'
             yield f"  {next(report(REMINDERS, found, dry=found is self.looked))}"
         if self.back is not None:
             yield f'delayline undo {self.mine.command_id} --by ann --reason "{SPARED} flies"'
@@ -52,8 +54,10 @@ class Storm:
 
 
 def announce(root: str) -> Storm:
-    """Look, cancel, and take one airline's cancel back, in a warehouse whose stages stand between two instants."""
-    looked = cancel(root, REMINDERS, where=_DAY, dry_run=True)
-    others, mine = (cancel(root, REMINDERS, where=each, by="ann", reason="snow") for each in (_OTHERS, _MINE))
+    """Look, shift, and take one airline's shift back, in a warehouse whose stages stand between two instants."""
+    looked = shift(root, REMINDERS, span=LATER, where=_DAY, dry_run=True)
+    others, mine = (
+        shift(root, REMINDERS, span=LATER, where=each, by="ann", reason="snow") for each in (_OTHERS, _MINE)
+    )
     back = None if mine.command_id is None else undo(root, mine.command_id, by="ann", reason=f"{SPARED} flies")
     return Storm(looked, others, mine, back)

@@ -53,7 +53,7 @@ def replay(
     *,
     settings: Settings | None = None,
     observe: Observer = nobody,
-    on_instant: Callable[[int], None] | None = None,
+    on_instant: Callable[[int], bool | None] | None = None,
 ) -> None:
     """Run all stages over a course. Called again with the same arguments after a crash, it goes on where it was.
 
@@ -65,7 +65,8 @@ def replay(
         course: the instants.
         settings: sizes and limits.
         observe: told of each step of each stage.
-        on_instant: called when all stages have reached an instant.
+        on_instant: called when all stages have reached an instant. When it says True, it has commanded something, which
+            the stages follow before the next instant.
 
     Raises:
         StreamingQueryException: a stage failed; the reason is in it.
@@ -77,8 +78,8 @@ def replay(
         producer = Producer(spark, warehouse, source, course)
         for number, instant in enumerate(course):
             reach(running, warehouse, instant, partial(producer.append, number))
-            if on_instant is not None:
-                on_instant(instant)
+            if on_instant is not None and on_instant(instant):
+                reach(running, warehouse, instant)
     finally:
         stop_all(running)
         source.unpersist()

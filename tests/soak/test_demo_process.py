@@ -19,12 +19,11 @@ def test_a_small_demo_passes_its_own_check(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     assert len(re.findall(r"live/watcher  sent for \+\d+ s  \(\d+\.\d{3} s late\)", said.stdout)) == 7
     found = re.search(
-        r"expected 6,000 = accepted 6,000 = delivered ([\d,]+) \+ cancelled (\d+); missing 0, ", said.stdout
+        r"expected 6,000 = accepted 6,000 = delivered 6,000, (\d+) of them two hours later; missing 0, ", said.stdout
     )
     assert found is not None
-    cancelled = int(found[2])
-    assert (int(found[1].replace(",", "")), cancelled > 0) == (6_000 - cancelled, True)
-    assert f"  reminders: {cancelled} cancelled" in said.stdout
+    assert int(found[1]) > 0
+    assert f"  reminders: {found[1]} shifted" in said.stdout
     assert said.stdout.count("\nSELECT ") == 4
     assert re.search(r"dead letters +2  poison-11, poison-20\n  neither +0\n", said.stdout)
     assert (folder / "due_load.png").stat().st_size > 10_000

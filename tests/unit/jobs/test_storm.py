@@ -1,4 +1,4 @@
-"""The demo's storm: reminders of a day are cancelled after a look, and one airline's are taken back."""
+"""The demo's storm: reminders of a day are shifted after a look, and one airline's are taken back."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import message_row, noticed, put
 
-NOON = int(STORM[0].timestamp() * 1_000) + 7 * 3_600_000
-DAY = 86_400_000
+HOUR, DAY = 3_600_000, 86_400_000
+NOON = int(STORM[0].timestamp() * 1_000) + 7 * HOUR
 
 
 def row(entry: int, airline: str, due: int = NOON, topic: str = "reminders") -> dict[str, Any]:
@@ -37,23 +37,26 @@ def storm(root: str, *rows: dict[str, Any]) -> Storm:
     return announce(root)
 
 
-def test_reminders_of_the_day_are_cancelled_but_for_one_airline(tmp_path: Path) -> None:
+def test_reminders_of_the_day_come_two_hours_later_but_for_one_airline(tmp_path: Path) -> None:
     """The lines are what somebody would type, each with what it says."""
     rows = [row(0, "UA"), row(1, "DL"), row(2, "DL"), row(3, "DL", NOON + DAY), row(4, "DL", NOON - DAY)]
     told = storm(str(tmp_path), *rows, row(5, "DL", topic="follow-ups"))
-    assert told.cancelled == 2
-    assert [each.count for each in pending(str(tmp_path)).backlogs] == [3]
+    assert told.moved == 2
+    (found,) = pending(str(tmp_path)).backlogs
+    assert sorted(found.minutes.items()) == [(NOON - DAY, 1), (NOON, 1), (NOON + 2 * HOUR, 2), (NOON + DAY, 1)]
     lines = list(told.lines())
     assert lines[1::2][:3] == [
-        "  reminders: 3 would be cancelled",
-        "  reminders: 2 cancelled",
-        "  reminders: 1 cancelled",
+        "  reminders: 3 would be shifted",
+        "  reminders: 2 shifted",
+        "  reminders: 1 shifted",
     ]
     assert lines[-1] == f"  undo of {told.mine.command_id}: 1 taken back"
-    assert lines[0].startswith("delayline cancel --topic reminders --where \"due_time >= '2013-02-09T05:00:00Z'")
+    assert lines[0].startswith(
+        "delayline shift --topic reminders --by +2h --where \"due_time >= '2013-02-09T05:00:00Z'"
+    )
 
 
-def test_a_small_draw_may_have_nothing_to_cancel(tmp_path: Path) -> None:
+def test_a_small_draw_may_have_nothing_to_move(tmp_path: Path) -> None:
     """Then nothing is taken back."""
     told = storm(str(tmp_path), row(0, "DL", NOON + DAY))
-    assert (told.cancelled, told.back, len(list(told.lines()))) == (0, None, 6)
+    assert (told.moved, told.back, len(list(told.lines()))) == (0, None, 6)
