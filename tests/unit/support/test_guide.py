@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import guide
 
 _PATIENCE_S = 60
@@ -35,3 +37,21 @@ def test_a_guide_is_through_when_what_went_on_beside_it_has_ended(tmp_path: Path
     assert (done.returncode, {"before", "python", "beside"} - set(done.stdout.splitlines())) == (0, set())
     (tmp_path / "told").unlink()
     assert followed(tmp_path, ("shell", f"({beside.format(3)[:-2]}) &"), *blocks).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("printed", "told", "code"),
+    [
+        ("2 at 2026-11-25T09:28:53.001Z (0.024 s late)", "2 at 2026-01-01T00:00:00.000Z (due then)", 0),
+        ("in 59m 6s 3:17 4d3b6e0a-5c1c-4a2c-8b6a-3f7f0b1a9a51", "in 1h 0:0 00000000-...", 0),
+        ("2 named", "3 named", 1),
+        ("one line", "one line\nand another", 1),
+    ],
+)
+@pytest.mark.parametrize("kind", ["shell", "python"])
+def test_what_a_block_prints_is_what_the_page_says(
+    tmp_path: Path, kind: str, printed: str, told: str, code: int
+) -> None:
+    """But for times, spans, positions and ids."""
+    text = f"echo '{printed}'" if kind == "shell" else f"print('{printed}')"
+    assert followed(tmp_path, (kind, text), ("", told), ("shell", "true")).returncode == code
