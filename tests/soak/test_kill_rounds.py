@@ -6,9 +6,9 @@ import json
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.client.commanding.commands import Command, HowCommanded, cancel, release_now, shift, undo
+from pipeline.client.commanding.inforce import in_force
+from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
+from pipeline.client.pending import pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import open_table, path_of
@@ -242,13 +246,14 @@ def commits(root: str) -> Iterator[tuple[int, list[dict[str, Any]]]]:
 def lateness(root: str, after: dict[bytes, int]) -> tuple[list[float], list[float]]:
     """The ms from the due time of each delivery to its commit by the wall clock, ascending.
 
-    The second list counts from what the sender asked for, by the sender's clock.
+    The second list counts from what the sender asked for, by the sender's clock, where that counts.
     """
     due, asked = list[float](), list[float]()
     for made, rows in commits(root):
         for row in rows:
             due.append(made - row["due_time"].timestamp() * 1_000)
-            asked.append(made - row["publish_time"].timestamp() * 1_000 - after[row["payload"]])
+            if row["payload"] in after:
+                asked.append(made - row["publish_time"].timestamp() * 1_000 - after[row["payload"]])
     return sorted(due), sorted(asked)
 
 
@@ -271,18 +276,63 @@ def out_of_order(root: str) -> int:
     return sum(one > other for one, other in pairwise(keys))
 
 
+class Minds:
+    """Somebody who cancels, moves and takes back some of what waits, by key."""
+
+    def __init__(self, root: str, draw: random.Random) -> None:
+        """Nothing is commanded yet."""
+        self._root, self._draw, self._given = root, draw, list[str]()
+        self.moved = set[bytes]()
+
+    def change(self, sent: Collection[bytes]) -> None:
+        """Give a command over a few of the messages that were sent, or take one of the last ones back."""
+        keys = self._draw.sample(sorted(sent), min(6, len(sent)))
+        told: HowCommanded = {"where": f"message_key IN ({', '.join(repr(key.decode()) for key in keys)})"}
+        span = timedelta(seconds=self._draw.choice((-20, -5, 5, 20)))
+        kinds: tuple[Callable[[], Command], ...] = (
+            lambda: cancel(self._root, "t", **told),
+            lambda: shift(self._root, "t", span=span, **told),
+            lambda: release_now(self._root, "t", **told),
+            lambda: undo(self._root, self._draw.choice(self._given[-3:])),
+        )
+        kind = self._draw.choice(kinds if self._given else kinds[:-1])
+        found = kind()
+        self.moved |= set(keys) if kind is not kinds[0] else set()
+        if found.command_id is not None and found.kind != "undo":
+            self._given.append(found.command_id)
+
+    def check(self, sent: Collection[bytes]) -> None:
+        """Each message came once, or was cancelled, and the outcomes say the same of each command."""
+        came = Counter(row["payload"] for row in table(self._root, DELIVERIES, "payload"))
+        assert set(came.values()) == {1}
+        found = outcomes(self._root, 9_999)
+        assert [each for each in found if each.deciding] == []
+        gone = sum(len(each) for each in in_force(self._root).withdrawn.values())
+        late = sum(each.too_late for each in found if each.kind == "cancel")
+        assert len(set(sent) - came.keys()) == gone - late == sum(e.applied for e in found if e.kind == "cancel")
+        kinds = Counter(each.kind for each in found)
+        what = Counter({name: sum(getattr(e, name) for e in found) for name in ("applied", "too_late", "undone")})
+        print(f"commands: {dict(kinds)}, messages: {dict(what)}, {gone - late} did not come")
+        assert min(what.values()) > 0
+
+
 @pytest.mark.parametrize(
-    ("place", "lookahead_ms", "kills"), [(DISK, 0, 4), (DISK, 2_000, 30), (STORE, 2_000, 4)], indirect=["place"]
+    ("place", "lookahead_ms", "kills", "commands"),
+    [(DISK, 0, 4, False), (DISK, 2_000, 30, False), (DISK, 2_000, 30, True), (STORE, 2_000, 4, False)],
+    indirect=["place"],
 )
 def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(
-    tmp_path: Path, place: str, lookahead_ms: int, kills: int
+    tmp_path: Path, place: str, lookahead_ms: int, kills: int, *, commands: bool
 ) -> None:
-    """By the wall clock: the commit that shows a delivery is not made before the delivery is due."""
+    """By the wall clock: the commit that shows a delivery is not made before the delivery is due.
+
+    With commands in flight a message may be cancelled, too, and then it does not come.
+    """
     draw, root = random.Random(SEED + lookahead_ms), root_in(place, tmp_path)  # noqa: S311 - seeded on purpose
     create_all(root, segment_ms=10_000)
     subscribe(root, Subscription("t", "s", tick_ms=1, start="latest"))
     after: dict[bytes, int] = {}
-    ahead = lookahead_ms
+    ahead, minds = lookahead_ms, Minds(root, draw)
     for kill in range(kills + 1):
         told = profile(tmp_path / "profile.toml", ahead, draw)
         victim = Victim.begin(["jobs.cli", "run", "-w", root, "--profile", str(told)], tmp_path / "log", tmp_path / "s")
@@ -290,17 +340,22 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(
         for _ in range(3):
             fresh = {b"%d" % (len(after) + each): draw.randint(0, 30_000) for each in range(40)}
             now = datetime.now(UTC)
-            send(root, [Message("t", payload, now, deliver_after_ms=ms) for payload, ms in fresh.items()])
+            send(root, [_message(payload, now, ms) for payload, ms in fresh.items()])
             after |= fresh
             assert not _ended_within(victim, draw.uniform(1, 5)), (tmp_path / "log").read_text()[-4_000:]
+            for _ in range(2 * commands):
+                minds.change(list(after)[-200:])
         if kill < kills:
             victim.kill()
             ahead = draw.choice((lookahead_ms, lookahead_ms // 2))
-    assert victim.wait_for(lambda: open_table(root, DELIVERIES).count() >= len(after))
+    assert victim.wait_for(lambda: not _waits(root))
     victim.process.terminate()
     assert victim.end() == 0
-    assert sorted(row["payload"] for row in table(root, DELIVERIES, "payload")) == sorted(after)
-    late, asked = lateness(root, after)
+    if commands:
+        minds.check(after)
+    else:
+        assert sorted(row["payload"] for row in table(root, DELIVERIES, "payload")) == sorted(after)
+    late, asked = lateness(root, {key: ms for key, ms in after.items() if key not in minds.moved})
     express = sum(row["cause"] == CAUSE for row in table(root, DELIVERIES, "cause"))
     print(f"lookahead {lookahead_ms} ms: {kills} kills, {len(late)} deliveries, {express} express, 0 lost, 0 twice")
     print(f"ms from due to commit: least {late[0]:.0f}, median {late[len(late) // 2]:.0f}, most {late[-1]:.0f}")
@@ -308,6 +363,20 @@ def test_killed_on_the_live_clock_nothing_is_lost_twice_or_early(
     assert late[0] >= 0
     assert out_of_order(root) == 0
     assert 0 < express < len(late)
+
+
+def _message(payload: bytes, now: datetime, ms: int) -> Message:
+    return Message("t", payload, now, deliver_after_ms=ms, key=payload.decode())
+
+
+def _waits(root: str) -> bool:
+    """Whether anything is to come yet, or is being decided."""
+    found = pending(root)
+    return bool(
+        found.in_inbox
+        or sum(each.count for each in found.backlogs)
+        or any(each.deciding for each in outcomes(root, 9_999))
+    )
 
 
 def _ended_within(victim: Victim, seconds: float) -> bool:

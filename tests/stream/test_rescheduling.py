@@ -37,9 +37,12 @@ T0 = 1_700_000_000_000
 SECOND = 1_000
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
-OF_SETTLE = ("settle.noted", "settle.cursors")
-OF_DISPATCH = ("dispatch.counted", "dispatch.rejected")
-"""Before and after a batch said what it leaves out."""
+OF_SETTLE = ("settle.planned", "settle.noted", "settle.segments", "settle.cursors")
+OF_DISPATCH = ("dispatch.counted", "dispatch.written", "dispatch.rejected", "dispatch.noted", "dispatch.deliveries")
+DECIDED = 2
+"""From this death on a batch of dispatch had said what it leaves out."""
+OF_SCHEDULE = ("schedule.counted", "schedule.redelivery")
+OF_INGEST = ("ingest.messages", "ingest.segments")
 
 
 def keyed(key: str, after: int) -> dict[str, Any]:
@@ -215,41 +218,54 @@ def told_open(world: World, name: str) -> dict[int, object]:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("deaths", [OF_DISPATCH, OF_SETTLE], ids=["dispatch", "settle"])
-def test_other_due_times_count_or_come_too_late_whatever_dies(
-    spark: SparkSession, folder: str, deaths: tuple[str, ...]
-) -> None:
-    """Settle dies around the commit that puts something into the index, dispatch around the one that leaves it out.
+@pytest.mark.parametrize("stage", ["dispatch", "settle", "schedule", "ingest"])
+def test_other_due_times_count_or_come_too_late_whatever_dies(spark: SparkSession, folder: str, stage: str) -> None:
+    """Each stage dies after each of its commits, with commands in flight.
 
     Of what dispatch had in its hands when the command came, it decides once: it comes then, or at its other time.
     """
+    deaths = {"dispatch": OF_DISPATCH, "settle": OF_SETTLE, "schedule": OF_SCHEDULE, "ingest": OF_INGEST}[stage]
     steps: list[Step] = [each_by_itself(), acknowledging("t", "s"), subscribe("t", "plain"), advance(T0 - SECOND)]
     given: list[str] = []
     for number, death in enumerate(deaths):
         instant = T0 + number * MINUTE
-        later, sooner, caught = (f"{kind}{number}" for kind in ("later", "sooner", "caught"))
-        given += [later, sooner, caught]
-        undecided, seen = death == OF_DISPATCH[0], deaths is OF_DISPATCH
-        of_dispatch = [kill_after(death)], [revive(driver_rows=0 if number % 2 else 200_000)]
+        later, sooner, caught, new = (f"{kind}{number}" for kind in ("later", "sooner", "caught", "new"))
+        given += [later, sooner, caught, new]
+        undecided, seen = death in OF_DISPATCH[:DECIDED], stage == "dispatch"
+        dies = {each: [kill_after(death)] if each == stage else [] for each in ("dispatch", "settle", "schedule")}
+        lives = {each: [revive()] if each == stage else [] for each in ("settle", "schedule", "ingest")}
+        lives["dispatch"] = [revive(driver_rows=0 if number % 2 else 200_000)] if seen else []
         steps += [
             append(*(keyed(key, 20 * SECOND) for key in (later, sooner, caught))),
             advance(instant),
             shifted(20 * SECOND, later),
             shifted(-15 * SECOND, sooner),
-            *([kill_after(death), advance(instant + SECOND), revive()] if deaths is OF_SETTLE else []),
+            *dies["settle"],
+            *([kill_after(death), append(keyed(new, 19 * SECOND))] if stage == "ingest" else []),
+            advance(instant + SECOND),
+            *lives["settle"],
+            *lives["ingest"],
+            *([] if stage == "ingest" else [append(keyed(new, 18 * SECOND))]),
             advance(instant + 2 * SECOND),
-            *(of_dispatch[0] if deaths is OF_DISPATCH else []),
+            *dies["dispatch"],
+            *dies["schedule"],
             advance(instant + 21 * SECOND),
-            *([shifted(10 * SECOND, caught)] if seen else []),
-            *(of_dispatch[1] if deaths is OF_DISPATCH else []),
+            *([shifted(10 * SECOND, caught)] if _caught(stage, death) else []),
+            *lives["dispatch"],
+            *lives["schedule"],
             advance(instant + 22 * SECOND),
-            *([became(caught, *((2, 0, 0, 0) if undecided else (0, 2, 0, 0)))] if seen else []),
+            *([became(caught, *((2, 0, 0, 0) if undecided else (0, 2, 0, 0)))] if _caught(stage, death) else []),
             advance(instant + 41 * SECOND),
             got(*given),
             got(*given, name="plain"),
         ]
     world = play(spark, folder, steps)
     sound(world.warehouse.root)
+
+
+def _caught(stage: str, death: str) -> bool:
+    """Whether something was commanded that dispatch had in its hands; what is delivered is named by no command."""
+    return stage == "dispatch" and death != "dispatch.deliveries"
 
 
 @pytest.mark.soak
@@ -283,10 +299,6 @@ def test_schedule_and_dispatch_that_lost_their_checkpoints_know_what_has_another
         ],
     )
     sound(world.warehouse.root)
-
-
-def void(_: object) -> None:
-    """A step says nothing."""
 
 
 def rebuilt(world: World) -> None:
