@@ -6,6 +6,7 @@ __all__ = [
     "options",
     "paths",
     "profiles",
+    "routes",
     "s3",
     "session",
     "settings",

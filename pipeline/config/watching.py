@@ -78,7 +78,7 @@ class Watch:
         """A stage read rows of its source by itself, which Spark has not counted."""
 
     def routed(self, stage: str, way: str) -> None:
-        """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.storage.parquet`)."""
+        """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.config.routes`)."""
 
     def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""

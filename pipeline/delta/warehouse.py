@@ -6,12 +6,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import VersionGone
+from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver
 from pipeline.delta.logs.entries import between, rows_of, spelled
 from pipeline.delta.logs.logfiles import is_plain
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import PLACE, SETTING, SIZE, NotInDriver
 from schemas import (
     Table,
 )

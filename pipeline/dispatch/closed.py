@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.filestats import span
@@ -22,7 +23,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import SIZE, NotInDriver, whole
+from pipeline.storage.parquet import whole
 from schemas import CLOSED, ROUND
 
 AGAIN = f"{ROUND} > 0"

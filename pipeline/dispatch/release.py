@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.writing.numbering import SortKey
 from pipeline.storage.arrays import IntArray, longs, ranks
-from pipeline.storage.parquet import SIZE, NotInDriver
 from state import tick_bits
 
 ENTRY_BITS = 31

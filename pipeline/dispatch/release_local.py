@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
@@ -27,7 +28,7 @@ from pipeline.dispatch.release import ENTRY_BITS, ORDER, Matched, Window, again_
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
-from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, whole
+from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import TableBehind
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
@@ -28,7 +29,6 @@ from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.options import Observer
+from pipeline.config.routes import DRIVER, NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
@@ -32,7 +33,6 @@ from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import DRIVER, NotInDriver
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.options import Observer
+from pipeline.config.routes import DRIVER, FORM, NotInDriver
 from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST
@@ -51,7 +52,6 @@ from pipeline.ingest.segments import (
 )
 from pipeline.storage.gather import Gathered
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import DRIVER, FORM, NotInDriver
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
 from pipeline.worker.express import Express

@@ -15,6 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.paths import is_s3
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import commits, newest, rows_of
@@ -26,7 +27,6 @@ from pipeline.delta.writing.appender import SMALL_GROUPS
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
 from schemas import CONSUMER_EVENTS, INBOX, MESSAGES, Table
 
 _MIB = 1 << 20

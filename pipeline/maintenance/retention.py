@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.paths import is_s3
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
@@ -38,7 +39,6 @@ from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Look, Rule, sift
 from pipeline.maintenance.unreleased import unreleased
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import UnknownTableFeature
+from pipeline.config.routes import NotInDriver
 from pipeline.config.session import compiled
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.logs.logfiles import is_plain
@@ -29,7 +30,7 @@ from pipeline.delta.writing.datafiles import DataFile, rows
 from pipeline.delta.writing.numbering import SortKey, columns_of, order_of
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver, row_groups
+from pipeline.storage.parquet import row_groups
 from schemas import MESSAGES, Table
 
 _LOG = logging.getLogger(__name__)

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.config.routes import NotInDriver
 from pipeline.maintenance.kept import Flags, Kept, Spared
 from pipeline.maintenance.rewrite import Rewriting, pieces
 from pipeline.storage.arrays import longs
-from pipeline.storage.parquet import NotInDriver, RowGroup, row_groups
+from pipeline.storage.parquet import RowGroup, row_groups
 from schemas import Table
 
 _MS_US = 1_000

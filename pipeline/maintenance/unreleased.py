@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.delta.logs.filestats import span_ms
 from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
@@ -20,7 +21,7 @@ from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import SIZE, NotInDriver, row_groups
+from pipeline.storage.parquet import row_groups
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark
 from schemas import MESSAGES, REDELIVERY, ROUND, Table

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from pipeline.config.options import Observer
+from pipeline.config.routes import DRIVER, SETTING, SIZE
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
 from pipeline.config.watching import Watch
@@ -25,7 +26,6 @@ from pipeline.delta.checkpoints import Log
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.keys import NO_POSITION, addressed
-from pipeline.storage.parquet import DRIVER, SETTING, SIZE
 from pipeline.worker.release import KEY, RELEASE, release
 from pipeline.worker.unpack import DUE, RUN, SAME, Unpacker
 from schemas import REDELIVERY, REJECTED_SCHEDULE

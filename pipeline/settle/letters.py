@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import append
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
@@ -17,7 +18,6 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX
 from state.positions import Positions
 from state.settling import DeadLetter

@@ -9,13 +9,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import VersionGone
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver, row_groups
+from pipeline.storage.parquet import row_groups
 from schemas import Table
 
 

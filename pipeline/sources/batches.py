@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import SourcePlaceGone
 from pipeline.config.options import Observer
+from pipeline.config.routes import DRIVER, SIZE
 from pipeline.config.session import compiled
 from pipeline.config.sources import Source
 from pipeline.config.watching import Watch
@@ -27,7 +28,6 @@ from pipeline.delta.writing.datafiles import size_of
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.sources.door import Door, Place
 from pipeline.sources.mapping import InboxRows
-from pipeline.storage.parquet import DRIVER, SIZE
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.storage.arrays import IntArray, arrow_schema, sizes
-from pipeline.storage.parquet import SIZE, NotInDriver, RowGroup, parquet_file
+from pipeline.storage.parquet import RowGroup, parquet_file
 from schemas import Table
 
 TEXTS = ("message_key", "properties", "payload")

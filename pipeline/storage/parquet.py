@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.storage.arrays import IntArray, arrow_schema, lengths
 from pipeline.storage.arrowfs import in_store, store_of
 from schemas import Table
@@ -30,8 +31,6 @@ _MAP_BYTES = 256 << 20
 """What the maps of a row group may come to, whatever is in them: one row may have all entries."""
 BUFFER_BYTES = 1 << 20
 """Of a column's bytes in a file, read at once. Without a buffer Arrow reads all that a row group has of the column."""
-
-
 _STORE_BUFFER_BYTES = 8 << 20
 """The same in an object store, where each read is a request."""
 _SMALL_BYTES, _SMALL_FILES = 1 << 20, 64
@@ -39,22 +38,6 @@ _SMALL_BYTES, _SMALL_FILES = 1 << 20, 64
 _TOGETHER = 16
 """Files of a store whose beginnings are asked for at once."""
 _POOL = ThreadPoolExecutor(_TOGETHER, thread_name_prefix="parquet")
-
-
-DRIVER = "driver"
-"""Who works on a batch that is small enough."""
-SETTING, PLACE, SIZE, FORM = "setting", "place", "size", "form"
-"""Why Spark has to work on a batch: `driver_rows` is 0; it alone reaches the tables; there is too much; the files are
-not what the table says, or nobody can tell how large their rows are."""
-
-
-class NotInDriver(Exception):
-    """The tables cannot be read in the driver, or the batch is too large for it: Spark does the same with it."""
-
-    def __init__(self, reason: str = FORM) -> None:
-        """Say why: `SETTING`, `PLACE`, `SIZE` or `FORM`."""
-        super().__init__(reason)
-        self.reason = reason
 
 
 def parquet_file(path: str, footer: pq.FileMetaData, **how: Any) -> pq.ParquetFile:  # noqa: ANN401 - options of Arrow's

@@ -7,13 +7,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver, row_groups
+from pipeline.storage.parquet import row_groups
 from pipeline.subscriptions.commands import READ
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import COMMANDS, Table

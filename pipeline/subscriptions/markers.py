@@ -12,12 +12,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.reading import messages
 from pipeline.delta.reading.messagelog import Bounds, MessageFile, MessageLog
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage import arrays
-from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of, next_lives
 from pipeline.worker.encode import ARROW
 from schemas import LEFT, MESSAGES, SEGMENTS

@@ -15,11 +15,11 @@ from deltalake import write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS, Settings
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import local_segment_rows
 from pipeline.service.replay import ReplayClock, replay
-from pipeline.storage.parquet import NotInDriver
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH, REJECTED_INGEST, SUBSCRIPTIONS, Table
 from tests.support.spark import session
 from tests.support.stream import empty_warehouse

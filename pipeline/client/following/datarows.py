@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from pipeline.client.consuming.rows import COLUMNS, NAMES
 from pipeline.config.errors import VersionGone
+from pipeline.config.routes import NotInDriver
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import MOST_ROWS, NotInDriver, RowGroup, row_groups, typed
+from pipeline.storage.parquet import MOST_ROWS, RowGroup, row_groups, typed
 from schemas import DELIVERIES
 
 _READ = tuple(dict.fromkeys((*NAMES, *COLUMNS)))

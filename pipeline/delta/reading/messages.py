@@ -6,20 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.config.routes import PLACE, SIZE, NotInDriver
 from pipeline.delta.reading.messagelog import Bounds, MessageFile, MessageLog
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
-from pipeline.storage.parquet import (
-    MOST_ROWS,
-    PLACE,
-    SIZE,
-    Footer,
-    NotInDriver,
-    RowGroup,
-    chosen_groups,
-    opened,
-    read_footers,
-    typed,
-)
+from pipeline.storage.parquet import MOST_ROWS, Footer, RowGroup, chosen_groups, opened, read_footers, typed
 from schemas import MESSAGES
 
 

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.client.create import create_all
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
@@ -26,7 +27,7 @@ from pipeline.dispatch.release_local import LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver, whole
+from pipeline.storage.parquet import whole
 from schemas import CLOSED, DELIVERIES, MESSAGES, REDELIVERY, Table
 from tests.support.rows import T0, arrow_messages, messages, runs
 from tests.support.rows import rows_of as table_rows

@@ -20,6 +20,7 @@ from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.logstore import TableLog
@@ -31,7 +32,6 @@ from pipeline.maintenance.cutlogs import vacuum
 from pipeline.maintenance.layout import cluster, compact, is_new
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import maintain, own_session
-from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX, MESSAGES, SUBSCRIPTIONS, TABLES
 from tests.support.rows import T0, arrow_messages
 from tests.support.spark import session

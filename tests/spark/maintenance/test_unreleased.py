@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import unreleased as module
 from pipeline.maintenance.unreleased import unreleased
-from pipeline.storage.parquet import NotInDriver
 from pipeline.subscriptions.incarnations import Incarnation
 from pipeline.subscriptions.settled import SettledMark
 from schemas import MESSAGES, REDELIVERY

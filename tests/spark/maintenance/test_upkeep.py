@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.config.errors import StageRunning
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import HOUR_MS, SECOND_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs import entries
@@ -34,7 +35,6 @@ from pipeline.maintenance.rounds import cut_logs, maintain, own_session
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import NotInDriver
 from schemas import DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, TABLES, Table
 from tests.support.rows import T0, arrow_messages
 

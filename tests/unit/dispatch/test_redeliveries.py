@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.dispatch.closed import KEYS, still_open
 from pipeline.dispatch.release import again_bounds
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.parquet import NotInDriver
 from schemas import CLOSED, REDELIVERY, Table
 
 LEDGERS = st.lists(st.integers(0, 400), max_size=60)

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
 from pipeline.ingest.accept import Limits, Target, Ways
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.storage.gather import TEXTS, Gathered, cuts
-from pipeline.storage.parquet import NotInDriver, row_groups
+from pipeline.storage.parquet import row_groups
 from schemas import INBOX
 from tests.support.held import held
 

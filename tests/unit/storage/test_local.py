@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import spelled
 from pipeline.delta.offsets import Position
@@ -19,7 +20,7 @@ from pipeline.delta.reading.messages import messages
 from pipeline.ingest.accept_local import INBOX_ROWS
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import NotInDriver, whole
+from pipeline.storage.parquet import whole
 from schemas import INBOX, MESSAGES
 from tests.support.held import held
 

@@ -34,6 +34,7 @@ from pipeline.client.subscribing.topics import create_partitioned_topic
 from pipeline.config import s3
 from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling
+from pipeline.config.routes import NotInDriver
 from pipeline.config.session import HADOOP_AWS
 from pipeline.delta.deltars import path_of
 from pipeline.delta.warehouse import Warehouse
@@ -45,7 +46,6 @@ from pipeline.service.instants import VirtualInstants, given
 from pipeline.service.process import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
-from pipeline.storage.parquet import NotInDriver
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
