@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from pipeline.client.checks import answering, check_limit, checked_topic, checked_topics, root_of
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
+from pipeline.client.closing import Closing
 from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import Ends, engine_of, listen_to, open_consumer
@@ -34,16 +35,12 @@ from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
 from state import DelaylineError
 
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
 _BYTES = BytesSchema()
 _LOOK_S = 60
 """New partitions are noticed within so long."""
 
 
-class Client(SetsPolicies, Commander):
+class Client(SetsPolicies, Commander, Closing):
     """Everything that a program does with a warehouse. Every method may be called from any thread.
 
     All producers of a client share one writing thread, so a program needs one client for a warehouse.
@@ -297,16 +294,6 @@ class Client(SetsPolicies, Commander):
                 with suppress(DelaylineError):
                     each.close()
         self._writer.queue.shut()
-
-    def __enter__(self) -> Self:
-        """The client itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _begun(self, sender: Sender, initial_sequence_id: int | None) -> Sender:
         """Let a producer go on from its last message, or from where the caller says."""

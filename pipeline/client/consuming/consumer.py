@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from threading import Condition
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
 from pipeline.client.choices import ConsumerBatchReceivePolicy
-from pipeline.client.consuming.consumerlistener import MessageListener, Worker
+from pipeline.client.consuming.consumerlistener import Receiver
 from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, sought
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
@@ -40,7 +38,7 @@ _SCHEMA = pa.schema([arrow_schema(DELIVERIES.columns).field(name) for name in CO
 T = TypeVar("T")
 
 
-class Consumer:
+class Consumer(Receiver):
     """Gets the messages of a subscription, and acknowledges them. Every method may be called from any thread.
 
     What is not acknowledged comes again: after `negative_acknowledge`, after the acknowledgement timeout, or for
@@ -75,7 +73,6 @@ class Consumer:
         self._negative_ack_delay_ms = negative_ack_delay_ms
         self._policy = batch_policy or ConsumerBatchReceivePolicy()
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
-        self._worker: Worker | None = None
         self._closed = False
 
     # ---- who it is
@@ -109,12 +106,7 @@ class Consumer:
             AlreadyClosed: the consumer is closed.
             OperationNotSupported: a listener gets the messages.
         """
-        if self._worker is not None:
-            raise OperationNotSupported("receive", "a message_listener gets the messages")
-        found = self.next_message(timeout_millis)
-        if found is None:
-            raise Timeout("receive", timeout_millis or 0)
-        return found
+        return self._received("receive", "message_listener", timeout_millis)
 
     def next_message(self, timeout_millis: int | None) -> Message | None:
         """The next message; None: none came in time.
@@ -270,11 +262,6 @@ class Consumer:
 
     # ---- listener
 
-    def listen(self, listener: MessageListener) -> None:
-        """Give each message to a function from now on, in a thread of its own."""
-        self._worker = Worker(self.next_message, partial(listener, self))
-        self._worker.start()
-
     def pause_message_listener(self) -> None:
         """Give the listener no more messages until `resume_message_listener`."""
         if self._worker is not None:
@@ -310,23 +297,12 @@ class Consumer:
                 return
             self._closed = True
             self._changed.notify_all()
-        if self._worker is not None:
-            self._worker.stop()
+        self._end_listening()
         try:
             self.engine.remove(self.cores)
         finally:
             if self._on_close is not None:
                 self._on_close(self)
-
-    def __enter__(self) -> Self:
-        """The consumer itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def take_on(self, cores: Sequence[Core]) -> None:
         """Get messages through more cores, with the same lock; a consumer that is closed lets them go."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, Self
 
-from pipeline.client.exceptions import AlreadyClosed
+from pipeline.client.closing import Closing
+from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 
 if TYPE_CHECKING:
@@ -81,3 +84,36 @@ class Worker:
             self._listener(message)
         except Exception:  # noqa: BLE001 - whatever the application raises
             _LOG.exception("the listener failed at %r, which comes again if it is not acknowledged", message)
+
+
+class Receiver(Closing):
+    """Hands out messages: to whoever asks, or all of them to a listener. A consumer is one, and a reader."""
+
+    _worker: Worker | None = None
+
+    @abstractmethod
+    def next_message(self, timeout_millis: int | None) -> Message | None:
+        """The next message; None: none came for so long. Without a limit it waits for one."""
+
+    def listen(self, listener: Callable[[Self, Message], object]) -> None:
+        """Give each message to a function from now on, in a thread of its own."""
+        self._worker = Worker(self.next_message, partial(listener, self))
+        self._worker.start()
+
+    def _received(self, operation: str, listener: str, timeout_millis: int | None) -> Message:
+        """The next message, for a method of this name; `listener` names the option that takes messages from it.
+
+        Raises:
+            Timeout: none came for so long.
+            OperationNotSupported: a listener gets the messages.
+        """
+        if self._worker is not None:
+            raise OperationNotSupported(operation, f"a {listener} gets the messages")
+        found = self.next_message(timeout_millis)
+        if found is None:
+            raise Timeout(operation, timeout_millis or 0)
+        return found
+
+    def _end_listening(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()

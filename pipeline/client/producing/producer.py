@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
+from pipeline.client.closing import Closing
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
 from pipeline.client.message import RESERVED
 from pipeline.client.messageid import MessageId
@@ -20,10 +21,6 @@ from pipeline.client.schema import Schema
 from pipeline.config.errors import BadValue, check_text
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from state.buckets import MAX_TIME
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
 
 Callback = Callable[[Result, MessageId | None], object]
 """Told how a message of `send_async` fared, in the client's writing thread: it should be quick."""
@@ -57,7 +54,7 @@ class How(TypedDict, total=False):
     disable_replication: bool
 
 
-class Producer:
+class Producer(Closing):
     """Sends messages to a topic. `Client.create_producer` makes it; every method may be called from any thread."""
 
     def __init__(
@@ -168,16 +165,6 @@ class Producer:
             self._queue.close(each)
         self._forget(self)
         self._queue.flush(self._route.senders)
-
-    def __enter__(self) -> Self:
-        """The producer itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _built(self, content: object, how: How) -> tuple[int | None, Content]:
         """The number of a message, if it has one, and the message.

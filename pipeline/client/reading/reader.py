@@ -10,11 +10,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.client.consuming.consumerlistener import Worker
-from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, Timeout
+from pipeline.client.consuming.consumerlistener import Receiver
+from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.reading.topiclog import START, Place, TopicLog
@@ -22,10 +21,6 @@ from pipeline.client.schema import Schema
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from state import TimeBucketIndex
 from state.buckets import MAX_TIME
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
 
 ReaderListener = Callable[["Reader", Message], object]
 """Gets a reader and a message of it."""
@@ -35,7 +30,7 @@ _BEGIN = -(1 << 43)
 """Before each time of publication, ms."""
 
 
-class Reader:
+class Reader(Receiver):
     """Gets the messages of a topic from a place on. Every method may be called from any thread."""
 
     def __init__(
@@ -66,7 +61,6 @@ class Reader:
         self._ahead, self._inclusive, self._now, self._forget = ahead, inclusive, now, forget
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._after, self._since = START, _BEGIN
-        self._worker: Worker | None = None
         self._index, self._ready = TimeBucketIndex(tick_ms=1), deque[Mapping[str, Any]]()
 
     def topic(self) -> str:
@@ -88,12 +82,7 @@ class Reader:
             AlreadyClosed: the reader is closed.
             OperationNotSupported: a listener gets the messages.
         """
-        if self._worker is not None:
-            raise OperationNotSupported("read_next", "a reader_listener gets the messages")
-        found = self.next_message(timeout_millis)
-        if found is None:
-            raise Timeout("read_next", timeout_millis or 0)
-        return found
+        return self._received("read_next", "reader_listener", timeout_millis)
 
     def next_message(self, timeout_millis: int | None) -> Message | None:
         """The next message; None: none came in time.
@@ -146,27 +135,11 @@ class Reader:
             self._ready.clear()
             self._log.forget()
 
-    def listen(self, listener: ReaderListener) -> None:
-        """Give each message to a function from now on, in a thread of its own."""
-        self._worker = Worker(self.next_message, partial(listener, self))
-        self._worker.start()
-
     def close(self) -> None:
         """End; a second call does nothing."""
         self._closed.set()
-        if self._worker is not None:
-            self._worker.stop()
+        self._end_listening()
         self._forget(self)
-
-    def __enter__(self) -> Self:
-        """The reader itself."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        self.close()
 
     def _place(self, message_id: MessageId) -> Place:
         """The position behind which an id sends the reader."""
