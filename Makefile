@@ -5,6 +5,9 @@
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
 
+# Containers often set it. The tests start many Pythons, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
