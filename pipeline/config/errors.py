@@ -302,8 +302,9 @@ def check_text(field: str, value: str | None) -> None:
 class SinkPlaceGone(PipelineError):
     """Nobody knows where a sink goes on. It stands still; the stages and other sinks go on.
 
-    The broker forgot its place (its topic was deleted, or no process ran for longer than it keeps places), or
-    `deliveries` was set back. Say where it begins: `delayline policy set --sink ... --sink-after VERSION`.
+    The broker forgot its place (its topic was deleted, or no process ran for longer than it keeps places), `deliveries`
+    was set back, or the notes of what it has taken up are gone. Say where it begins:
+    `delayline policy set --sink ... --sink-after VERSION`.
     """
 
     def __init__(self, topic: str, subscription: str, problem: str) -> None:

@@ -200,9 +200,20 @@ class PreparedStore:
 
     def texts(self) -> dict[str, str]:
         """What is noted, by the names of the files. One that is dropped meanwhile is left out."""
-        names = (name for name in self._files.names(self._folder) if name.endswith(".json"))
-        found = ((name, self._files.text_if_there(f"{self._folder}/{name}")) for name in names)
+        found = ((name, self._text(name)) for name in self.names())
         return {name: text for name, text in found if text is not None}
+
+    def names(self) -> set[str]:
+        """The names of the files."""
+        return {name for name in self._files.names(self._folder) if name.endswith(".json")}
+
+    def get(self, name: str) -> Prepared | None:
+        """What a file notes; None: it is not there."""
+        text = self._text(name)
+        return None if text is None else Prepared.loads(text)
+
+    def _text(self, name: str) -> str | None:
+        return self._files.text_if_there(f"{self._folder}/{name}")
 
     def _path(self, prepared: Prepared) -> str:
         return f"{self._folder}/{prepared.number}.json"

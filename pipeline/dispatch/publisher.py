@@ -158,7 +158,9 @@ class Publisher:
             self._shelf.check(*waiting)
         files = [file for _, each in due for file in each.files]
         shown = [_shown(*each) for each in due]
-        version = self._deliveries.commit(files, owner, batch, visible.as_dict() | {"shown": shown})
+        # Sinks may know parts by their numbers already.
+        note = visible.as_dict() | {"shown": shown, "parts": [part.number for _, part in due]}
+        version = self._deliveries.commit(files, owner, batch, note)
         with self._lock:
             self._visible = visible
             self._waiting = [each for each in self._waiting if each[1] not in visible]

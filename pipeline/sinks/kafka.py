@@ -27,7 +27,7 @@ class KafkaTopic:
     """A connection; a failed call of any method ends it, and another one is made."""
 
     columns: Sequence[str] = COLUMNS
-    keeps_place = True
+    keeps_place, passed = True, 0
     most = 50_000
     """A transaction has a fixed cost: with fewer it takes a quarter of the time when very many are due at once."""
 

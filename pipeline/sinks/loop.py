@@ -1,24 +1,24 @@
-"""One sink: reads what became visible for a subscription, and publishes it, from the place that is known.
+"""One sink: takes up what is prepared or visible for a subscription, and publishes it when it is due.
 
-The broker keeps the place, or else it is noted here behind each message that the broker has confirmed. Whatever fails,
-the connection is dropped, and after a pause it begins again with that place: there is no other way to recover.
+The broker keeps the place, or else it is noted here soon after the broker has confirmed messages. Whatever fails, the
+connection is dropped, and after a pause it begins again with the place that is known: there is no other way to recover.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import dropwhile
 from threading import Event, Thread
 
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
-from pipeline.config.wallclock import monotonic_ms
+from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.sinks.connect import connect as connect_to
-from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Row, Topic
+from pipeline.sinks.taking import Taking
+from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Topic
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
 
@@ -27,8 +27,12 @@ _MOST_BYTES = 32 << 20
 """Of the payloads that are published together: they are held meanwhile."""
 _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
 """So often a place that the broker keeps is noted while it moves, and committed while it does not: brokers forget."""
+_CONFIRMED_MS, _CONFIRMED = 200, 10_000
+"""Another place is noted after so long, or so many messages: they are sent again after a crash."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 15.0
+_AHEAD_MS = 500
+"""What is due so soon is read meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ class SinkLoop:
         places: SinkPlaces,
         connect: Connect = connect_to,
         most: int = 1 << 30,
+        clock: Callable[[], int] = wall_ms,
     ) -> None:
         """Note that it is there, so that the log stays.
 
@@ -88,15 +93,17 @@ class SinkLoop:
             places: where the place is noted.
             connect: makes a connection.
             most: messages that are published together, where the topic does not ask for fewer.
+            clock: what time it is, ms UTC: nothing is published before it is due, but for what is visible.
         """
+        self._clock, self._pause_s, self._looked_ms, self._more = clock, 0.0, 0, False
         self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
         self.name, self._producer, self._to = line.name(table), line.producer(table), Destination.parse(line.sink)
         self._noted = places.get(self.name) or self._first_place()
-        self._place: Place = self._noted.version, self._noted.rows
+        self._place: Place = self._noted.place
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
         self._topic: Topic | None = None
-        self._deliveries: Deliveries | None = None
-        self._rows: Iterator[Row] = iter(())
+        self._taking: Taking | None = None
+        self.version = self._noted.version
         self._ended, self._left = Event(), False
         self._thread: Thread | None = None
         places.put(self.name, self._noted)
@@ -105,14 +112,10 @@ class SinkLoop:
         after = Deliveries(self._root, earliest=False).newest if self._line.after is None else self._line.after
         return SinkPlace(self._line.topic, self._line.subscription, after + 1, 0)
 
-    @property
-    def version(self) -> int:
-        """The version of `deliveries` of which it publishes next."""
-        return self._place[0]
-
     def start(self, pause_s: float) -> None:
         """Work in a thread that looks for news so often."""
-        self._thread = Thread(target=self._run, args=(pause_s,), name=f"delayline-sink-{self.name}", daemon=True)
+        self._pause_s = pause_s
+        self._thread = Thread(target=self._run, name=f"delayline-sink-{self.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -139,61 +142,73 @@ class SinkLoop:
             raise
 
     def _step(self) -> bool:
-        topic, deliveries = self._connected()
-        found, more = self._some(min(self._most, topic.most))
-        if not more:
-            self._rows = deliveries.rows(self._line.topic, self._line.subscription, topic.columns)
-        place = found[-1][0] if more else (deliveries.next_version, 0)
+        topic, taking = self._connected()
+        now, most, late = self._clock(), min(self._most, topic.most), self._more
+        if not late and monotonic_ms() - self._looked_ms >= 1_000 * self._pause_s:
+            self._look(taking, now, most)
+        found, self._more = taking.take(now, most, _MOST_BYTES)
+        if late and not found:
+            self._look(taking, now, most)
+            found, self._more = taking.take(now, most, _MOST_BYTES)
+        place = taking.behind(found) if found else taking.place
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
             topic.publish(found, place)
+            taking.published(place)
             self._committed_ms = monotonic_ms()
-        self._moved(place, len(found))
+        else:
+            while taking.read_ahead(now + _AHEAD_MS, _MOST_BYTES) and (taking.next_due() or 0) > self._clock():
+                pass
+        self._moved(taking, len(found))
         return bool(found)
 
-    def _some(self, most: int) -> tuple[list[Row], bool]:
-        """What is published together; whether there may be more."""
-        found, size = list[Row](), 0
-        for order, row in self._rows:
-            found.append((order, row))
-            size += len(row["payload"] or b"")
-            if len(found) == most or size >= _MOST_BYTES:
-                return found, True
-        return found, False
+    def _look(self, taking: Taking, now: int, most: int) -> None:
+        taking.look(now, most)
+        self._looked_ms = monotonic_ms()
 
-    def _connected(self) -> tuple[Topic, Deliveries]:
-        if self._topic is None or self._deliveries is None:
+    def _connected(self) -> tuple[Topic, Taking]:
+        if self._topic is None or self._taking is None:
             self._topic = self._connect(self._to, self._producer, self.name)
-            self._place = self._begin(self._topic)
-            self._deliveries = Deliveries(self._root, begin=self._place[0])
-            if self._deliveries.next_version > self._deliveries.newest + 1:
-                problem = f"it has published up to version {self._place[0]}, which `deliveries` does not have"
-                raise SinkPlaceGone(self._line.topic, self._line.subscription, problem)
-            fresh = self._deliveries.rows(self._line.topic, self._line.subscription, self._topic.columns)
-            place = self._place
-            self._rows = dropwhile(lambda found: found[0] <= place, fresh)
+            place, passed = self._begin(self._topic), self._topic.passed
+            taken = self._places.taken_up(self.name)
+            if taken is None and max(place[0], passed) >= FIRST_TURN:
+                raise self._gone("what it has taken up is noted nowhere")
+            self._place = place if taken is None else max(place, taken.place)
+            wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
+            self._taking = Taking(self._root, wanted, self._topic.columns, self._place, passed, self._places, self.name)
+            if not self._taking.goes_on:
+                raise self._gone("it has read versions which `deliveries` does not have")
             self._committed_ms = monotonic_ms()
-        return self._topic, self._deliveries
+        return self._topic, self._taking
+
+    def _gone(self, problem: str) -> SinkPlaceGone:
+        return SinkPlaceGone(self._line.topic, self._line.subscription, problem)
 
     def _begin(self, topic: Topic) -> Place:
         """Where to go on."""
         try:
-            place = topic.resume((self._noted.version, self._noted.rows), begun=self._noted.begun)
+            place = topic.resume(self._noted.place, begun=self._noted.begun)
         except PlaceForgotten as error:
-            problem = "the broker has forgotten up to where it has published"
-            raise SinkPlaceGone(self._line.topic, self._line.subscription, problem) from error
+            raise self._gone("the broker has forgotten up to where it has published") from error
         if not self._noted.begun:
             self._note(replace(self._noted, begun=True))
         return place
 
-    def _moved(self, place: Place, count: int) -> None:
-        self._place, self._published = place, self._published + count
-        moved = count and self._topic is not None and not self._topic.keeps_place
-        if moved or self._noted.error is not None or monotonic_ms() - self._noted_ms >= _NOTE_MS:
+    def _moved(self, taking: Taking, count: int) -> None:
+        self._place, self._published = taking.place, self._published + count
+        self.version = taking.version
+        since_ms, moved = monotonic_ms() - self._noted_ms, self._published - self._noted.published
+        if since_ms >= _NOTE_MS:
+            taking.tidy()
+        mine = self._topic is not None and not self._topic.keeps_place
+        due = mine and moved and (since_ms >= _CONFIRMED_MS or moved >= _CONFIRMED)
+        if due or self._noted.error is not None or since_ms >= _NOTE_MS:
             self._note(self._now(None))
 
     def _now(self, error: str | None) -> SinkPlace:
-        version, rows = self._place
-        return replace(self._noted, version=version, rows=rows, published=self._published, error=error)
+        version = self._noted.version if self._taking is None else self._taking.noted_version
+        first, rows = self._place
+        turn = first if first >= FIRST_TURN else 0
+        return replace(self._noted, version=version, rows=rows, turn=turn, published=self._published, error=error)
 
     def _note(self, place: SinkPlace) -> None:
         """Write it down; that it has begun has to outlive a power cut."""
@@ -203,27 +218,34 @@ class SinkLoop:
         self._noted_ms = monotonic_ms()
 
     def _drop(self) -> None:
-        topic, self._topic, self._deliveries, self._rows = self._topic, None, None, iter(())
+        topic, self._topic, self._taking, self._more = self._topic, None, None, False
         if topic is not None:
             topic.close()
 
-    def _run(self, pause_s: float) -> None:
+    def _run(self) -> None:
         wait_s = _FIRST_PAUSE_S
         while not self._ended.is_set():
             try:
                 more = self.step()
                 wait_s = _FIRST_PAUSE_S
                 if not more:
-                    self._ended.wait(pause_s)
+                    self._ended.wait(self._until_next_s())
             except Exception as error:  # noqa: BLE001 - whatever it is, others go on, and so does this one later
                 self.failed(error)
                 self._ended.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
         self._end()
 
+    def _until_next_s(self) -> float:
+        """How long nothing is to be done."""
+        due = None if self._taking is None else self._taking.next_due()
+        return self._pause_s if due is None else min(self._pause_s, max(0, due - self._clock()) / 1_000)
+
     def _end(self) -> None:
-        self._drop()
+        if self._taking is not None:
+            self._taking.tidy()
         self._note(self._now(self._noted.error))
+        self._drop()
 
     def failed(self, error: Exception) -> None:
         """Say why it stands still, once for each reason."""

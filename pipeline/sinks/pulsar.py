@@ -1,8 +1,8 @@
 """A topic of Pulsar, written by one producer for each of its partitions.
 
-Each message has a sequence id that follows from its place in `deliveries`, so it has the same one whenever it is sent
-again. A broker that deduplicates drops what it has already; consumers of another one can, by the producer's name and
-the sequence id. The place is noted by the sink, behind what the broker has confirmed.
+Each message has a sequence id that follows from its place, so it has the same one whenever it is sent again. A broker
+that deduplicates drops what it has already; consumers of another one can, by the producer's name and the sequence id.
+The place is noted by the sink, behind what the broker has confirmed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
-_ROW_BITS = 28
-_MOST_ROWS = (1 << _ROW_BITS) - 1
+_COUNT_BITS, _TURN_BITS = 24, 39
+_FIRST_TURN = 1_735_689_600_000
+"""2025-01-01; ids are good for 17 years."""
+_LEAST_ID = 1 << 56
+"""Ids of turns are larger; those of earlier versions, made of a version of `deliveries` and a row, are not."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _NO_COMPRESSION = "NONE"
@@ -56,6 +59,12 @@ class PulsarTopic:
             client.close()
             raise
         self._client, self._ok = client, package().Result.Ok
+
+    @property
+    def passed(self) -> int:
+        """The turn of the last message that the broker knows of the producers; 0: it knows none, or drops nothing."""
+        last = max(producer.last_sequence_id() for producer in self._producers)
+        return _FIRST_TURN + (last >> _COUNT_BITS) if last >= _LEAST_ID else 0
 
     def resume(self, noted: Place, *, begun: bool) -> Place:  # noqa: ARG002 - the broker may forget: the note counts
         """What is noted: it is never ahead of the broker, and what the broker has already has the same id again."""
@@ -94,19 +103,25 @@ class PulsarTopic:
 
 def record(order: Place, row: Mapping[str, Any]) -> dict[str, Any]:
     """What the client takes beside the payload: sequence id, key, properties, and the due time as time of the event."""
-    version, number = order
-    if number > _MOST_ROWS:
-        raise BadValue("row", number, f"{_MOST_ROWS} at most in a version of `deliveries` for a sink in Pulsar")
     # Pulsar has no property without a value.
     properties = {name: text for name, text in row["properties"] or () if text is not None}
     told = {
-        "sequence_id": version << _ROW_BITS | number,
+        "sequence_id": _sequence_id(order),
         "partition_key": row["message_key"],
         "ordering_key": properties.pop(ORDERING_KEY, None),
         "event_timestamp": _event_ms(row, properties.pop(EVENT_TIME, "")),
         "properties": properties,
     }
     return {name: each for name, each in told.items() if each is not None}
+
+
+def _sequence_id(order: Place) -> int:
+    turn, number = order[0] - _FIRST_TURN, order[1]
+    if number >> _COUNT_BITS:
+        raise BadValue("deliveries", number, f"{(1 << _COUNT_BITS) - 1} at most that are due in one ms, in Pulsar")
+    if not 0 < turn < 1 << _TURN_BITS:
+        raise BadValue("turn", order[0], "the years 2025 to 2042")
+    return turn << _COUNT_BITS | number
 
 
 def _event_ms(row: Mapping[str, Any], told: str) -> int | None:

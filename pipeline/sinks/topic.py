@@ -8,7 +8,10 @@ from typing import Any, Protocol
 from pipeline.subscriptions.destination import Destination
 
 Place = tuple[int, int]
-"""A version of `deliveries`, and how many of its rows are published."""
+"""A turn (`pipeline.sinks.lots`), and how many deliveries of it are published. Before any is: a version of
+`deliveries`, and how many of its rows are."""
+FIRST_TURN = 10**11
+"""Turns are larger, versions are not."""
 Row = tuple[Place, Mapping[str, Any]]
 """A delivery: columns, and the place behind it."""
 
@@ -30,6 +33,10 @@ class Topic(Protocol):
     columns: Sequence[str]
     keeps_place: bool
     most: int
+
+    @property
+    def passed(self) -> int:
+        """A turn of which the broker has messages, where it can tell more than the place does; else 0."""
 
     def resume(self, noted: Place, *, begun: bool) -> Place:
         """Where to go on.

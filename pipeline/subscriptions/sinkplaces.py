@@ -7,7 +7,8 @@ the broker does not know any more, is told from one that begins.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 
 from pipeline.delta.logs.entries import entry, exists
 from pipeline.delta.logs.logfiles import info_of
@@ -24,7 +25,8 @@ class SinkPlace:
         topic: of the subscription.
         subscription: its name.
         version: the version of `deliveries` at which it goes on.
-        rows: so many rows of that version are published.
+        rows: so many rows of that version are published; with a turn, so many deliveries of that turn.
+        turn: up to which turn it has published, ms UTC (`pipeline.sinks.lots`); 0: it has published none by turns.
         published: how many messages this process and earlier ones have published, about.
         begun: whether the broker was told of a place.
         error: why it stands still; None: it does not.
@@ -37,6 +39,41 @@ class SinkPlace:
     published: int = 0
     begun: bool = False
     error: str | None = None
+    turn: int = 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Up to where it has published: a turn and deliveries of it, or else a version and rows of it."""
+        return self.turn or self.version, self.rows
+
+
+@dataclass(frozen=True)
+class TakenUp:
+    """What a sink has taken up. It is lasting before anything of it is published.
+
+    Attributes:
+        version: the version of `deliveries` from which on the sink needs the log.
+        read: the version up to which it had read the log; this one was not there.
+        skip: so many rows of `version` were published before it published by turns.
+        place: up to where it had published by then, as `SinkPlace.place`.
+        since: since when it has each lot, ms UTC, by the number of the lot.
+    """
+
+    version: int
+    read: int
+    skip: int
+    place: tuple[int, int]
+    since: Mapping[int, int] = field(default_factory=dict)
+
+    def dumps(self) -> str:
+        """As text."""
+        return json.dumps({**asdict(self), "since": list(self.since.items())})
+
+    @classmethod
+    def loads(cls, text: str) -> TakenUp:
+        """From the text."""
+        told = json.loads(text)
+        return cls(told["version"], told["read"], told["skip"], tuple(told["place"]), dict(told["since"]))
 
 
 def late_s(files: Files, deliveries: str, version: int, now_ms: int) -> float | None:
@@ -64,6 +101,15 @@ class SinkPlaces:
         text = self._files.text_if_there(f"{self._folder}/{name}.json")
         return None if not text else SinkPlace(**json.loads(text))
 
+    def take_up(self, name: str, taken: TakenUp) -> None:
+        """Note what a sink has taken up; it is there after a power cut."""
+        self._files.write(f"{self._folder}/{name}.lots", taken.dumps())
+
+    def taken_up(self, name: str) -> TakenUp | None:
+        """What a sink has taken up; None: nothing yet."""
+        text = self._files.text_if_there(f"{self._folder}/{name}.lots")
+        return None if text is None else TakenUp.loads(text)
+
     def names(self) -> list[str]:
         """The sinks that are noted."""
         names = self._files.names(self._folder)
@@ -72,6 +118,7 @@ class SinkPlaces:
     def drop(self, name: str) -> None:
         """Forget a sink that has ended."""
         self._files.delete(f"{self._folder}/{name}.json")
+        self._files.delete(f"{self._folder}/{name}.lots")
 
     def needed(self) -> int | None:
         """The version of `deliveries` from which on a sink needs the log; None: there is no sink."""

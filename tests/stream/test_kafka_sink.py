@@ -148,11 +148,11 @@ def test_a_place_that_the_broker_has_forgotten_stops_the_sink(root: str, kafka: 
 
 
 def test_a_new_connection_finds_the_place_with_the_messages(kafka: Broker, address: str) -> None:
-    """The place is a version and the rows of it; both are in the transaction."""
+    """The place is a turn and the deliveries of it; both are in the transaction."""
     to = Destination.parse(address)
     first = KafkaTopic(to, "producer", "group")
     assert first.place() is None
-    place: Place = (7, 3)
+    place: Place = (1_800_000_000_000, 3)
     first.publish([(place, {"message_key": None, "payload": b"x", "properties": None})], place)
     assert KafkaTopic(to, "producer", "group").place() == place
     assert payloads(kafka, address) == ["x"]

@@ -175,8 +175,13 @@ def test_messages_of_a_key_are_in_one_partition_in_order(root: str, pulsar: Brok
     for number in range(30):
         delivered(root, f"{number:02}", message_key=f"k{number % 5}" if number % 2 else None)
     address = f"{pulsar.service}/{topic}"
-    run(sink(root, PulsarTopic, address, most=7))
-    places(root).drop(sink(root, PulsarTopic, address).name)
+    first = sink(root, PulsarTopic, address, most=7)
+    name, begun = first.name, places(root).get(first.name)
+    run(first)
+    del first
+    # As after a power cut: what was taken up is noted, and how far it was published is not.
+    assert begun is not None
+    places(root).put(name, begun)
     run(sink(root, PulsarTopic, address, most=11))
     found = [payloads(pulsar, f"{topic}-partition-{number}") for number in range(3)]
     assert sorted(each for part in found for each in part) == [f"{number:02}" for number in range(30)]

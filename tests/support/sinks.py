@@ -94,6 +94,11 @@ class MemoryTopic:
     keeps_place: bool = True
     most: int = 10_000
 
+    @property
+    def passed(self) -> int:
+        """The turn of the last message."""
+        return 0 if self.keeps_place else max(0, self.broker.last[0])
+
     def resume(self, noted: Place, *, begun: bool) -> Place:
         """The place that was committed, or the one that is noted."""
         known = self.broker.place

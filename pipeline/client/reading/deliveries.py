@@ -5,7 +5,7 @@ are new, in which order they became visible, and when. Nothing is held but the r
 before the beginning of the log is read from the table (`pipeline.client.reading.history`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -84,6 +84,7 @@ class Deliveries:
 
     Attributes:
         newest: the newest version at the beginning.
+        virtual: whether a virtual clock decides what is visible.
     """
 
     def __init__(self, root: str, *, earliest: bool = True, begin: int | None = None) -> None:
@@ -96,7 +97,7 @@ class Deliveries:
         self.newest = open_table(root, DELIVERIES).version()
         self._folder, self._files = path_of(root, DELIVERIES), Files()
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
-        self._virtual = self._files.exists(f"{root}/_clock")
+        self.virtual = self._files.exists(f"{root}/_clock")
         self._older = self._history() if earliest and begin is None else None
         behind = self.newest if not earliest else -1 if self._older is None else self._older.version
         self._next = behind + 1 if begin is None else begin
@@ -116,31 +117,47 @@ class Deliveries:
         if older is not None:
             for place, row in enumerate(older.rows(wanted), 1):
                 yield self._delivery((older.version, place), row, None)
-        for version, log in self._entries():
+        for version, log in self.commits():
             visible_ms = info_of(log).get("timestamp", 0)
-            for order, row in self._commit(version, log, wanted, DELIVERIES.columns.names):
+            for order, row in self._commit(version, log, wanted):
                 yield self._delivery(order, row, visible_ms)
 
-    def rows(
-        self, topic: str, subscription: str, columns: Sequence[str]
-    ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-        """The same as rows of the table, with some columns, each with its order; of what the log says only.
+    def commits(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """The versions since the last call, each with the actions of its commit; of what the log says only.
 
         Raises:
             VersionGone, BrokenVersion: as `take`.
         """
-        for version, log in self._entries():
-            yield from self._commit(version, log, _named(topic, subscription), columns)
+        while (log := self._entry()) is not None:
+            version, self._next = self._next, self._next + 1
+            yield version, log
 
     @property
     def next_version(self) -> int:
         """The version that comes next."""
         return self._next
 
-    def _entries(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        while (log := self._entry()) is not None:
-            version, self._next = self._next, self._next + 1
-            yield version, log
+    def rows(
+        self, version: int, path: str, wanted: Mapping[str, str], columns: Sequence[str]
+    ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
+        """The rows of a file with these values, and the place of each in the file, from 1 on; some thousand at once.
+
+        Raises:
+            VersionGone: the file is not there; `version` names it.
+        """
+        try:
+            file = pq.ParquetFile(self._files.open(f"{self._folder}/{path}"))
+        except FileNotFoundError as error:
+            raise VersionGone(DELIVERIES.name, version, path) from error
+        place, read = 1, list(dict.fromkeys([*columns, *wanted]))
+        with file:
+            for batch in file.iter_batches(batch_size=8_192, columns=read):
+                places = pa.array(range(place, place + batch.num_rows), pa.int64())
+                rows = batch.append_column(_PLACE, places)
+                for column, value in wanted.items():
+                    rows = rows.filter(pc.equal(rows.column(column), value))
+                yield rows.column(_PLACE).to_pylist(), rows.select(columns).to_pylist()
+                place += batch.num_rows
 
     def _entry(self) -> list[dict[str, Any]] | None:
         """The actions of the next version; None when it is not there yet.
@@ -170,34 +187,16 @@ class Deliveries:
         return None
 
     def _commit(
-        self, version: int, log: list[dict[str, Any]], wanted: dict[str, str], columns: Sequence[str]
+        self, version: int, log: list[dict[str, Any]], wanted: Mapping[str, str]
     ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
         # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
         before = 0
         # Where retention took rows out, those that it wrote again are not new.
-        for add in sorted(appended(log), key=_first_row):
+        for add in sorted(appended(log), key=first_row):
             if may_hold(add, wanted):
-                for places, rows in self._rows(version, add["path"], wanted, columns):
+                for places, rows in self.rows(version, add["path"], wanted, DELIVERIES.columns.names):
                     yield from zip(((version, before + place) for place in places), rows, strict=True)
             before += count(add.get("stats")) or 0
-
-    def _rows(
-        self, version: int, path: str, wanted: dict[str, str], columns: Sequence[str]
-    ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
-        """The rows of a file with these values, and the place of each in the file, from 1 on; some thousand at once."""
-        try:
-            file = pq.ParquetFile(self._files.open(f"{self._folder}/{path}"))
-        except FileNotFoundError as error:
-            raise VersionGone(DELIVERIES.name, version, path) from error
-        place, read = 1, list(dict.fromkeys([*columns, *wanted]))
-        with file:
-            for batch in file.iter_batches(batch_size=8_192, columns=read):
-                places = pa.array(range(place, place + batch.num_rows), pa.int64())
-                rows = batch.append_column(_PLACE, places)
-                for column, value in wanted.items():
-                    rows = rows.filter(pc.equal(rows.column(column), value))
-                yield rows.column(_PLACE).to_pylist(), rows.select(columns).to_pylist()
-                place += batch.num_rows
 
     def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int | None) -> Delivery:
         visible = None if visible_ms is None else datetime.fromtimestamp(visible_ms / 1_000, UTC)
@@ -210,7 +209,7 @@ class Deliveries:
             properties=dict(row["properties"] or ()),
             publish_time=row["publish_time"],
             deliver_at=row["deliver_at"],
-            visible_at=row["released_at"] if self._virtual else visible,
+            visible_at=row["released_at"] if self.virtual else visible,
             due_time=row["due_time"],
             redelivery_count=row["redelivery_count"],
             payload=row["payload"] or b"",
@@ -227,12 +226,13 @@ def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
+def first_row(add: Mapping[str, Any]) -> tuple[str, int, int]:
+    """What the files of a version are in the order of."""
     least = known(add.get("stats")).get("minValues", {})
     return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
 
 
-def may_hold(add: dict[str, Any], wanted: dict[str, str]) -> bool:
+def may_hold(add: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
     """Whether a file may hold rows with these values, by its statistics."""
     statistics = known(add.get("stats"))
     low, high = statistics.get("minValues", {}), statistics.get("maxValues", {})

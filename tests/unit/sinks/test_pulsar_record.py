@@ -22,8 +22,10 @@ def row(**told: Any) -> dict[str, Any]:  # noqa: ANN401 - values of columns
     return {"message_key": None, "properties": None, "publish_time": _TIME, "deliver_at": None, **told}
 
 
+_TURN = 1_800_000_000_000
 places = st.tuples(
-    st.integers(0, 3) | st.integers(0, 2**34), st.sampled_from((1, 2**28 - 1)) | st.integers(1, 2**28 - 1)
+    st.integers(_TURN, _TURN + 3) | st.integers(_TURN, _TURN + 2**38),
+    st.sampled_from((1, 2**24 - 1)) | st.integers(1, 2**24 - 1),
 )
 
 
@@ -36,10 +38,17 @@ def test_sequence_ids_are_in_the_order_of_places(one: tuple[int, int], other: tu
     assert 0 < first < 2**63
 
 
-def test_a_version_with_more_rows_than_ids_is_refused() -> None:
-    """Else its last messages would have the ids of the next version."""
-    with pytest.raises(BadValue, match="row"):
-        record((1, 2**28), row())
+def test_a_ms_with_more_deliveries_than_ids_is_refused() -> None:
+    """Else the last ones would have the ids of the next ms."""
+    with pytest.raises(BadValue, match="deliveries"):
+        record((_TURN, 2**24), row())
+
+
+@pytest.mark.parametrize("turn", [1_735_689_600_000, 1_735_689_600_000 + 2**39])
+def test_a_time_without_ids_is_refused(turn: int) -> None:
+    """A clock that is wrong by years."""
+    with pytest.raises(BadValue, match="turn"):
+        record((turn, 1), row())
 
 
 @pytest.mark.parametrize(
@@ -54,5 +63,5 @@ def test_the_time_of_the_event_is_the_due_time_in_whole_ms() -> None:
     """Rounded up; a message that was due when it was sent has that time."""
     late, early = _TIME + timedelta(seconds=5, microseconds=1), _TIME - timedelta(days=1)
     base = int(_TIME.timestamp() * 1_000)
-    assert record((1, 1), row(deliver_at=late))["event_timestamp"] == base + 5_001
-    assert record((1, 1), row(deliver_at=early))["event_timestamp"] == base
+    assert record((_TURN, 1), row(deliver_at=late))["event_timestamp"] == base + 5_001
+    assert record((_TURN, 1), row(deliver_at=early))["event_timestamp"] == base

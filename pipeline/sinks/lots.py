@@ -1,0 +1,231 @@
+"""What a sink takes up, and in which order it is published.
+
+A *lot* is a part that dispatch has prepared, or a version of `deliveries` that names no parts. A sink takes it up when
+it finds it: on the shelf, before its deliveries are due, or else in the log, when they are visible. The *turn* of a
+delivery is the time at which it is due, or that at which the sink took up the lot if that was later. Deliveries are
+published in the order of their turns; of equal ones in that of the numbers of their lots, and then in that of the lot.
+The sink notes since when it has each lot before it publishes anything of it, and it takes up nothing at a turn that has
+passed. So the order is the same for whoever goes on after it, and whatever comes later comes behind.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pipeline.client.reading.deliveries import first_row, may_hold
+from pipeline.config.stages import DISPATCH
+from pipeline.delta.logs.entries import metadata
+from pipeline.delta.logs.filestats import count, span_ms
+from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.notes import Commit
+from pipeline.dispatch.prepared import Prepared, Visible
+from pipeline.sinks.topic import Place, Row
+
+DUE = "due_time"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_SHIFT = 20
+"""A lot that is taken up late has 2^20 rows in one turn at most: brokers know a place in a turn by a bounded number."""
+Added = Mapping[str, Any]
+"""A file as a version names it: its path and its statistics."""
+Read = Callable[["Lot", str], Iterator[tuple[list[int], list[dict[str, Any]]]]]
+"""Reads a file of a lot: places in it, from 1 on, and rows; some thousand at once."""
+
+
+@dataclass
+class Lot:
+    """What is taken up together.
+
+    Attributes:
+        number: of the part; that of a version is below 0.
+        files: those that may hold something for the sink, and how many rows of the lot lie before each.
+        count: rows.
+        size: bytes.
+        span: from when to when they are due, ms UTC.
+        version: the one that makes it visible; None: it is on the shelf.
+        skip: so many of its first rows are published.
+        since: when the sink took it up, ms UTC.
+    """
+
+    number: int
+    files: tuple[tuple[str, int], ...]
+    count: int
+    size: int
+    span: tuple[int, int]
+    version: int | None = None
+    skip: int = 0
+    since: int = 0
+
+    @property
+    def first(self) -> int:
+        """No turn of it is before this one."""
+        return max(self.span[0], self.since)
+
+    @property
+    def last(self) -> int:
+        """No turn of it is behind this one. Statistics are in whole ms, rounded down."""
+        return max(self.span[1] + 1, self.after - 1)
+
+    @property
+    def after(self) -> int:
+        """When the next lot may be taken up."""
+        return self.since + (self.count >> _SHIFT) + 1
+
+    def rows(self, read: Read) -> Iterator[tuple[int, int, dict[str, Any]]]:
+        """Its deliveries for the sink: turn, due time (both ms UTC), row."""
+        turn = 0
+        for path, before in self.files:
+            for places, rows in read(self, path):
+                for place, row in zip(places, rows, strict=True):
+                    due = -(-(row[DUE] - _EPOCH) // _MS)
+                    turn = max(turn, due, self.since + (before + place - 1 >> _SHIFT))
+                    if before + place > self.skip:
+                        yield turn, due, row
+
+
+def lots_of(version: int, actions: Iterable[Mapping[str, Any]], wanted: Mapping[str, str], skip: int = 0) -> list[Lot]:
+    """What a version made visible for a sink; as one lot when it does not name its parts, or some rows are skipped."""
+    actions = list(actions)
+    adds, commit = appended(actions), Commit.loads(metadata(actions))
+    note = {} if commit is None or commit.stage != DISPATCH or skip else commit.note
+    parts = _parted(adds, note.get("parts", ()), [each[1] for each in note.get("shown", ())])
+    if parts is None:
+        parts = {-1 - version: sorted(adds, key=first_row)}
+    made = (_lot(number, files, wanted, version, skip) for number, files in parts.items())
+    return [lot for lot in made if lot.files]
+
+
+def prepared_lots(prepared: Prepared, visible: Visible, wanted: Mapping[str, str]) -> list[Lot]:
+    """What of a batch on the shelf is not visible, for a sink."""
+    made = (
+        _lot(part.number, [{"path": each.path, "stats": each.stats, "size": each.size} for each in part.files], wanted)
+        for part in prepared.parts
+        if part not in visible
+    )
+    return [lot for lot in made if lot.files]
+
+
+def visible_by(actions: Iterable[Mapping[str, Any]]) -> Visible | None:
+    """Which parts are visible, as a commit of dispatch says it; None: it is somebody else's."""
+    commit = Commit.loads(metadata(actions))
+    return Visible.of(commit.note) if commit is not None and commit.stage == DISPATCH else None
+
+
+def _parted(adds: list[dict[str, Any]], numbers: Iterable[int], counts: list[int]) -> dict[int, list[Added]] | None:
+    """The files of each part, which are in the order of the parts; None: that is not told."""
+    left, parts = list(adds), dict[int, list[Added]]()
+    for number, rows in zip(numbers, counts, strict=False):
+        held = 0
+        while left and held < rows:
+            held += count(left[0].get("stats")) or 0
+            parts.setdefault(number, []).append(left.pop(0))
+    return None if left else parts
+
+
+def _lot(
+    number: int, files: Iterable[Added], wanted: Mapping[str, str], version: int | None = None, skip: int = 0
+) -> Lot:
+    before, size, mine, spans = 0, 0, list[tuple[str, int]](), list[tuple[int, int]]()
+    for each in files:
+        if may_hold(each, wanted):
+            mine.append((each["path"], before))
+            spans.append(_span(each))
+            size += each.get("size") or 0
+        before += count(each.get("stats")) or 0
+    span = min((first for first, _ in spans), default=0), max((last for _, last in spans), default=0)
+    return Lot(number, tuple(mine), before, size, span, version, skip)
+
+
+def _span(file: Added) -> tuple[int, int]:
+    try:
+        return span_ms(file.get("stats"), DUE)
+    except KeyError:
+        # Of a file that somebody else wrote; what is visible is due.
+        return 0, 0
+
+
+class Queue:
+    """Deliveries of lots, in the order of their turns. A lot is read when its first turn comes, some rows at a time."""
+
+    def __init__(self, read: Read, place: Place) -> None:
+        """Nothing is in it; what lies before a place is passed over."""
+        self._read, self._place = read, place
+        self._waiting, self._open = list[tuple[int, int]](), list[tuple[int, int]]()
+        self._lots = dict[int, tuple[Lot, Iterator[tuple[int, int, dict[str, Any]]]]]()
+        self._heads = dict[int, tuple[int, dict[str, Any]]]()
+        self._at: Place = 0, 0
+
+    def __contains__(self, number: int) -> bool:
+        """Whether something of a lot is to come, by its number."""
+        return number in self._lots
+
+    def add(self, lot: Lot) -> None:
+        """Put a lot in; none of its turns has passed, or the place says so."""
+        if lot.last >= self._place[0]:
+            self._lots[lot.number] = lot, lot.rows(self._read)
+            heapq.heappush(self._waiting, (lot.first, lot.number))
+
+    def take(self, now: int, most: int, most_bytes: int) -> tuple[list[Row], bool]:
+        """What is due or visible by now, with the place of each; whether there may be more."""
+        found, size = list[Row](), 0
+        while (due := self.next_due()) is not None and due <= now:
+            turn, number = self._open[0]
+            _, row = self._heads[number]
+            self._advance()
+            self._at = turn, 1 + (self._at[1] if turn == self._at[0] else 0)
+            if self._at <= self._place:
+                continue
+            found.append((self._at, row))
+            size += len(row["payload"] or b"")
+            if len(found) == most or size >= most_bytes:
+                return found, True
+        return found, False
+
+    def behind(self, place: Place) -> Place:
+        """The place as far on as it can be said: behind the whole turn when nothing more of it is there."""
+        self._read_upto(place[0])
+        more = self._open and self._open[0][0] <= place[0]
+        return place if more else (place[0] + 1, 0)
+
+    def next_due(self) -> int | None:
+        """When the next one may be published, ms UTC; 0: it is visible or published already; None: there is none."""
+        while self._waiting and (not self._open or self._waiting[0] < self._open[0]):
+            self._begin()
+        if not self._open:
+            return None
+        turn, number = self._open[0]
+        passed = turn < self._place[0] or self._lots[number][0].version is not None
+        return 0 if passed else self._heads[number][0]
+
+    def read_ahead(self, upto: int, most_bytes: int) -> bool:
+        """Begin to read a lot whose turn comes up to a time, ms UTC, unless much is held already; whether it did."""
+        held = sum(self._lots[number][0].size for number in self._heads)
+        if not self._waiting or self._waiting[0][0] > upto or held >= most_bytes:
+            return False
+        self._begin()
+        return True
+
+    def _read_upto(self, turn: int) -> None:
+        while self._waiting and self._waiting[0][0] <= turn:
+            self._begin()
+
+    def _begin(self) -> None:
+        _, number = heapq.heappop(self._waiting)
+        self._next_of(number)
+
+    def _advance(self) -> None:
+        _, number = heapq.heappop(self._open)
+        self._next_of(number)
+
+    def _next_of(self, number: int) -> None:
+        turn, due, row = next(self._lots[number][1], (None, 0, {}))
+        if turn is None:
+            del self._lots[number]
+            self._heads.pop(number, None)
+        else:
+            self._heads[number] = due, row
+            heapq.heappush(self._open, (turn, number))
