@@ -163,7 +163,7 @@ class SinkLoop:
 
     def _look(self, taking: Taking, now: int, most: int) -> None:
         taking.look(now, most)
-        self._looked_ms = monotonic_ms()
+        self._looked_ms, self.version = monotonic_ms(), taking.version
 
     def _connected(self) -> tuple[Topic, Taking]:
         if self._topic is None or self._taking is None:
@@ -195,7 +195,6 @@ class SinkLoop:
 
     def _moved(self, taking: Taking, count: int) -> None:
         self._place, self._published = taking.place, self._published + count
-        self.version = taking.version
         since_ms, moved = monotonic_ms() - self._noted_ms, self._published - self._noted.published
         if since_ms >= _NOTE_MS:
             taking.tidy()
