@@ -115,6 +115,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     min_delay: options.MinDelay = None,
     max_delay: options.MaxDelay = None,
     precision: options.Precision = None,
+    ttl: options.Ttl = None,
     ack: Annotated[
         bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
     ] = None,
@@ -158,13 +159,12 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     if no_sink and (sink is not None or sink_after is not None):
         raise typer.BadParameter("--no-sink excludes --sink and --sink-after")
     if subscription is None:
-        fresh = _set_of_topic(warehouse, topic, of_topic, [backoff, no_sink or None, *told.values()])
+        fresh = _set_of_topic(warehouse, topic, of_topic | {"ttl_ms": ttl}, [backoff, no_sink or None, *told.values()])
     elif any(each is not None for each in of_topic.values()):
         raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
     else:
-        old = _line(warehouse, topic, subscription).policies
-        new = changed(replace(old, sink=None, sink_after=None) if no_sink else old, backoff, **told)
-        fresh = set_policies(warehouse, topic, subscription, new)
+        old = _policies(warehouse, topic, subscription, no_sink=no_sink)
+        fresh = set_policies(warehouse, topic, subscription, changed(old, backoff, ttl_ms=ttl, **told))
     typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
@@ -362,17 +362,23 @@ def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], o
     named: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
     if any(each is not None for each in others):
         raise typer.BadParameter(
-            "only delays and --precision are policies of a topic: name a subscription with --subscription"
+            "only delays, --precision and --ttl are policies of a topic: name a subscription with --subscription"
         )
     if not named:
         raise typer.BadParameter(
-            "say one of --fixed-delay, --min-delay, --max-delay and --precision, or name a subscription"
+            "say one of --fixed-delay, --min-delay, --max-delay, --precision and --ttl, or name a subscription"
         )
     return set_some(root, topic, **named)
 
 
 def _named(topic: str, subscription: str | None) -> str:
     return printable(topic if subscription is None else f"{topic}/{subscription}")
+
+
+def _policies(root: str, topic: str, subscription: str, *, no_sink: bool) -> Policies:
+    """The policies of a subscription, without its sink if that is to go."""
+    found = _line(root, topic, subscription).policies
+    return replace(found, sink=None, sink_after=None) if no_sink else found
 
 
 def _line(root: str, topic: str, subscription: str) -> Line:

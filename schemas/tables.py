@@ -244,6 +244,12 @@ REJECTED_DISPATCH = Table(
 CANCELLED, RESCHEDULED = "cancelled", "rescheduled"
 """Reasons in `rejected_dispatch` of what dispatch left out because of a command: it withdrew the position, or gave it
 another due time, so that it comes in a later round. The second one is the `cause` of that round, too."""
+EXPIRED = "expired"
+"""The reason of what was not handed over within the `ttl_ms` of its subscription."""
+NEVER_COMES = (CANCELLED, EXPIRED)
+"""The reasons of what has a message, and comes to nobody in any round."""
+LEFT_OUT = (RESCHEDULED, *NEVER_COMES)
+"""The reasons of all that has a message."""
 
 # Appended by users, by any Delta writer: all columns may be NULL, and rows that cannot be followed change nothing. A
 # command is the rows with its `command_id`: runs of positions, each of one redelivery count of one life. A row of kind

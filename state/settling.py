@@ -80,7 +80,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Dispatch left positions out, because they were cancelled."""
+    """Dispatch left positions out, because they were cancelled, or nobody may have them any more."""
 
     cause: ClassVar[Cause] = Cause.CANCEL
     positions: Positions

@@ -142,6 +142,12 @@ Precision = Annotated[
         show_default="as it is",
     ),
 ]
+Ttl = Annotated[
+    int | None,
+    duration(
+        "--ttl", "What could not be handed over within so long after it was due is not delivered any more", "none"
+    ),
+]
 MaxUnacked = Annotated[
     int | None,
     typer.Option("--max-unacked", metavar="N", help="Messages that a consumer may hold; 0: any.", show_default="50000"),

@@ -75,6 +75,10 @@ def topic_lines(policies: TopicPolicies, batch: int | None) -> Iterator[str]:
         yield f"longest delay: {spell(policies.max_delay_ms)}; what asks for a longer one is rejected"
     if policies.precision == PROPORTIONAL:
         yield "precision: proportional; a message comes up to a second later after a minute, up to a minute after a day"
+    if policies.ttl_ms is not None:
+        yield _expiry(policies.ttl_ms)
+    if policies == TopicPolicies(ttl_ms=policies.ttl_ms):
+        return
     yield "followed from the next batch of ingest on" if batch is None else f"followed by ingest, as of batch {batch}"
 
 
@@ -84,6 +88,8 @@ def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
         yield "paused: what becomes due is held"
     if policies.max_rate is not None:
         yield f"rate: {policies.max_rate:,} messages a second at most; what is due beyond that comes later"
+    if policies.ttl_ms is not None:
+        yield _expiry(policies.ttl_ms)
     if policies.sink is not None:
         yield f"sink: {policies.sink}, what came after version {policies.sink_after} of deliveries"
     if not policies.ack:
@@ -102,3 +108,7 @@ def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
         yield f"dead letters: {policies.dead_letters(topic, subscription)}"
     yield f"slots: {policies.slots}"
     yield f"unacked: a consumer holds {held} messages"
+
+
+def _expiry(ttl_ms: int) -> str:
+    return f"time to live: what was not handed over within {spell(ttl_ms)} after it was due is not delivered any more"

@@ -15,12 +15,13 @@ _CAUSES = {
     "express": "it was due at once",
     "rescheduled": "the time of a command has come",
 }
-_LEFT_OUT = {"rescheduled": "it comes at another time"}
+_LEFT_OUT = {"rescheduled": "it comes at another time", "expired": "it was due too long ago"}
 _STATES = {
     "waits": "waits",
     "taken": "is taken for delivery",
     "held": "is held, since the subscription is paused or has a rate",
     "cancelled": "is cancelled",
+    "expired": "has expired: it could not be handed over in time",
     "left_out": "was left out",
     "published": "is published",
     "outstanding": "is published, and not acknowledged yet",

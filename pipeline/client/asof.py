@@ -2,8 +2,8 @@
 
 A message was accepted by then when it was sent by then. It was delivered by then when the publication of its delivery
 was noted by then; a delivery whose publication nobody noted counts from its due time. Commands count from the time that
-whoever gave them stated, or from when dispatch left a message out. What retention has deleted from `messages` is still
-in `deliveries`.
+whoever gave them stated, or from when dispatch left a message out, as it does with what expired. What retention has
+deleted from `messages` is still in `deliveries`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import reduce
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pipeline.client.commanding.chosen import Chosen
-from pipeline.client.commanding.inforce import in_force
+from pipeline.client.commanding.inforce import at_work, in_force, left_out
 from pipeline.client.reading.published import ROW, published
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import arrow_of, open_table, query
-from pipeline.storage.arrays import longs
+from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
-from schemas import CANCELLED, PUBLICATIONS, REJECTED_DISPATCH
-from state.positions import Positions
-from state.positionset import PositionSet
+from schemas import PUBLICATIONS
 from state.withdrawals import Parts, Round, both, count, left
 
 BELOW = "(d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})"
@@ -40,10 +34,6 @@ _DUE_BY_THEN = f"""
     SELECT {ROW}, batch_id, due_time, released_at, message_key, publish_time, deliver_at
     FROM deliveries WHERE redelivery_count = 0 AND due_time <= {{then}} AND batch_id IN ({{batches}})
 """  # noqa: S608 - our own words
-_LEFT_OUT = f"""
-    SELECT topic, subscription, life, ledger_id, entry_id FROM t
-    WHERE reason = '{CANCELLED}' AND redelivery_count = 0 AND life IS NOT NULL AND {{where}}
-"""  # noqa: S608 - our own words
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,7 @@ class Moment:
         sent: whether a message counts as accepted.
         change: what a delivery takes off; one whose message may be deleted brings that, too.
         counts: whether a delivery is looked at.
-        in_force: what commands withdraw.
+        in_force: what commands withdraw, and what dispatch left out for good.
         moved: what they give another due time.
         until: deliveries count that were due until this instant, ms UTC; None: all.
         late: rows of `deliveries` that were due and came later, so that they take nothing off; None: there are none.
@@ -73,7 +63,7 @@ class Moment:
 
 def at_present(root: str) -> Moment:
     """What counts now: a message that may be deleted is delivered, and left out on both sides."""
-    said = in_force(root)
+    said = at_work(root)
     return Moment("true", "-1", f"NOT {BELOW}", said.withdrawn, said.moved)
 
 
@@ -98,7 +88,7 @@ def at_instant(root: str, as_of: int) -> Moment:
     change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"
     # A command states the time of a clock on the wall; in a replay only what dispatch did is of the right time.
     said, tables = in_force(root, f"at <= {then}"), {"publications": publications}
-    withdrawn = both(said.withdrawn, _left_out(root, f"rejected_at <= {then}"))
+    withdrawn = both(said.withdrawn, left_out(root, f"rejected_at <= {then}"))
     return Moment(sent.format("m"), change, "true", withdrawn, said.moved, as_of, late, tables)
 
 
@@ -115,27 +105,9 @@ def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, 
         settled: the mark of retention.
     """
     deleted = f"due_time <= {_literal(settled.due_ms)} AND ledger_id < {settled.ledger}"
-    found = _left_out(root, f"{deleted} AND rejected_at > {_literal(as_of)}")
+    found = left_out(root, f"{deleted} AND rejected_at > {_literal(as_of)}")
     present = {of: each for of, each in found.items() if lives.get((of.topic, of.subscription)) == of.life}
     return count(left(present, moment.in_force))
-
-
-def _left_out(root: str, where: str) -> Parts:
-    """What dispatch left out of first deliveries since it was cancelled, by rows that meet a condition."""
-    rows = arrow_of(_LEFT_OUT.format(where=where), t=open_table(root, REJECTED_DISPATCH))
-    names = ["topic", "subscription", "life"]
-    # DataFusion gives views of texts, which PyArrow does not group.
-    kinds = [pa.string(), pa.string(), *(pa.int64() for _ in range(3))]
-    rows = rows.cast(pa.schema(list(zip(rows.column_names, kinds, strict=True))))
-    found: Parts = {}
-    for of in rows.group_by(names).aggregate([]).to_pylist():
-        same = (pc.equal(rows.column(name), of[name]) for name in names)
-        mine = rows.filter(reduce(pc.and_, same))
-        entries = longs(mine, "entry_id")
-        found[Round(**of, redelivery_count=0)] = PositionSet.of(
-            Positions.of(longs(mine, "ledger_id"), entries, entries)
-        )
-    return found
 
 
 def _literal(ms: int) -> str:

@@ -6,6 +6,7 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
   `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
 - delivered: its rows in `deliveries` from that ledger on and of its present life, with `redelivery_count` 0.
 - What commands withdraw, or give another due time, is left out on both sides, whether it was too late for that or not.
+  So is what dispatch left out for good: what expired.
   What got another due time, and is neither delivered nor withdrawn, is counted by that time.
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the

@@ -80,6 +80,9 @@ class Watch:
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on: in the `driver`, or by Spark for a reason (`pipeline.config.routes`)."""
 
+    def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
+        """Dispatch left so many messages out by a policy of the subscription, for a reason of `rejected_dispatch`."""
+
     def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""
 

@@ -19,9 +19,9 @@ from pipeline.delta.offsets import Offset
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.holding import Allowance, Share, Who, but, counted, in_order, mine, parted
+from pipeline.dispatch.holding import Allowance, Share, Who, but, counted, due_until, in_order, mine, parted
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
-from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import read_files
 from pipeline.subscriptions.incarnations import Name
@@ -51,7 +51,7 @@ class Change:
         gone: paths of files that go.
         held: runs that come in their place, or are new.
         allowed: how much of each subscription might be taken, of those that the batch concerns.
-        taken: how much of each was.
+        taken: how much of each was, less what has expired.
     """
 
     gone: tuple[str, ...] = ()
@@ -105,7 +105,9 @@ class Backlog:
         concerned = {(topic, name) for topic, name, _ in counted(own)}
         told = {name: allowed[name] for name in allowed if name in concerned}
         passing = pa.concat_tables([but(runs, numbers), taken]).combine_chunks()
-        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told, counted(taken))
+        late = due_until(taken, {name: each.expired_until for name, each in told.items()})
+        count = counted(taken.filter(pa.array(longs(taken, "due_time") > late)))
+        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told, count)
 
     def written(self, change: Change) -> HeldChange:
         """Write the files of a change, which nobody sees yet."""
@@ -140,7 +142,7 @@ class Backlog:
             if share.first_due > until:
                 break
             found.add(path)
-            if count < most.positions <= count + share.positions:
+            if count < most.positions + most.expired <= count + share.positions:
                 # What is taken is due no later than what these files have.
                 until = min(until, max(self._files[each].shares[who].last_due for each in found))
             count += share.positions

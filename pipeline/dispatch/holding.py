@@ -5,7 +5,7 @@ Nothing here knows why: how much of a subscription may be taken is given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,8 @@ Who = tuple[str, str, int]
 """Topic, subscription and life."""
 EVERYTHING = 1 << 62
 """More positions, and later, than there are."""
+LONG_AGO = -(EVERYTHING // 1_000) * 1_000
+"""Before all times, us UTC."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,19 @@ class Allowance:
     Attributes:
         positions: so many, the first ones in the order of delivery.
         due_until: only what is due until then, ms UTC.
+        expired: so many more, of those that are due until `expired_until`: nobody gets them any more.
+        expired_until: what is due until then has expired, ms UTC.
     """
 
     positions: int
     due_until: int = EVERYTHING
+    expired: int = 0
+    expired_until: int = -EVERYTHING
 
     @property
     def is_nothing(self) -> bool:
         """Whether nothing may be taken."""
-        return self.positions <= 0
+        return self.positions <= 0 and self.expired <= 0
 
 
 def mine(rows: pa.Table, names: Mapping[Name, object]) -> IntArray:
@@ -73,14 +79,24 @@ def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table,
     ends = np.cumsum(length)
     heads = np.flatnonzero(np.diff(own, prepend=-1))
     before = np.repeat((ends - length)[heads], np.diff(np.append(heads, len(own))))
-    most = np.array([allowed[name].positions for name in names], np.int64)[own]
-    until = np.array([allowed[name].due_until for name in names], np.int64)[own]
+    told = [allowed[name] for name in names]
+    late = np.where(due[order] <= _micros([each.expired_until for each in told])[own], length, 0)
+    more = np.minimum(np.add.reduceat(late, heads), np.array([each.expired for each in told], np.int64))
+    most = (np.array([each.positions for each in told], np.int64) + more)[own]
     count = np.clip(most - (ends - length - before), 0, length)
-    count[due[order] > np.minimum(until, EVERYTHING // 1_000) * 1_000] = 0
+    count[due[order] > _micros([each.due_until for each in told])[own]] = 0
     some, rest = np.flatnonzero(count > 0), np.flatnonzero(count < length)
     taken = _cut(rows, order[some], first[order[some]], first[order[some]] + count[some] - 1)
     stays = _cut(rows, order[rest], first[order[rest]] + count[rest], last[order[rest]])
     return in_order(taken), in_order(stays)
+
+
+def due_until(rows: pa.Table, until: Mapping[Name, int]) -> IntArray:
+    """A time for each row (us UTC), by the times of some subscriptions (ms UTC); of the others before all times."""
+    if not until or not rows.num_rows:
+        return np.full(rows.num_rows, LONG_AGO)
+    code, names = _coded(rows)
+    return _micros([until.get(name, -EVERYTHING) for name in names])[code]
 
 
 def in_order(rows: pa.Table) -> pa.Table:
@@ -132,6 +148,11 @@ def _coded(rows: pa.Table) -> tuple[IntArray, list[Name]]:
     texts = topics.dictionary.to_pylist(), subscriptions.dictionary.to_pylist()
     names = [(texts[0][pair // len(texts[1])], texts[1][pair % len(texts[1])]) for pair in found.tolist()]
     return code.reshape(-1), names
+
+
+def _micros(times: Sequence[int]) -> IntArray:
+    """Times in ms as microseconds, as far as there are such."""
+    return np.clip(np.array(times, np.int64), LONG_AGO // 1_000, -LONG_AGO // 1_000) * 1_000
 
 
 def _cut(rows: pa.Table, numbers: IntArray, firsts: IntArray, lasts: IntArray) -> pa.Table:

@@ -14,11 +14,15 @@ import pyarrow.compute as pc
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.writing.numbering import SortKey
-from pipeline.storage.arrays import IntArray, longs, ranks
+from pipeline.storage.arrays import IntArray, longs, ranks, rounds
 from state import tick_bits
 
 ENTRY_BITS = 31
 """An entry has so many (`Settings.entries_per_ledger`)."""
+LOOKED_UP = (
+    "run", "entry_id", "message_key", "properties", "publish_time", "deliver_at", "due_time", "payload",
+)  # fmt: skip
+"""The columns of messages that are looked up for runs: the number of the run, the entry, and those of `messages`."""
 _RANGES = 16
 """In so many ranges of ledgers at most the messages of redeliveries are looked for."""
 
@@ -112,6 +116,28 @@ def again_bounds(ledgers: IntArray) -> tuple[Bounds, ...]:
     cuts = np.sort(widest[gaps[widest] > 1])
     ends = zip(found[[0, *(cuts + 1)]].tolist(), found[[*cuts, -1]].tolist(), strict=True) if len(found) else ()
     return tuple(Bounds(*each) for each in ends)
+
+
+def window_of(runs: pa.Table) -> Window:
+    """What some runs span, at least one."""
+    again = rounds(runs) > 0
+    first = runs.filter(pa.array(~again)) if again.any() else runs
+    return Window(
+        runs=runs.num_rows,
+        positions=int((longs(runs, "last_entry") - longs(runs, "first_entry") + 1).sum()),
+        ledgers=pc.count_distinct(runs.column("ledger_id")).as_py(),
+        last_bucket=int(longs(runs, "due_time").max()) // 1_000,
+        released_at=int(longs(runs, "released_at").max()) // 1_000,
+        first=(_first(first),) if first.num_rows else (),
+        again=again_bounds(longs(runs, "ledger_id")[again]),
+    )
+
+
+def _first(runs: pa.Table) -> Bounds:
+    """Where the messages of first deliveries are."""
+    ledgers, due = longs(runs, "ledger_id"), longs(runs, "message_due") // 1_000
+    ends = [(int(each.min()), int(each.max())) for each in (ledgers, due)]
+    return first_bounds(ends[0], ends[1], int(longs(runs, "tick_ms").max()))
 
 
 def taken_apart(runs: pa.Table, most: int) -> tuple[IntArray, IntArray]:

@@ -24,8 +24,17 @@ from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import order_of
 from pipeline.dispatch.closed import Closed, still_open
 from pipeline.dispatch.prepared import Part
-from pipeline.dispatch.release import ENTRY_BITS, ORDER, Matched, Window, again_bounds, first_bounds, taken_apart
-from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds, sizes
+from pipeline.dispatch.release import (
+    ENTRY_BITS,
+    LOOKED_UP,
+    ORDER,
+    Matched,
+    Window,
+    again_bounds,
+    taken_apart,
+    window_of,
+)
+from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
 from pipeline.storage.parquet import RowGroup, whole
@@ -45,6 +54,54 @@ def local_runs(files: Files, warehouse: Warehouse, begin: Position, end: Positio
         return arrow_schema(REDELIVERY.columns).empty_table()
     found = warehouse.files_between(files, REDELIVERY, begin, end, settings.driver_rows)
     return whole(REDELIVERY, [path for _, path in found], settings.driver_bytes)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The positions of runs, and their messages.
+
+    Attributes:
+        window: what the runs span.
+        run: the number of its run, for each position.
+        entry: the entry of each position.
+        wanted: tells ledger and entry of each position, and sorts like them.
+        messages: the messages of the positions, in any order.
+        found: positions that have a message.
+        message: the number of their message.
+    """
+
+    window: Window
+    run: IntArray
+    entry: IntArray
+    wanted: IntArray
+    messages: Gathered
+    found: IntArray
+    message: IntArray
+
+    @classmethod
+    def of(cls, runs: pa.Table, log: MessageLog, settings: Settings) -> "Found":
+        """The messages of some runs, at least one.
+
+        Raises:
+            NotInDriver: they are too many positions, or too many bytes without the texts of messages.
+        """
+        window = window_of(runs)
+        run, entry = taken_apart(runs, settings.driver_rows)
+        ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
+        wanted = (place[run] << ENTRY_BITS) | entry
+        messages, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
+        found, message = _match(wanted, keys)
+        same = pc.equal(_taken(runs, "topic", run[found]), _taken(messages.rows, "topic", message)).to_numpy(
+            zero_copy_only=False
+        )
+        return cls(window, run, entry, wanted, messages, found[same], message[same])
+
+    def rows(self) -> pa.Table:
+        """The messages of the positions that have one, in the columns `LOOKED_UP`."""
+        rows, texts = self.messages.rows, self.messages.texts.take(self.message)
+        told = {"run": pa.array(self.run[self.found]), "entry_id": pa.array(self.entry[self.found])}
+        told |= {name: texts.column(name) for name in TEXTS}
+        return pa.table({name: told.get(name, rows.column(name).take(pa.array(self.message))) for name in LOOKED_UP})
 
 
 @dataclass(frozen=True)
@@ -83,21 +140,13 @@ class LocalRelease:
         runs = _open(_listened(runs, lives), settings, closed)
         if not runs.num_rows:
             return None
-        window = _window(runs)
-        run, entry = taken_apart(runs, settings.driver_rows)
-        ledgers, place = np.unique(longs(runs, "ledger_id"), return_inverse=True)
-        wanted = (place[run] << ENTRY_BITS) | entry
-        messages, keys = _messages(log, window.bounds, ledgers, np.sort(wanted), settings.driver_bytes)
-        held = messages.rows
-        found, message = _match(wanted, keys)
-        same = pc.equal(_taken(runs, "topic", run[found]), _taken(held, "topic", message)).to_numpy(
-            zero_copy_only=False
-        )
-        found, message = found[same], message[same]
-        if int(sizes(runs)[run].sum()) > settings.driver_bytes:
+        each = Found.of(runs, log, settings)
+        if int(sizes(runs)[each.run].sum()) > settings.driver_bytes:
             raise NotInDriver(SIZE)
-        order = order_of(Matched(runs, run[found], wanted[found], held, message), ORDER)
-        return cls(window, runs, run, entry, held, messages.texts, found[order], message[order])
+        held, found, message = each.messages.rows, each.found, each.message
+        order = order_of(Matched(runs, each.run[found], each.wanted[found], held, message), ORDER)
+        texts = each.messages.texts
+        return cls(each.window, runs, each.run, each.entry, held, texts, found[order], message[order])
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries. What is due by now (ms) is one part; later ones are cut by time."""
@@ -159,27 +208,6 @@ def _open(runs: pa.Table, settings: Settings, closed: Closed) -> pa.Table:
     if not len(ledgers):
         return runs
     return still_open(runs, closed.rows(again_bounds(ledgers), settings), settings)
-
-
-def _window(runs: pa.Table) -> Window:
-    again = rounds(runs) > 0
-    first = runs.filter(pa.array(~again)) if again.any() else runs
-    return Window(
-        runs=runs.num_rows,
-        positions=int((longs(runs, "last_entry") - longs(runs, "first_entry") + 1).sum()),
-        ledgers=pc.count_distinct(runs.column("ledger_id")).as_py(),
-        last_bucket=int(longs(runs, "due_time").max()) // 1_000,
-        released_at=int(longs(runs, "released_at").max()) // 1_000,
-        first=(_first(first),) if first.num_rows else (),
-        again=again_bounds(longs(runs, "ledger_id")[again]),
-    )
-
-
-def _first(runs: pa.Table) -> Bounds:
-    """Where the messages of first deliveries are."""
-    ledgers, due = longs(runs, "ledger_id"), longs(runs, "message_due") // 1_000
-    ends = [(int(each.min()), int(each.max())) for each in (ledgers, due)]
-    return first_bounds(ends[0], ends[1], int(longs(runs, "tick_ms").max()))
 
 
 def _messages(

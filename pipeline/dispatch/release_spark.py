@@ -6,7 +6,7 @@ Files outside are not opened: a release costs the same however much the log hold
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import compiled
@@ -17,7 +17,7 @@ from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch.closed import AGAIN, Closed
 from pipeline.dispatch.closed import KEYS as CLOSED_KEYS
 from pipeline.dispatch.prepared import Part
-from pipeline.dispatch.release import EXACT, ORDER, Window, again_bounds, first_bounds
+from pipeline.dispatch.release import EXACT, LOOKED_UP, ORDER, Window, again_bounds, first_bounds, window_of
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH, ROUND
@@ -136,7 +136,7 @@ def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataF
     single = [*keys, "first_entry", "number"]
     spans = positions(gone).select(*keys, "first_entry", "first_round", "end_round", "reason")
     met = some.select(single).distinct().join(spans, single[:-1]).where("first_round <= number AND number < end_round")
-    # Of the two reasons `rescheduled` is the greater one.
+    # Of two reasons `rescheduled` is the greater one; a batch that is repeated has one for each position.
     wanted = met.groupBy(*single).agg(F.max("reason").alias("reason"))
     left = some.join(wanted, single, "left_anti").drop("number")
     return redelivery.join(near, keys, "left_anti").unionByName(left), some.join(wanted, single).drop("number")
@@ -167,6 +167,14 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
     joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
     exact = joined.withColumn(EXACT, F.coalesce("deliver_at", "message_time"))
     return exact.drop("run_topic", "run_ledger", "first_entry", "last_entry")
+
+
+def looked_up(spark: SparkSession, runs: pa.Table, log: MessageLog) -> pa.Table:
+    """The messages of some runs, at least one, in the columns `LOOKED_UP`; as `release_local.Found.rows`."""
+    window = window_of(runs)
+    numbered = spark.createDataFrame(runs.append_column("run", pa.array(range(runs.num_rows))))
+    found = join(numbered, log.read(window.bounds, spark), window).drop("due_time")
+    return found.withColumnRenamed("message_time", "due_time").select(*LOOKED_UP).toArrow()
 
 
 def positions(runs: DataFrame) -> DataFrame:

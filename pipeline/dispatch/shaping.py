@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipeline.dispatch.holding import Allowance, Share, Who
 from pipeline.subscriptions.incarnations import Name
@@ -11,6 +11,8 @@ from pipeline.subscriptions.policies import Shaping
 
 QUANTUM_MS = 500
 """What a rate allows is taken so often."""
+EXPIRY_MS = 10_000
+"""What is held and has expired goes when the first of it has done so for so long, if no batch takes it before."""
 _NOTHING = Allowance(0)
 
 
@@ -59,7 +61,8 @@ def allowances(
     """How much may be taken of those whose runs are held, or may have to be; of the others everything may.
 
     What is held of a life that is over goes, whatever is allowed. Who has something held and is not paused gets the
-    first of it, and as much as the others who do; who has a rate, what that allows of what is due.
+    first of it, and as much as the others who do; who has a rate, what that allows of what is due. What has expired is
+    taken beyond that, to be refused.
 
     Args:
         shapings: the policies of those that have some.
@@ -76,7 +79,19 @@ def allowances(
     share = Allowance(max(1, most // max(1, len(open_again))))
     over = {(topic, name) for topic, name, _ in waiting} - living
     paced = {name: Allowance(pacing.budget(name, rate, now), now) for name, rate in rated.items()}
-    return dict.fromkeys(over, _NOTHING) | found | paced | dict.fromkeys(open_again, share)
+    all_found = dict.fromkeys(over, _NOTHING) | found | paced | dict.fromkeys(open_again, share)
+    late = expired_until(shapings, now)
+    return {name: _with_expired(each, late[name], most) if name in late else each for name, each in all_found.items()}
+
+
+def expired_until(shapings: Mapping[Name, Shaping], now: int) -> dict[Name, int]:
+    """What is due until then has expired at a time (ms UTC), of those subscriptions for which messages do."""
+    return {name: now - each.ttl_ms - 1 for name, each in shapings.items() if each.ttl_ms is not None}
+
+
+def _with_expired(allowed: Allowance, until: int, most: int) -> Allowance:
+    due = until if allowed.is_nothing else allowed.due_until
+    return replace(allowed, due_until=due, expired=most, expired_until=until)
 
 
 def is_open(shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], pacing: Pacing, now: int) -> bool:
@@ -87,10 +102,12 @@ def is_open(shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], paci
 
 
 def _may_be_taken(shapings: Mapping[Name, Shaping], name: Name, share: Share, pacing: Pacing, now: int) -> bool:
-    rate = _rate(shapings, name)
+    shaping, rate = shapings.get(name, Shaping()), _rate(shapings, name)
+    if shaping.ttl_ms is not None and share.first_due + shaping.ttl_ms + EXPIRY_MS < now:
+        return True
     if rate:
         return share.first_due <= now and pacing.budget(name, rate, now) > 0
-    return not shapings.get(name, Shaping()).paused
+    return not shaping.paused
 
 
 def _rate(shapings: Mapping[Name, Shaping], name: Name) -> int | None:

@@ -2,14 +2,17 @@
 
 A batch writes its files, says in `rejected_dispatch` what has no message and what was withdrawn by commands, and notes
 what it wrote; the publisher makes that visible when it is due, and accounts for it in `publications`. What is due and
-may not be taken, because its subscription is paused, is held in `held` until it may (decision 0059).
+may not be taken, because its subscription is paused, is held in `held` until it may (decision 0059). What has expired
+is left out like what was withdrawn (decision 0060).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from functools import reduce
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.options import Observer
@@ -22,21 +25,25 @@ from pipeline.delta.checkpoints import Log
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
+from pipeline.dispatch import expiry
 from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
-from pipeline.dispatch.holding import Allowance
+from pipeline.dispatch.expiry import LookUp
+from pipeline.dispatch.holding import Allowance, Who, counted
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
-from pipeline.dispatch.release_local import LocalRelease, local_runs
-from pipeline.dispatch.release_spark import SparkRelease, of_names, parted, withdrawn_rows
-from pipeline.dispatch.shaping import Pacing, allowances, is_open
-from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, said
+from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
+from pipeline.dispatch.release_spark import SparkRelease, looked_up, of_names, parted, positions, withdrawn_rows
+from pipeline.dispatch.shaping import Pacing, allowances, expired_until, is_open
+from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, at_time, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
+from pipeline.storage.arrays import longs
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.policies import Shaping
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
-from schemas import DELIVERIES, HELD, PUBLICATIONS, REJECTED_DISPATCH
+from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REJECTED_DISPATCH
 
 Release = LocalRelease | SparkRelease
 Rows: TypeAlias = pa.Table | DataFrame
@@ -49,27 +56,34 @@ class Taken:
 
     Attributes:
         release: what it hands over; None when nobody listens to any of it.
-        cancelled: rows of `rejected_dispatch` for what is withdrawn.
+        left_out: rows of `rejected_dispatch` for what is withdrawn, or has expired.
         change: what it does to the backlog.
+        expired: how many positions have, of each incarnation of a subscription.
     """
 
     release: Release | None
-    cancelled: Rows | None
+    left_out: Rows | None
     change: Change
+    expired: Mapping[Who, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.release is not None or self.cancelled is not None or self.change)
+        return bool(self.release is not None or self.left_out is not None or self.change)
 
 
 @dataclass(frozen=True)
 class Deciding:
-    """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom."""
+    """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom.
+
+    `shapings` are the policies by which messages expire. A batch that is repeated has none: what had expired is among
+    what was left out.
+    """
 
     lives: Mapping[Name, int]
     closed: Closed
     withdrawn: Withdrawn
     allowed: Mapping[Name, Allowance]
+    shapings: Mapping[Name, Shaping] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,7 @@ class Note:
 
     def as_dict(self) -> dict[str, Any]:
         """For the metadata of a commit."""
-        allowed = [[*name, each.positions, each.due_until] for name, each in self.allowed.items()]
+        allowed = [[*name, *astuple(each)] for name, each in self.allowed.items()]
         return {**vars(self), "allowed": allowed}
 
 
@@ -169,9 +183,11 @@ class Dispatch:
         ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
         done, allowed = not parts and not took.change, took.change.allowed
         note = Note(registry, lives, *ends, by.closed.version, by.withdrawn.version, complete=done, allowed=allowed)
-        rejected = _rejected(took.release, parts, took.cancelled, batch_id)
+        rejected = _rejected(took.release, parts, took.left_out, batch_id)
         if rejected is not None:
             self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
+            for (topic, name, _), count in took.expired.items():
+                self.watch.left_out(topic, name, EXPIRED, count)
             self._observe("dispatch.rejected", batch_id)
         held = self._backlog.written(took.change) if took.change else None
         if parts:
@@ -183,9 +199,12 @@ class Dispatch:
             self._backlog.commit(held, owner, batch_id, *ends)
             self._observe("dispatch.held", batch_id)
 
-    def _now(self, batch_id: int) -> int:
-        """The time by which a batch lets go of what is held, ms UTC; by a virtual clock that of the last such batch."""
-        return self._timeline.now(self._checkpoint.position(batch_id).instant)
+    def _now(self, batch_id: int, released: int = 0) -> int:
+        """The time by which a batch is decided, ms UTC.
+
+        By a virtual clock that is when it lets go of what is held, or when something was `released`.
+        """
+        return self._timeline.now(max(self._checkpoint.position(batch_id).instant, released))
 
     def _rated(self, registry: int, change: Change) -> dict[Name, tuple[int, int]]:
         """How much was taken of subscriptions that have a rate, and the rate."""
@@ -203,7 +222,7 @@ class Dispatch:
         shapings, most = self._registry.shapings(registry), self._settings.rows_per_task
         waiting = self._backlog.waiting
         allowed = allowances(shapings, waiting, present, most, self._pacing, self._now(batch_id))
-        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed)
+        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings)
 
     def _decided(self, note: Note, owner: str, batch_id: int) -> Deciding:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
@@ -239,29 +258,49 @@ class Dispatch:
             ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
-            left, gone = by.withdrawn.parted(runs)
-            cancelled = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
+            left, gone = self._parted(runs, by, batch_id, self._look_up_here)
+            left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return Taken(release, cancelled, change)
+        return Taken(release, left_out, change, _expired(gone))
 
     def _take_by_spark(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
         # A batch of the clock has a row of its own, which is of nobody.
-        runs, change = redelivery.where("topic IS NOT NULL"), Change()
-        if by.allowed:
-            own, runs = of_names(runs, by.allowed)
+        runs, change, names = redelivery.where("topic IS NOT NULL"), Change(), {*by.allowed, *by.shapings}
+        gone, late = [], dict[Who, int]()
+        if names:
+            # What policies say of runs is said of arrays.
+            own, runs = of_names(runs, names)
             taken, change = self._backlog.parted(own, by.allowed, by.lives)
-            runs = runs.unionByName(self._spark.createDataFrame(taken)) if taken.num_rows else runs
-        if not by.withdrawn.parts:
-            return Taken(SparkRelease.of(runs, by.lives, self._log, by.closed), None, change)
-        left, gone = parted(runs, by.withdrawn.rows())
-        rows = withdrawn_rows(gone, batch_id)
-        release = SparkRelease.of(left, by.lives, self._log, by.closed)
-        return Taken(release, None if rows.isEmpty() else rows, change)
+            left, out = self._parted(taken, by, batch_id, self._look_up_by_spark)
+            late = _expired(out)
+            runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
+            gone += [positions(self._spark.createDataFrame(out))] if out.num_rows else []
+        if by.withdrawn:
+            runs, withdrawn = parted(runs, by.withdrawn.rows())
+            gone.append(withdrawn)
+        rows = [withdrawn_rows(each, batch_id) for each in gone]
+        left_out = reduce(DataFrame.unionByName, rows) if rows else None
+        release = SparkRelease.of(runs, by.lives, self._log, by.closed)
+        return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, late)
+
+    def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:
+        """Runs less what is left out of them, and that, with the reason: it is withdrawn, or else it has expired."""
+        left, gone = by.withdrawn.parted(runs)
+        released = int(longs(left, "released_at").max(initial=0)) // 1_000
+        now = self._now(batch_id, released)
+        left, late = expiry.parted(left, expired_until(by.shapings, now), look_up)
+        return left, pa.concat_tables([gone, at_time(late, now)]).combine_chunks()
+
+    def _look_up_here(self, runs: pa.Table) -> pa.Table:
+        return Found.of(runs, self._log, self._settings).rows()
+
+    def _look_up_by_spark(self, runs: pa.Table) -> pa.Table:
+        return looked_up(self._spark, runs, self._log)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
@@ -269,17 +308,23 @@ class Dispatch:
         return registry, self._presence.marker(registry)
 
 
-def _rejected(release: Release | None, parts: Sequence[Part], cancelled: Rows | None, batch_id: int) -> Rows | None:
-    """Rows of `rejected_dispatch`: what has no message, and what was withdrawn. None: there is nothing to say."""
+def _expired(gone: pa.Table) -> dict[Who, int]:
+    """How many positions of runs that are left out have expired."""
+    late = gone.filter(pc.equal(gone.column("reason"), EXPIRED)).drop_columns("reason")
+    return {who: share.positions for who, share in counted(late).items()}
+
+
+def _rejected(release: Release | None, parts: Sequence[Part], left_out: Rows | None, batch_id: int) -> Rows | None:
+    """Rows of `rejected_dispatch`: what has no message, and what is left out. None: there is nothing to say."""
     if release is None or sum(part.count for part in parts) == release.window.positions:
-        return cancelled
+        return left_out
     missing = release.missing(batch_id)
-    if cancelled is None:
+    if left_out is None:
         return missing
-    if isinstance(missing, pa.Table) and isinstance(cancelled, pa.Table):
-        return pa.concat_tables([missing, cancelled])
+    if isinstance(missing, pa.Table) and isinstance(left_out, pa.Table):
+        return pa.concat_tables([missing, left_out])
     assert isinstance(missing, DataFrame)  # noqa: S101 - both are of one way
-    return missing.unionByName(cancelled)
+    return missing.unionByName(left_out)
 
 
 def noted(note: Mapping[str, Any]) -> Note:

@@ -1,7 +1,7 @@
-"""What commands withdraw: dispatch leaves it out, and says so in `rejected_dispatch` (decision 0057).
+"""What dispatch leaves out, and says so in `rejected_dispatch`: what commands withdraw (decision 0057).
 
 Dispatch looks at `commands` once for each batch. A batch that is repeated after it said what it left out leaves out
-exactly that.
+exactly that, for whatever reason it did: also what had expired (`pipeline.dispatch.expiry`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from pipeline.storage.arrays import arrow_schema, longs, rounds
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog, read_files
 from pipeline.subscriptions.commands import withdrawals
-from schemas import CANCELLED, COMMANDS, REJECTED_DISPATCH, RESCHEDULED
+from schemas import CANCELLED, COMMANDS, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
 from state.positionset import PositionSet
@@ -33,7 +33,7 @@ from state.withdrawals import Round, Span
 
 NAMED = ("topic", "subscription", "life", "redelivery_count")
 _REASONS = {True: RESCHEDULED, False: CANCELLED}
-"""A position that comes in a later round is not cancelled: that round may be."""
+"""Of commands. A position that comes in a later round is not cancelled: that round may be."""
 Parts = Mapping[Span, PositionSet]
 
 
@@ -43,11 +43,13 @@ class Withdrawn:
 
     Attributes:
         version: of `commands`; -1 when the batch had said before what it leaves out.
-        parts: the positions, by the rounds of them that are left out.
+        parts: the positions that commands withdraw, by the rounds of them that are left out.
+        others: positions that the batch had left out before for other reasons, by those.
     """
 
     version: int = -1
     parts: Parts = field(default_factory=dict)
+    others: Mapping[str, Parts] = field(default_factory=dict)
 
     def parted(self, runs: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Rows of `redelivery` less what is withdrawn, and what is; runs are cut where that is needed.
@@ -55,41 +57,57 @@ class Withdrawn:
         What is withdrawn has a column more, the reason. O(rows) when none is of a ledger with something withdrawn, and
         a few bitmaps for each row that is.
         """
-        ledgers = sorted({ledger for positions in self.parts.values() for ledger, _ in positions.by_ledger()})
+        every = (positions for parts in self._by_reason.values() for positions in parts.values())
+        ledgers = sorted({ledger for positions in every for ledger, _ in positions.by_ledger()})
         near = np.isin(longs(runs, "ledger_id"), np.array(ledgers, np.int64))
         if not near.any():
-            return runs, runs.slice(0, 0).append_column("reason", pa.array([], pa.string()))
+            return runs, because(runs.slice(0, 0), "")
         some = runs.filter(pa.array(near))
-        left, gone = _Cut(), {moved: _Cut() for moved in _REASONS}
+        left, gone = Cut(), {reason: Cut() for reason in self._by_reason}
         for number, (of, place, ledger, own) in enumerate(_runs(some)):
-            for moved, cut in gone.items():
-                hit = own & self._entries(of, place, ledger, moved=moved)
+            for reason, cut in gone.items():
+                hit = own & self._entries(reason, of, place, ledger)
                 cut.add(number, hit)
                 own.difference_update(hit)
             left.add(number, own)
-        pieces = [(cut.of(some), _REASONS[moved]) for moved, cut in gone.items()]
-        told = [piece.append_column("reason", pa.repeat(reason, piece.num_rows)) for piece, reason in pieces]
+        told = [because(cut.of(some), reason) for reason, cut in gone.items()]
         kept = pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)])
         return kept.combine_chunks(), pa.concat_tables(told).combine_chunks()
 
-    def _entries(self, of: Round, number: int, ledger: int, *, moved: bool) -> BitMap:
+    def _entries(self, reason: str, of: Round, number: int, ledger: int) -> BitMap:
         """The entries of a ledger of which a round is left out for a reason."""
-        spans = self._by_name.get(of, ())
-        return BitMap.union(
-            BitMap(),
-            *(held.entries(ledger) for span, held in spans if span.first <= number < span.end and span.moved == moved),
-        )
+        spans = self._by_name.get((reason, of), ())
+        held = (positions.entries(ledger) for span, positions in spans if span.first <= number < span.end)
+        return BitMap.union(BitMap(), *held)
+
+    def __bool__(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.parts or self.others)
 
     @cached_property
-    def _by_name(self) -> dict[Round, list[tuple[Span, PositionSet]]]:
-        found: dict[Round, list[tuple[Span, PositionSet]]] = {}
-        for span, positions in self.parts.items():
-            found.setdefault(span.of, []).append((span, positions))
+    def _by_reason(self) -> dict[str, Parts]:
+        """What comes in a later round is first."""
+        of_commands = {
+            reason: {span: each for span, each in self.parts.items() if span.moved == moved}
+            for moved, reason in _REASONS.items()
+        }
+        return of_commands | dict(self.others)
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, Round], list[tuple[Span, PositionSet]]]:
+        found: dict[tuple[str, Round], list[tuple[Span, PositionSet]]] = {}
+        for reason, parts in self._by_reason.items():
+            for span, positions in parts.items():
+                found.setdefault((reason, span.of), []).append((span, positions))
         return found
 
     def rows(self) -> pa.Table:
         """A row for each run: `NAMED`, ledger, first and last entry, the rounds from one to another, and the reason."""
-        pieces = [_rows(span, positions.positions()) for span, positions in self.parts.items()]
+        pieces = [
+            _rows(span, positions.positions(), reason)
+            for reason, parts in self._by_reason.items()
+            for span, positions in parts.items()
+        ]
         return pa.concat_tables([_LEFT_OUT.empty_table(), *pieces])
 
 
@@ -125,7 +143,17 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
         added += [each["path"] for each in appended(actions)]
     rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
     rows = read_files(spark, path, REJECTED_DISPATCH, added) if added else rows
-    return Withdrawn(-1, _parts_of(rows.filter(pc.is_in(rows.column("reason"), pa.array(list(_REASONS.values()))))))
+    parts = {
+        reason: _parts_of(rows.filter(pc.equal(rows.column("reason"), reason)), moved=reason == RESCHEDULED)
+        for reason in LEFT_OUT
+    }
+    of_commands = {span: each for reason in _REASONS.values() for span, each in parts.pop(reason).items()}
+    return Withdrawn(-1, of_commands, {reason: each for reason, each in parts.items() if each})
+
+
+def because(runs: pa.Table, reason: str) -> pa.Table:
+    """Runs with a column more, the reason for which they are left out."""
+    return runs.append_column("reason", pa.repeat(reason, runs.num_rows))
 
 
 def withdrawn_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
@@ -157,13 +185,21 @@ _LEFT_OUT = pa.schema(
 )
 
 
-class _Cut:
+def at_time(runs: pa.Table, now: int) -> pa.Table:
+    """Runs that were left out at a time (ms UTC), and not when they were released."""
+    times = pa.repeat(pa.scalar(now * 1_000, runs.schema.field("released_at").type), runs.num_rows)
+    return runs.set_column(runs.column_names.index("released_at"), "released_at", times)
+
+
+class Cut:
     """Runs of rows: which row each is of, its first and its last entry."""
 
     def __init__(self) -> None:
+        """None yet."""
         self._numbers, self._firsts, self._lasts = ([np.empty(0, np.int64)] for _ in range(3))
 
     def add(self, number: int, entries: BitMap) -> None:
+        """Entries of the row of a number."""
         if entries:
             firsts, lasts = runs_of_bitmap(entries)
             self._numbers.append(np.full(len(firsts), number))
@@ -171,6 +207,7 @@ class _Cut:
             self._lasts.append(lasts)
 
     def of(self, rows: pa.Table) -> pa.Table:
+        """The rows, cut."""
         found = rows.take(pa.array(np.concatenate(self._numbers)))
         for name, ends in (("first_entry", self._firsts), ("last_entry", self._lasts)):
             found = found.set_column(found.column_names.index(name), name, pa.array(np.concatenate(ends)))
@@ -186,18 +223,18 @@ def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, int, BitMap]]:
         yield Round(*of), number, ledger, own
 
 
-def _rows(span: Span, positions: Positions) -> pa.Table:
-    same = (*span.of, span.first, span.end, _REASONS[span.moved])
+def _rows(span: Span, positions: Positions, why: str) -> pa.Table:
+    same = (*span.of, span.first, span.end, why)
     *of, first, end, reason = (pa.repeat(value, len(positions)) for value in same)
     runs = (pa.array(each) for each in (positions.ledger_ids, positions.first_entries, positions.last_entries))
     return pa.Table.from_arrays([*of, *runs, first, end, reason], schema=_LEFT_OUT)
 
 
-def _parts_of(rows: pa.Table) -> Parts:
+def _parts_of(rows: pa.Table, *, moved: bool) -> Parts:
     """The positions of rows of `rejected_dispatch`."""
     found: dict[Span, dict[int, BitMap]] = {}
-    columns = (rows.column(name).to_pylist() for name in (*NAMED, "reason", "ledger_id", "entry_id"))
-    for number, (*of, reason, ledger, entry) in zip(rounds(rows).tolist(), zip(*columns, strict=True), strict=True):
-        span = Span(Round(*of), number, number + 1, reason == RESCHEDULED)
+    columns = (rows.column(name).to_pylist() for name in (*NAMED, "ledger_id", "entry_id"))
+    for number, (*of, ledger, entry) in zip(rounds(rows).tolist(), zip(*columns, strict=True), strict=True):
+        span = Span(Round(*of), number, number + 1, moved)
         found.setdefault(span, {}).setdefault(ledger, BitMap()).add(entry)
     return {span: PositionSet(ledgers) for span, ledgers in found.items()}

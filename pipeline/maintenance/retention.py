@@ -43,18 +43,17 @@ from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
 from schemas import (
-    CANCELLED,
     CLOSED,
     COMMANDS,
     CONSUMER_EVENTS,
     DELIVERIES,
     HELD,
     INBOX,
+    LEFT_OUT,
     MESSAGES,
     PUBLICATIONS,
     REDELIVERY,
     REJECTED_DISPATCH,
-    RESCHEDULED,
     SEGMENTS,
     Table,
 )
@@ -67,6 +66,7 @@ _STEP_MS = 1 << 20
 EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
 _NOTHING_SPARED = Spared()
+_REASONS = ", ".join(f"'{reason}'" for reason in LEFT_OUT)
 _BATCH, _LEDGER = "batch_id", "ledger_id"
 
 
@@ -197,11 +197,12 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
     due = min(mark.due_ms, deliveries_until)
     limits = {"due_time": due, **below}
     # What became of a command is told by deliveries: its rows do not outlive them.
+    # Nor do those of what else was left out.
     said = Expired.within(COMMANDS, KeptLedgers(), limits)
     left_out = Expired(
         REJECTED_DISPATCH,
-        f"reason IN ('{CANCELLED}', '{RESCHEDULED}') AND due_time <= timestamp_millis({due})",
-        look=Look(("reason", "due_time"), partial(_was_cancelled, due)),
+        f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
+        look=Look(("reason", "due_time"), partial(_was_left_out, due)),
     )
     return [
         *found,
@@ -218,10 +219,10 @@ def _is_over(mark: SettledMark, rows: pa.Table) -> pa.ChunkedArray:
     return pc.or_kleene(pc.less_equal(rows["last_due"], _instant(mark.due_ms)), said)
 
 
-def _was_cancelled(due_ms: int, rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows of `rejected_dispatch` are of commands, and were due until an instant."""
+def _was_left_out(due_ms: int, rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows of `rejected_dispatch` are of messages that are there, and were due until an instant."""
     return pc.and_kleene(
-        pc.is_in(rows["reason"], pa.array([CANCELLED, RESCHEDULED])), pc.less_equal(rows["due_time"], _instant(due_ms))
+        pc.is_in(rows["reason"], pa.array(LEFT_OUT)), pc.less_equal(rows["due_time"], _instant(due_ms))
     )
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds
 from pipeline.subscriptions.incarnations import Name
-from schemas import CANCELLED, CONSUMER_EVENTS, RESCHEDULED
+from schemas import CONSUMER_EVENTS, NEVER_COMES, RESCHEDULED
 from state.buckets import MAX_TIME
 from state.leases import LeaseKind, LeaseRow
 from state.positions import Positions
@@ -102,7 +102,7 @@ def released_by(rows: pa.Table, version: int, listeners: Mapping[Name, Listener]
 def refused_by(
     rows: pa.Table, listeners: Mapping[Name, Listener]
 ) -> Iterator[tuple[Name, Cancel | Undeliverable | LeftOut]]:
-    """What dispatch refused, or left out because a command withdrew it or gave it another due time, by subscription.
+    """What dispatch refused, or left out for good, or for a later round, by subscription.
 
     Rows of other lives do not count. Those of an earlier version of this project name none, and count.
     """
@@ -115,9 +115,9 @@ def refused_by(
             continue
         own = rows.take(pa.array(number))
         own = own.filter(pc.fill_null(pc.equal(own.column("life"), listeners[name].life), fill_value=True))
-        cancelled, moved = (pc.equal(own.column("reason"), reason) for reason in (CANCELLED, RESCHEDULED))
-        missing = pc.invert(pc.or_(cancelled, moved))
-        for event, some in ((Cancel, own.filter(cancelled)), (Undeliverable, own.filter(missing))):
+        never, moved = (pc.is_in(own.column("reason"), pa.array(each)) for each in (NEVER_COMES, [RESCHEDULED]))
+        missing = pc.invert(pc.or_(never, moved))
+        for event, some in ((Cancel, own.filter(never)), (Undeliverable, own.filter(missing))):
             if some.num_rows:
                 yield name, event(_positions(some, None))
         later = own.filter(moved)

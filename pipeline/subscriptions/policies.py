@@ -7,10 +7,12 @@ the command sets them, and again by whoever follows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from pipeline.config.errors import BadValue, check_text
+from pipeline.config.settings import DAY_MS
 from pipeline.subscriptions.destination import Destination
 from state import Backoff, RetryPolicy
 from state.buckets import MAX_TIME
@@ -20,6 +22,10 @@ from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
 
 T = TypeVar("T")
 MOST_RATE = 10_000_000
+LONGEST_MS = 3_650 * DAY_MS
+"""Of a duration, ms."""
+SHORTEST_TTL_MS = 1_000
+"""With a shorter one a batch that takes its time would let messages expire."""
 _FLAGS = {"true": True, "false": False}
 
 
@@ -45,6 +51,8 @@ class Policies:
         paused: what becomes due is held, and comes when this is over.
         max_rate: messages a second that come at most; what is due beyond that is held, and comes later. None: any
             number.
+        ttl_ms: a message that was not handed over within so long after its due time (ms) is not delivered any more.
+            None: as the topic says (`TopicPolicies`).
 
     Raises:
         BadValue: a name or a value that cannot be followed.
@@ -64,6 +72,7 @@ class Policies:
     sink_after: int | None = None
     paused: bool = False
     max_rate: int | None = None
+    ttl_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -78,6 +87,7 @@ class Policies:
         check_number("max_unacked", self.max_unacked, 0, MAX_ROUND)
         check_number("sink_after", self.sink_after, -1, MAX_VERSION)
         check_number("max_rate", self.max_rate, 1, MOST_RATE)
+        check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
@@ -126,10 +136,12 @@ class Shaping:
 
     paused: bool = False
     max_rate: int | None = None
+    ttl_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
         check_number("max_rate", self.max_rate, 1, MOST_RATE)
+        check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
 
     @classmethod
     def of_map(cls, texts: Mapping[str, str | None] | None) -> Shaping:
@@ -137,11 +149,11 @@ class Shaping:
 
         Who acknowledges is told by settle of a policy that cannot be followed.
         """
-        own = {name: text for name, text in (texts or {}).items() if name in names_of(cls)}
-        try:
-            return map_of(cls, own)
-        except BadValue:
-            return cls()
+        found = cls()
+        for name in names_of(cls):
+            with suppress(BadValue):
+                found = replace(found, **_values({name: (texts or {}).get(name)}))
+        return found
 
 
 def texts_of(policies: Any) -> dict[str, str]:  # noqa: ANN401 - of a class of policies
@@ -157,18 +169,19 @@ def map_of(kind: Callable[..., T], texts: Mapping[str, str | None] | None) -> T:
         BadValue: a name that is no policy of that kind, or a value that cannot be followed.
     """
     known = names_of(kind)
-    told: dict[str, bool | int | str] = {}
-    for name, text in (texts or {}).items():
+    for name in texts or {}:
         if name not in known:
             raise BadValue("policy", name, ", ".join(known))
-        if text is not None:
-            told[name] = _value(name, text)
-    return kind(**told)
+    return kind(**_values(texts or {}))
 
 
 def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies
     """The names of the policies of a kind."""
     return [each.name for each in fields(kind)]
+
+
+def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
+    return {name: _value(name, text) for name, text in texts.items() if text is not None}
 
 
 def _value(name: str, text: str) -> bool | int | str:

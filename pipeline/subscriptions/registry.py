@@ -7,7 +7,7 @@ ingest says when a message is due.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -139,13 +139,19 @@ class Registry:
         found = [_line(row["topic"], row["subscription"], row["tick_ms"], row["start"]) for row in told]
         lines = {(each.topic, each.name): each for each in sorted(found, key=_settings)}
         topics = Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"])
-        shaped = ((row["topic"], row["subscription"], dict(row["policies"])) for row in told if row["policies"])
-        shapings = {(topic, name): Shaping.of_map(texts) for topic, name, texts in shaped}
+        shapings = {
+            (row["topic"], row["subscription"]): _shaping(row["policies"], row["topic"], topics) for row in told
+        }
         return Registered(lines, topics, {name: each for name, each in shapings.items() if each != Shaping()})
 
 
 def _line(topic: str, name: str, tick_ms: int, start: str) -> Subscription:
     return Subscription(topic, name, tick_ms, start == "earliest", Sought.of_text(start))
+
+
+def _shaping(texts: Iterable[tuple[str, str]] | None, topic: str, topics: Topics) -> Shaping:
+    found = Shaping.of_map(dict(texts or ()))
+    return found if found.ttl_ms is not None else replace(found, ttl_ms=topics.of(topic).ttl_ms)
 
 
 def _settings(subscription: Subscription) -> tuple[str, str, int, int, bool]:

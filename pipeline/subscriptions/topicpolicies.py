@@ -1,4 +1,4 @@
-"""What a topic asks of its messages at ingest: bounds of their delays.
+"""What a topic asks: bounds of the delays of its messages, at ingest; and how long they may be late, at dispatch.
 
 Policies of a topic are a line of the registry without a subscription, of the type `topic`, that is not active: stages
 that know nothing of them pass over it. Ingest reads it at the version of the registry that its plan notes.
@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.config.errors import BadValue
-from pipeline.config.settings import DAY_MS
-from pipeline.subscriptions.policies import check_number, map_of, texts_of
+from pipeline.subscriptions.policies import LONGEST_MS, SHORTEST_TTL_MS, check_number, map_of, texts_of
 
 TOPIC = "topic"
 """The type of such a line."""
@@ -21,7 +20,6 @@ PARTITION = r"-partition-([0-9]+)\z"
 """What the names of partitions end with, as Java spells it."""
 _PARTITION = re.compile(PARTITION.replace(r"\z", r"\Z"))
 EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
-LONGEST_MS = 3_650 * DAY_MS
 LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active"
 """SQL: which lines of the registry are of topics."""
 
@@ -49,6 +47,7 @@ class TopicPolicies:
         precision: `exact`, or `proportional`: a message is put off to the end of a bucket of time that is as wide as
             its delay deserves (`state.proportional_deliver_at`): up to a second after a minute, up to a minute after a
             day. So what waits for long takes less room.
+        ttl_ms: as that of a subscription (`Policies`), for those that have none of their own (ms).
 
     Raises:
         BadValue: a value that cannot be followed.
@@ -58,6 +57,7 @@ class TopicPolicies:
     min_delay_ms: int | None = None
     max_delay_ms: int | None = None
     precision: str = EXACT
+    ttl_ms: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -66,6 +66,7 @@ class TopicPolicies:
         check_number("max_delay_ms", self.max_delay_ms, self.min_delay_ms or 0, LONGEST_MS)
         if self.precision not in PRECISIONS:
             raise BadValue("precision", self.precision, ", ".join(PRECISIONS))
+        check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
         for name in ("min_delay_ms", "max_delay_ms"):
             if self.fixed_delay_ms is not None and getattr(self, name) is not None:
                 raise BadValue(name, getattr(self, name), "a topic without fixed_delay_ms")

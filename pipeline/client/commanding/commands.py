@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.client.commanding.chosen import Chosen
-from pipeline.client.commanding.inforce import in_force
+from pipeline.client.commanding.inforce import at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
 from pipeline.client.commanding.written import Moved, move, withdraw
@@ -224,9 +224,9 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     open_table(root, COMMANDS)
     given = how.get("positions")
     if given is None:
-        return choose(root, topic, subscription, _asked(how), in_force(root))
+        return choose(root, topic, subscription, _asked(how), at_work(root))
     only = _positions(given)
-    found = choose(root, topic, subscription, _within(only), in_force(root)) if only else []
+    found = choose(root, topic, subscription, _within(only), at_work(root)) if only else []
     return [each for each in (each.only(only) for each in found) if len(each.ledgers)]
 
 

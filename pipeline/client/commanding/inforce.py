@@ -1,4 +1,4 @@
-"""Rows of `commands`, read without Spark: what is withdrawn by them at present, and what got another due time."""
+"""What is not pending any more though nobody got it, and what got another due time; read without Spark."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ from deltalake import DeltaTable
 
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import arrow_of, open_table, quoted
+from pipeline.delta.deltars import arrow_of, open_table, query, quoted
 from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.files import Files
 from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
-from schemas import COMMANDS
+from pipeline.subscriptions.settled import read_mark
+from schemas import CANCELLED, COMMANDS, NEVER_COMES, REJECTED_DISPATCH, ROUND
 from state.positions import Positions
 from state.positionset import PositionSet, last_of_each
 from state.runs import Runs
-from state.withdrawals import Parts, Round
+from state.withdrawals import Parts, Round, both
 
 _DELIVERED = """
     SELECT ledger_id, entry_id FROM deliveries
     WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND redelivery_count = {count}
     AND ledger_id BETWEEN {first} AND {last} AND {until}
 """
+_FOR_GOOD = f"reason IN ({', '.join(map(quoted, NEVER_COMES))}) AND redelivery_count = 0 AND life IS NOT NULL"
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,34 @@ def in_force(root: str, where: str = "true") -> InForce:
     if not found.num_rows:
         return InForce()
     return InForce(withdrawals(found).in_force(), moved(found))
+
+
+def at_work(root: str) -> InForce:
+    """What commands say, and what dispatch left out for good: neither is pending.
+
+    What is below the mark of retention is left out: nobody asks for it. Of what a command moved the rows do not say
+    whether its message is.
+    """
+    said, mark = in_force(root), read_mark(Files(), root)
+    below = f"arrow_cast(due_time, 'Int64') <= {mark.due_ms * 1_000} AND ledger_id < {mark.ledger}"
+    where = f"reason <> '{CANCELLED}' AND NOT ({below} AND {ROUND} = redelivery_count)"
+    return InForce(both(said.withdrawn, left_out(root, where)), said.moved)
+
+
+def left_out(root: str, where: str = "true") -> Parts:
+    """What of first deliveries dispatch left out for good, by rows of `rejected_dispatch` that meet a condition."""
+    opened = open_table(root, REJECTED_DISPATCH)
+    if not (has(opened, "life") and has(opened, "round")):
+        # Nothing expires before a start has added them.
+        return {}
+    found: Parts = {}
+    for row in query(f"SELECT DISTINCT topic, subscription, life FROM t WHERE {_FOR_GOOD} AND {where}", t=opened):  # noqa: S608 - our own words
+        of = Round(**row, redelivery_count=0)
+        mine = f"{_FOR_GOOD} AND {where} AND topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
+        rows = arrow_of(f"SELECT ledger_id, entry_id FROM t WHERE {mine} AND life = {of.life}", t=opened)  # noqa: S608 - quoted
+        entries = longs(rows, "entry_id")
+        found[of] = PositionSet.of(Positions.of(longs(rows, "ledger_id"), entries, entries))
+    return found
 
 
 def moved(found: pa.Table) -> dict[Round, Chosen]:

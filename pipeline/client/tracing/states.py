@@ -17,7 +17,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, block_of, cell_of
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.settled import read_mark
-from schemas import CANCELLED, CURSORS, RESCHEDULED
+from schemas import CURSORS, NEVER_COMES, RESCHEDULED
 from state import Condition
 from state.cells import Cell
 from state.withdrawals import Round
@@ -37,11 +37,11 @@ class MessageState:
         subscription: its name.
         life: its number.
         state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `held` by
-            dispatch, as the subscription is paused or has a rate; `cancelled`; `left_out` for another reason;
-            `published`, and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not
-            acknowledged; `waits_again` after it failed; `settled`: acknowledged, cancelled, undeliverable, or a dead
-            letter; `before`: it was there before the subscription; `gone`: it is settled, and retention has deleted
-            what was known.
+            dispatch, as the subscription is paused or has a rate; `cancelled`; `expired`, as it was not handed over in
+            time; `left_out` for another reason; `published`, and that is all as nobody acknowledges, or settle has not
+            read it yet; `outstanding`: not acknowledged; `waits_again` after it failed; `settled`: acknowledged,
+            cancelled, expired, undeliverable, or a dead letter; `before`: it was there before the subscription; `gone`:
+            it is settled, and retention has deleted what was known.
         due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
         redelivery_count: of its last release, or with which it comes again.
     """
@@ -143,8 +143,8 @@ class States:
         if "published" in last:
             return seen.state("published", None, seen.last)
         if "left_out" in last:
-            word = "cancelled" if last["left_out"].told["reason"] == CANCELLED else "left_out"
-            return seen.state(word, None, seen.last)
+            why = last["left_out"].told["reason"]
+            return seen.state(str(why) if why in NEVER_COMES else "left_out", None, seen.last)
         if sum(each.what == "released" for each in own) > later:
             return seen.state("held" if self._is_held(seen, seen.last) else "taken", None, seen.last)
         due = self._moved(seen, seen.last)

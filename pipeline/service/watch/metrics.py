@@ -104,6 +104,12 @@ class Metrics:
             ["topic", "subscription"],
             registry=self.registry,
         )
+        self._left_out = Counter(
+            "delayline_left_out",
+            "Messages that dispatch left out by a policy of their subscription",
+            ["topic", "subscription", "reason"],
+            registry=self.registry,
+        )
         self._settling = SettleMetrics(self.registry)
 
     def started(self, stage: str) -> None:
@@ -139,6 +145,10 @@ class Metrics:
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on in a way."""
         self._ways.labels(stage, way).inc()
+
+    def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
+        """Dispatch left messages out by a policy."""
+        self._left_out.labels(topic, subscription, reason).inc(count)
 
     def source_behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""

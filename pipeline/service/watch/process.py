@@ -80,6 +80,10 @@ class Watcher(Watch):
         """A batch with rows was worked on in a way."""
         self.metrics.routed(stage, way)
 
+    def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
+        """Dispatch left messages out by a policy."""
+        self.metrics.left_out(topic, subscription, reason, count)
+
     def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read."""
         self.metrics.source_behind(source, rows)

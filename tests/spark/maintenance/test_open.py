@@ -228,7 +228,8 @@ def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
         run = {"ledger_id": ledger, "first_entry": due, "last_entry": due}
         put(warehouse.root, COMMANDS, {**told, **run, "due_time": at(due)})
     refused = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "redelivery_count": 0, "cause": "due"}
-    for entry, reason, due in ((0, "cancelled", OLD), (1, "cancelled", MARK + 1), (2, "message_missing", OLD)):
+    every = (0, "cancelled", OLD), (1, "cancelled", MARK + 1), (2, "message_missing", OLD), (3, "expired", OLD)
+    for entry, reason, due in every:
         times = {"due_time": at(due), "rejected_at": at(due), "batch_id": 0}
         put(warehouse.root, REJECTED_DISPATCH, {**refused, **times, "entry_id": entry, "reason": reason})
     keep = Upkeep(retain_ms=HOUR_MS)
@@ -236,7 +237,7 @@ def test_commands_and_what_they_left_out_go_with_the_deliveries_of_their_time(
     assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (0, 0)
     done = _round(spark, warehouse)
     assert {step for each in done.values() for step in each.failed} == set()
-    assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (1, 1)
+    assert (done[COMMANDS.name].rows, done[REJECTED_DISPATCH.name].rows) == (1, 2)
     assert _entries(warehouse, COMMANDS) == [OLD, MARK + 1]
     assert _entries(warehouse, REJECTED_DISPATCH) == [1, 2]
 

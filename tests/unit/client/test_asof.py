@@ -132,6 +132,8 @@ def test_what_dispatch_had_left_out_was_not_pending_whatever_the_command_says(lo
     left_out = left_out_row(1, 1, NOON + 11 * SECOND)
     put(log, REJECTED_DISPATCH, left_out, {**left_out, "entry_id": 2, "reason": "message_missing"})
     assert [then(log, each) for each in (10.5, 11, 25)] == [3, 2, 3]
+    put(log, REJECTED_DISPATCH, {**left_out, "entry_id": 3, "reason": "expired", "rejected_at": at(NOON + 20 * SECOND)})
+    assert [then(log, each) for each in (10.5, 11, 25)] == [3, 2, 2]
 
 
 def test_what_was_cancelled_since_and_deleted_is_told_apart(log: str) -> None:

@@ -185,6 +185,14 @@ def test_what_is_cancelled_is_not_pending(flights: str) -> None:
     assert [each.count for each in pending(flights).backlogs] == [2, 1]
 
 
+def test_what_has_expired_is_neither_pending_nor_cancelled(flights: str) -> None:
+    """It comes to nobody, so a command does not name it. For another subscription it waits as before."""
+    before = [each.count for each in pending(flights).backlogs]
+    put(flights, REJECTED_DISPATCH, left_out_row(*PLACES[3], NOON, subscription="s", reason="expired"))
+    assert [each.count for each in pending(flights).backlogs] == [before[0], before[1] - 1]
+    assert cancel(flights, "t", "s", key="it's 3").command_id is None
+
+
 def test_very_many_cancelled_messages_are_a_table_in_the_query(flights: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are subtracted one by one, and not spelled out."""
     cancel(flights, "t", "s", where="entry_id > 0")

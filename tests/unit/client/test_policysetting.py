@@ -22,7 +22,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe, s
 from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, rows_of
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import Policies, Shaping
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
 from tests.support.client import message_row, noticed, put
@@ -114,6 +114,31 @@ def test_a_subscription_is_paused_and_goes_on_and_what_is_held_is_told(root: str
     assert [dict(each.policies) for each in policy_history(root, "t", "s")][-2:] == [{"max_rate": "2"}, {}]
 
 
+def test_a_time_to_live_is_one_of_a_topic_or_of_a_subscription(root: str) -> None:
+    """Both are durations, shown to people and scripts."""
+    subscribe(root, Subscription("t", "s"))
+    of_topic, of_subscription = ("--topic", "t"), ("--topic", "t", "--subscription", "s")
+    told(root, "policy", "set", *of_topic, "--ttl", "1d")
+    told(root, "policy", "set", *of_subscription, "--ttl", "1h")
+    assert "time to live: what was not handed over within 1d" in told(root, "policy", "show", *of_topic)
+    assert "ingest" not in told(root, "policy", "show", *of_topic)
+    assert "within 1h after it was due" in told(root, "policy", "show", *of_subscription)
+    with Client(root) as client:
+        assert client.get_policies("t", "s") == Policies(ttl_ms=HOUR)
+        assert client.unset_policies("t", "ttl_ms", subscription_name="s")
+        with pytest.raises(BadValue, match=r"ttl_ms = 999, allowed: a whole number in 1000\.\."):
+            client.set_policies("t", "s", ttl_ms=999)
+    assert topic_policies(root, "t") == TopicPolicies(ttl_ms=24 * HOUR)
+
+
+def test_a_policy_that_dispatch_cannot_follow_leaves_the_others_as_they_are() -> None:
+    """Any writer may set texts."""
+    assert Shaping.of_map({"paused": "true", "max_rate": "many", "ttl_ms": "5", "ack": "perhaps"}) == Shaping(
+        paused=True
+    )
+    assert Shaping.of_map({"ttl_ms": "5000", "paused": None}) == Shaping(ttl_ms=5_000)
+
+
 def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: str) -> None:
     """Nothing is kept then, and no policy is taken by a topic that is one of a subscription."""
     subscribe(root, Subscription("t", "s"))
@@ -132,7 +157,8 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
         set_policy(root, "t", min_delay_ms=5, max_delay_ms=1)
     with pytest.raises(BadValue, match="precision = 'fine', allowed: exact, proportional"):
         set_policy(root, "t", precision="fine")
-    with pytest.raises(BadValue, match="policy = 'slots', allowed: fixed_delay_ms, min_delay_ms, max_delay_ms"):
+    names = "fixed_delay_ms, min_delay_ms, max_delay_ms, precision, ttl_ms"
+    with pytest.raises(BadValue, match=f"policy = 'slots', allowed: {names}"):
         unset_policy(root, "t", "slots")
     with pytest.raises(SubscriptionNotFound):
         set_policy(root, "t", "other", slots=5)

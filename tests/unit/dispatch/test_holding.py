@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.dispatch import expiry
 from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, but, counted, mine, parted
 from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
@@ -24,7 +25,14 @@ runs = st.lists(
     max_size=12,
 )
 most = st.lists(
-    st.tuples(st.sampled_from((0, 1, 3, 10, EVERYTHING)), st.sampled_from((1, EVERYTHING))), min_size=3, max_size=3
+    st.tuples(
+        st.sampled_from((0, 1, 3, 10, EVERYTHING)),
+        st.sampled_from((1, EVERYTHING)),
+        st.sampled_from((0, 2, EVERYTHING)),
+        st.sampled_from((-EVERYTHING, 0, 1)),
+    ),
+    min_size=3,
+    max_size=3,
 )
 
 
@@ -65,9 +73,12 @@ def positions(rows: pa.Table) -> list[tuple[str, str, int, int, int]]:
 
 @given(runs, most)
 def test_the_first_positions_of_each_subscription_are_taken_and_the_others_stay(
-    told: list[Run], allowed: list[tuple[int, int]]
+    told: list[Run], allowed: list[tuple[int, int, int, int]]
 ) -> None:
-    """In the order of due time and position, whatever runs they are in; none is lost and none is doubled."""
+    """In the order of due time and position, whatever runs they are in; none is lost and none is doubled.
+
+    What has expired is taken beyond what is allowed.
+    """
     rows = table(told)
     limits = {name: Allowance(*each) for name, each in zip(NAMES, allowed, strict=True)}
     taken, stays = parted(rows, limits)
@@ -75,7 +86,8 @@ def test_the_first_positions_of_each_subscription_are_taken_and_the_others_stay(
     assert sorted(positions(taken) + positions(stays)) == sorted(every)
     for name, limit in limits.items():
         own = sorted(each[2:] for each in every if each[:2] == name and each[2] <= limit.due_until)
-        assert sorted(each[2:] for each in positions(taken) if each[:2] == name) == own[: limit.positions]
+        more = min(limit.expired, sum(due <= limit.expired_until for due, *_ in own))
+        assert sorted(each[2:] for each in positions(taken) if each[:2] == name) == own[: limit.positions + more]
     for each in (taken, stays):
         assert [due for _, _, due, _, _ in positions(each)] == sorted(due for _, _, due, _, _ in positions(each))
 
@@ -140,3 +152,43 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_is_due() -> None:
     assert [taken(pacing, 10, now) for now in (10_000, 10_001, 11_000, 14_000, 14_001)] == [0, 0, 10, 30, 0]
     assert taken(pacing, 10, 20_000, first_due=20_001) == 0
     assert [taken(pacing, 10, now, first_due=3_600_000) for now in (3_600_000, 3_601_000)] == [0, 10]
+
+
+def test_what_has_expired_is_taken_beyond_what_is_allowed_and_makes_a_batch_after_a_while() -> None:
+    """Also while the subscription is paused, and whatever its rate; of the others nothing expires."""
+    shapings = {
+        ("t", "s"): Shaping(paused=True, ttl_ms=5_000),
+        ("t", "other"): Shaping(max_rate=1, ttl_ms=5_000),
+        ("u", "s"): Shaping(paused=True),
+    }
+    waiting = {(*name, 1): Share(5, 1_000, 90_000) for name in NAMES}
+    found = allowances(shapings, waiting, dict.fromkeys(NAMES, 1), 10, Pacing(), 60_000)
+    assert found == {
+        ("t", "s"): Allowance(0, 54_999, 10, 54_999),
+        ("t", "other"): Allowance(0, 54_999, 10, 54_999),
+        ("u", "s"): Allowance(0),
+    }
+    held = {who: share for who, share in waiting.items() if who[:2] != ("t", "other")}
+    assert [is_open(shapings, held, Pacing(), now) for now in (15_000, 16_000, 16_001)] == [False, False, True]
+
+
+def failed(entries: int, **more: object) -> pa.Table:
+    """A run of a message that failed once and comes again at 100 s."""
+    row = table([(0, 100_000, 5, 0, entries)]).to_pylist()[0]
+    return pa.Table.from_pylist([{**row, "redelivery_count": 1, **more}], schema=arrow_schema(REDELIVERY.columns))
+
+
+def test_what_failed_expires_by_the_due_time_of_its_message_and_what_was_moved_by_its_own() -> None:
+    """The rows say the reason; other subscriptions are not asked for."""
+    old = {"run": [0, 0], "entry_id": [0, 2], "due_time": [49_000_000, 50_001_000]}
+    until = {NAMES[0]: 50_000}
+    left, gone = expiry.parted(failed(4), until, lambda _: pa.table(old))
+    assert [each[4] for each in positions(left)] == [1, 2, 3]
+    assert [each[4] for each in positions(gone)] == [0]
+    assert gone.column("reason").to_pylist() == ["expired"]
+    for runs in (failed(4, round=3), failed(4, subscription="other"), table([(0, 50_001, 5, 0, 4)])):
+        left, gone = expiry.parted(runs, until, lambda _: pytest.fail("nobody asks for messages"))
+        assert (positions(left), gone.num_rows) == (positions(runs), 0)
+    left, gone = expiry.parted(table([(0, 50_000, 5, 0, 4), (1, 50_000, 5, 0, 4)]), until, lambda _: pytest.fail("no"))
+    assert {each[1] for each in positions(left)} == {"other"}
+    assert {each[1] for each in positions(gone)} == {"s"}

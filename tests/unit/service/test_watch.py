@@ -226,6 +226,7 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher.progressed(batch(stage="schedule", watermark_ms=1, state_rows=1, state_bytes=1))
     watcher.published(1, START, START, START)
     watcher.routed("schedule", "driver")
+    watcher.left_out("orders", "billing", "expired", 2)
     watcher.behind("source-orders", None)
     watcher.sink_late("orders", "billing", 0.5)
     told = Settled("orders", "billing", 5, 3, 90, {"nack": 2}, 1)
