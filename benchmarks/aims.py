@@ -233,6 +233,7 @@ _LIVE: dict[str, Callable[[Row], Iterator[Line]]] = {
     "many": _many,
     "soon": _soon,
     "maintained": _steady,
+    "guarded": _spread_out,
 }
 
 

@@ -33,7 +33,7 @@ SHORT = {
     "backlog": [],
     "day": [],
     "steady": ["steady", "--beside", "polling"],
-    "live": ["spread", "release", "many", "soon"],
+    "live": ["spread", "release", "many", "soon", "guarded"],
     "knee": ["--rates", "10000", "--seconds", "45"],
     "consuming": [],
     "cluster": [],

@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.support import ROOT
 from benchmarks.support.live_report import show
-from benchmarks.support.load import Producer, Workload, changed, produce, workloads
+from benchmarks.support.load import GUARD, Producer, Workload, changed, fill_guard, produce, workloads
 from benchmarks.support.machine import describe
 from benchmarks.support.processes import started
 from benchmarks.support.report import tell
@@ -38,6 +38,8 @@ from benchmarks.support.way import way
 from pipeline.client.create import create_all
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.delta.deltars import append, open_table, query, rows_of
+from pipeline.subscriptions.guards import Guard, text_of
+from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
 _LOOK_S, _START_S, _STOP_S, _SETTLE_S = 0.2, 180, 120, 10
@@ -71,12 +73,24 @@ class Run:
         self._command, self._stages = SYSTEMS[system]
         create_all(self._root, rate=max(1, workload.rate // workload.topics))
         named = {"type": "shared", "start": "latest", "active": True}
+        policies = self._policies()
         listeners = [
-            {"topic": each.topic, "subscription": each.name, "tick_ms": each.tick_ms} | named
+            {"topic": each.topic, "subscription": each.name, "tick_ms": each.tick_ms, "policies": policies or None}
+            | named
             for each in workload.listeners
         ]
         append(self._root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, listeners))
         (folder / "profile.toml").write_text(profile_text(workload.profile), encoding="utf-8")
+
+    def _policies(self) -> dict[str, str]:
+        """A guard, and its table beside the warehouse, for a workload that has one."""
+        if not self._workload.guard_rows:
+            return {}
+        path = str(self._folder / "paid")
+        fill_guard(path, self._workload.guard_rows)
+        told = Policies(guard=GUARD, guard_tables=text_of({"paid": path}))
+        Guard.of(GUARD, told.guard_tables).checked()
+        return told.as_map()
 
     def measure(self) -> dict[str, Any]:
         """Start everything, wait for the end, give the figures.

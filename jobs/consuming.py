@@ -11,13 +11,14 @@ import typer
 
 from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
-from jobs.commands.policies import changed, lines
+from jobs.commands.policies import changed, lines, paths
 from jobs.commands.values import UNITS_MS, printable
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.subscriptions import Subscription as Line
 from pipeline.client.subscribing.subscriptions import set_policies
 from pipeline.client.subscribing.subscriptions import subscriptions as registered
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
+from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.policies import Policies
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     max_delay: options.MaxDelay = None,
     precision: options.Precision = None,
     ttl: options.Ttl = None,
+    guard: options.Guard = None,
+    guard_table: options.GuardTables = None,
     ack: Annotated[
         bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
     ] = None,
@@ -128,15 +131,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     sink: options.Sink = None,
     no_sink: Annotated[bool, typer.Option("--no-sink", help="Publish in no broker any more.")] = False,
     max_rate: options.MaxRate = None,
-    sink_after: Annotated[
-        int | None,
-        typer.Option(
-            "--sink-after",
-            metavar="VERSION",
-            help="The sink begins behind this version.",
-            show_default="the newest",
-        ),
-    ] = None,
+    sink_after: options.SinkAfter = None,
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
     told = {
@@ -149,6 +144,8 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "sink": sink,
         "sink_after": sink_after,
         "max_rate": max_rate,
+        "guard": guard,
+        "guard_tables": text_of(paths(guard_table or ())),
     }
     of_topic = {
         "fixed_delay_ms": fixed_delay,

@@ -10,6 +10,7 @@ from schemas.tables import (
     CURSORS,
     DELIVERIES,
     EXPIRED,
+    GUARDED,
     HELD,
     INBOX,
     LEFT,
@@ -27,6 +28,7 @@ from schemas.tables import (
     ROUND,
     SEGMENTS,
     SUBSCRIPTIONS,
+    SUPPRESSED,
     TABLES,
     Table,
 )
@@ -41,6 +43,7 @@ __all__ = [
     "CURSOR_LEASES",
     "DELIVERIES",
     "EXPIRED",
+    "GUARDED",
     "HELD",
     "INBOX",
     "LEFT",
@@ -58,6 +61,7 @@ __all__ = [
     "ROUND",
     "SEGMENTS",
     "SUBSCRIPTIONS",
+    "SUPPRESSED",
     "TABLES",
     "Table",
 ]

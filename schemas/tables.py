@@ -237,16 +237,21 @@ REJECTED_DISPATCH = Table(
         ("redelivery_count", LONG),
         ("round", LONG),
         ("cause", TEXT),
-        optional=("life", "round"),
+        ("message_key", TEXT),
+        ("guard_version", LONG),
+        ("table_versions", TEXT_MAP),
+        optional=("life", "round", "message_key", "guard_version", "table_versions"),
     ),
     writer="dispatch",
 )
-CANCELLED, RESCHEDULED = "cancelled", "rescheduled"
-"""Reasons in `rejected_dispatch` of what dispatch left out because of a command: it withdrew the position, or gave it
-another due time, so that it comes in a later round. The second one is the `cause` of that round, too."""
-EXPIRED = "expired"
-"""The reason of what was not handed over within the `ttl_ms` of its subscription."""
-NEVER_COMES = (CANCELLED, EXPIRED)
+GUARDED = ("message_key", "guard_version", "table_versions")
+"""Columns that only rows with the reason `suppressed` have: the key, the version of the registry with the guard, and
+the versions of the tables that it read, by their names."""
+CANCELLED, RESCHEDULED, EXPIRED, SUPPRESSED = "cancelled", "rescheduled", "expired", "suppressed"
+"""Reasons in `rejected_dispatch` of what dispatch left out: a command withdrew the position, or gave it another due
+time, so that it comes in a later round, whose `cause` is the same word; or it was not handed over within the `ttl_ms`
+of its subscription, or did not meet its guard."""
+NEVER_COMES = (CANCELLED, EXPIRED, SUPPRESSED)
 """The reasons of what has a message, and comes to nobody in any round."""
 LEFT_OUT = (RESCHEDULED, *NEVER_COMES)
 """The reasons of all that has a message."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from deltalake import write_deltalake
 from numpy.typing import NDArray
 
 from benchmarks.support import WORKLOADS
@@ -25,6 +26,9 @@ FILE = WORKLOADS / "live.toml"
 _PAUSE_S = 0.5
 _BULK_ROWS, _PARKED_ROWS = 50_000, 150_000
 """Rows of one append of a bulk, and of messages that are parked."""
+_GUARD_ROWS = 250_000
+"""Rows of one file of the table that guards read."""
+GUARD = "NOT EXISTS (SELECT 1 FROM paid p WHERE p.order_id = message_key)"
 _DAY_US = 86_400_000_000
 
 
@@ -49,6 +53,7 @@ class Workload:
     bulk: int = 0
     due_s: int = 0
     spread_ms: int = 0
+    guard_rows: int = 0
     quiet_s: int = 0
     baseline: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,7 +76,10 @@ class Workload:
     @property
     def awaited(self) -> int:
         """Rows of `deliveries` when the run is over."""
-        return (self.sent - self.parked - self.bulk + self.awaited_bulk) * self.subscriptions
+        appends = [round(self.rate * _PAUSE_S)] * self.appends
+        whole, rest = divmod(self.awaited_bulk, _BULK_ROWS)
+        appends += [_BULK_ROWS] * whole + [rest]
+        return sum(count - (count // 2 if self.guard_rows else 0) for count in appends) * self.subscriptions
 
     @property
     def awaited_bulk(self) -> int:
@@ -115,6 +123,13 @@ def changed(workload: Workload, told: list[str]) -> Workload:
     return replace(workload, profile=merged(workload.profile, *profile), baseline=kept, **sizes)
 
 
+def fill_guard(path: str, count: int) -> None:
+    """The table that guards read: so many keys."""
+    for first in range(0, count, _GUARD_ROWS):
+        keys = [f"paid-{number}" for number in range(first, min(count, first + _GUARD_ROWS))]
+        write_deltalake(path, pa.table({"order_id": pa.array(keys)}), mode="append")
+
+
 class Producer:
     """Sends a workload. Rows have the wall time of their append as `publish_time`, and wait from then on."""
 
@@ -152,7 +167,13 @@ class Producer:
     def rows(self, published: int, deliver_at: NDArray[np.int64]) -> pa.Table:
         """Rows of the inbox; times in microseconds."""
         topics = self._names.take(pa.array(self._random.integers(0, self._workload.topics, len(deliver_at))))
-        return inbox_table(self._random, topics, published, deliver_at, self._workload.payload_bytes)
+        rows = inbox_table(self._random, topics, published, deliver_at, self._workload.payload_bytes)
+        return rows if not self._workload.guard_rows else rows.set_column(1, rows.field(1), self._keys(len(deliver_at)))
+
+    def _keys(self, count: int) -> pa.Array:
+        """Every second one is in the table of the guard."""
+        drawn = self._random.integers(0, self._workload.guard_rows, count).tolist()
+        return pa.array([f"{'paid' if place % 2 else 'open'}-{number}" for place, number in enumerate(drawn)])
 
     @cached_property
     def _names(self) -> pa.Array:

@@ -120,6 +120,12 @@ Sink = Annotated[
         show_default="none",
     ),
 ]
+SinkAfter = Annotated[
+    int | None,
+    typer.Option(
+        "--sink-after", metavar="VERSION", help="The sink begins behind this version.", show_default="the newest"
+    ),
+]
 MaxRate = Annotated[
     int | None,
     typer.Option("--max-rate", metavar="N", help="Messages a second that come at most.", show_default="any number"),
@@ -147,6 +153,19 @@ Ttl = Annotated[
     duration(
         "--ttl", "What could not be handed over within so long after it was due is not delivered any more", "none"
     ),
+]
+Guard = Annotated[
+    str | None,
+    typer.Option(
+        "--guard",
+        metavar="SQL",
+        help="What does not meet this condition when it is due is not delivered.",
+        show_default="none",
+    ),
+]
+GuardTables = Annotated[
+    list[str] | None,
+    typer.Option("--guard-table", metavar="NAME=PATH", help="A Delta table that the guard reads.", show_default=False),
 ]
 MaxUnacked = Annotated[
     int | None,

@@ -2,11 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from jobs.commands.values import BadText, duration_ms, spell
+from pipeline.subscriptions.guards import tables_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies
 
@@ -50,6 +54,21 @@ def changed(policies: Policies, wait: Backoff | None, **told: Any) -> Policies: 
     return replace(policies, **given)
 
 
+def paths(told: Iterable[str]) -> dict[str, str]:
+    """The tables of a guard, from `NAME=PATH`; a path of this machine may begin where the command does.
+
+    Raises:
+        BadParameter: another form.
+    """
+    found = {}
+    for each in told:
+        name, equals, path = each.partition("=")
+        if not equals or not path:
+            raise typer.BadParameter(f"--guard-table {each}: say NAME=PATH")
+        found[name] = path if ":" in path else str(Path(path).absolute())
+    return found
+
+
 def as_json(policies: Policies | TopicPolicies) -> Iterator[str]:
     """For scripts: all policies by their names."""
     yield json.dumps(asdict(policies))
@@ -90,6 +109,9 @@ def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
         yield f"rate: {policies.max_rate:,} messages a second at most; what is due beyond that comes later"
     if policies.ttl_ms is not None:
         yield _expiry(policies.ttl_ms)
+    if policies.guard is not None:
+        yield f"guard: {policies.guard}; what does not meet it when it is due is not delivered"
+        yield from (f"  {name} is the table {path}" for name, path in tables_of(policies.guard_tables).items())
     if policies.sink is not None:
         yield f"sink: {policies.sink}, what came after version {policies.sink_after} of deliveries"
     if not policies.ack:

@@ -19,6 +19,10 @@ def report(found: Sequence[Standing], backlog: Pending, now_ms: int) -> Iterator
         return
     counts = _counts(backlog)
     yield from _table(_HEADS, [_row(each, counts, now_ms) for each in found])
+    for each in found:
+        error = _of(each, counts).guard_error
+        if error is not None:
+            yield f"The guard of {_name(each)} fails, and what it guards waits: {printable(error)}"
 
 
 def as_json(found: Sequence[Standing], backlog: Pending) -> str:
@@ -67,6 +71,7 @@ def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[
         "held": waits.held,
         "paused": waits.paused,
         "held_ms": waits.held_ms,
+        "guard_error": waits.guard_error,
     }
 
 

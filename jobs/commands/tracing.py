@@ -15,13 +15,18 @@ _CAUSES = {
     "express": "it was due at once",
     "rescheduled": "the time of a command has come",
 }
-_LEFT_OUT = {"rescheduled": "it comes at another time", "expired": "it was due too long ago"}
+_LEFT_OUT = {
+    "rescheduled": "it comes at another time",
+    "expired": "it was due too long ago",
+    "suppressed": "its guard did not hold",
+}
 _STATES = {
     "waits": "waits",
     "taken": "is taken for delivery",
-    "held": "is held, since the subscription is paused or has a rate",
+    "held": "is held, since the subscription is paused or has a rate or a guard",
     "cancelled": "is cancelled",
     "expired": "has expired: it could not be handed over in time",
+    "suppressed": "is not delivered: it did not meet the guard",
     "left_out": "was left out",
     "published": "is published",
     "outstanding": "is published, and not acknowledged yet",

@@ -1,4 +1,4 @@
-"""What dispatch holds back of each subscription, because it is paused or has just been resumed."""
+"""What dispatch holds back of each subscription, because it is paused, has a rate or a guard, or was just resumed."""
 
 from __future__ import annotations
 

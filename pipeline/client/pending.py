@@ -6,7 +6,7 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
   `segments`. A subscription that ingest has not noticed yet has all of them (`earliest`) or none (`latest`).
 - delivered: its rows in `deliveries` from that ledger on and of its present life, with `redelivery_count` 0.
 - What commands withdraw, or give another due time, is left out on both sides, whether it was too late for that or not.
-  So is what dispatch left out for good: what expired.
+  So is what dispatch left out for good: what expired, or did not meet a guard.
   What got another due time, and is neither delivered nor withdrawn, is counted by that time.
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
@@ -34,6 +34,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, lives, subsc
 from pipeline.client.untaken import in_inbox
 from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.storage.files import Files
+from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import SettledMark, read_mark
@@ -112,6 +113,7 @@ class Backlog:
         held: how many of them are due and held by dispatch now.
         paused: whether the subscription is now.
         max_rate: messages a second that come at most; None: any number.
+        guard_error: why its guard cannot be evaluated; None: it can, or there is none.
     """
 
     topic: str
@@ -122,6 +124,7 @@ class Backlog:
     held: int = 0
     paused: bool = False
     max_rate: int | None = None
+    guard_error: str | None = None
 
     @property
     def held_ms(self) -> int | None:
@@ -192,11 +195,12 @@ def pending(
 def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnation]) -> Iterator[Backlog]:
     """Backlogs with what is held of each, and why."""
     held, lines = held_back(root), {(each.topic, each.name): each.policies for each in subscriptions(root)}
+    failing = GuardStates(Files(), root).errors({name: each.guard for name, each in lines.items()})
     for each in backlogs:
         name = (each.topic, each.subscription)
         count = held.get((*name, lives[name].number), 0) if name in lives else 0
         told = lines.get(name, Policies())
-        yield replace(each, held=count, paused=told.paused, max_rate=told.max_rate)
+        yield replace(each, held=count, paused=told.paused, max_rate=told.max_rate, guard_error=failing.get(name))
 
 
 def pending_by_key(

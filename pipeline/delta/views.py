@@ -1,4 +1,4 @@
-"""Views over the tables of a warehouse: what was refused, and how late deliveries were."""
+"""Views over the tables of a warehouse: what was refused, what guards left out, and how late deliveries were."""
 
 from functools import reduce
 
@@ -14,6 +14,7 @@ from schemas import (
     REJECTED_INGEST,
     REJECTED_SCHEDULE,
     REJECTED_SETTLE,
+    SUPPRESSED,
     Table,
 )
 
@@ -30,6 +31,17 @@ def rejected(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
         for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE)
     ]
     return reduce(DataFrame.unionByName, parts)
+
+
+def suppressed(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
+    """What did not meet the guard of its subscription, and so was not delivered, with its key and when that was.
+
+    `guard_version` is the version of `subscriptions` that has the guard, `table_versions` says which versions of its
+    tables were read.
+    """
+    names = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "message_key", "due_time")
+    rows = warehouse.read(spark, REJECTED_DISPATCH).where(F.col("reason") == SUPPRESSED)
+    return rows.select(*names, F.col("rejected_at").alias("suppressed_at"), "guard_version", "table_versions")
 
 
 def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:

@@ -6,19 +6,19 @@ a command gave another due time counts from that, and from each time at which it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 import pyarrow as pa
-from pyroaring import BitMap
 
 from pipeline.dispatch.holding import LONG_AGO, due_until
-from pipeline.dispatch.withdrawn import Cut, because
+from pipeline.dispatch.withdrawn import because, without
 from pipeline.storage.arrays import IntArray, longs, rounds
 from pipeline.subscriptions.incarnations import Name
 from schemas import EXPIRED
 
-LookUp = Callable[[pa.Table], pa.Table]
-"""The messages of runs, in the columns `pipeline.dispatch.release.LOOKED_UP`."""
+LookUp = Callable[[pa.Table], Iterable[pa.Table]]
+"""The messages of runs, piece by piece, in the columns `pipeline.dispatch.release.LOOKED_UP`."""
 
 
 def parted(runs: pa.Table, until: Mapping[Name, int], look_up: LookUp) -> tuple[pa.Table, pa.Table]:
@@ -37,18 +37,16 @@ def parted(runs: pa.Table, until: Mapping[Name, int], look_up: LookUp) -> tuple[
     if not failed.any():
         return left, gone
     some = runs.filter(pa.array(failed))
-    stays, goes = _by_message(some, look_up(some), bound[failed])
+    run, entry = _old(look_up(some), bound[failed])
+    stays, goes = without(some, run, entry)
     return pa.concat_tables([left, stays]).combine_chunks(), pa.concat_tables([gone, because(goes, EXPIRED)])
 
 
-def _by_message(runs: pa.Table, messages: pa.Table, bound: IntArray) -> tuple[pa.Table, pa.Table]:
-    """What stays and what has expired of runs, by the due times of their messages."""
-    run, entry = longs(messages, "run"), longs(messages, "entry_id")
-    old = longs(messages, "due_time") <= bound[run]
-    stays, goes = Cut(), Cut()
-    ends = zip(*(longs(runs, name).tolist() for name in ("first_entry", "last_entry")), strict=True)
-    for number, (first, last) in enumerate(ends):
-        own, gone = BitMap(range(first, last + 1)), BitMap(entry[old & (run == number)])
-        goes.add(number, gone)
-        stays.add(number, own - gone)
-    return stays.of(runs), goes.of(runs)
+def _old(messages: Iterable[pa.Table], bound: IntArray) -> tuple[IntArray, IntArray]:
+    """Run and entry of messages that were due until the bounds of their runs."""
+    found = [np.empty((2, 0), np.int64)]
+    for piece in messages:
+        run, entry = longs(piece, "run"), longs(piece, "entry_id")
+        found.append(np.stack([run, entry])[:, longs(piece, "due_time") <= bound[run]])
+    run, entry = np.concatenate(found, axis=1)
+    return run, entry

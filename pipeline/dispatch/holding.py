@@ -6,7 +6,7 @@ Nothing here knows why: how much of a subscription may be taken is given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -38,6 +38,11 @@ class Allowance:
     due_until: int = EVERYTHING
     expired: int = 0
     expired_until: int = -EVERYTHING
+
+    @property
+    def only_expired(self) -> Allowance:
+        """The same without what may be taken."""
+        return replace(self, positions=0, due_until=self.expired_until)
 
     @property
     def is_nothing(self) -> bool:

@@ -39,7 +39,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+from schemas import DELIVERIES, GUARDED, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 
@@ -96,12 +96,16 @@ class Found:
         )
         return cls(window, run, entry, wanted, messages, found[same], message[same])
 
-    def rows(self) -> pa.Table:
-        """The messages of the positions that have one, in the columns `LOOKED_UP`."""
-        rows, texts = self.messages.rows, self.messages.texts.take(self.message)
-        told = {"run": pa.array(self.run[self.found]), "entry_id": pa.array(self.entry[self.found])}
-        told |= {name: texts.column(name) for name in TEXTS}
-        return pa.table({name: told.get(name, rows.column(name).take(pa.array(self.message))) for name in LOOKED_UP})
+    def pieces(self) -> Iterator[pa.Table]:
+        """The messages of the positions that have one, in the columns `LOOKED_UP`; a piece is no larger than a file."""
+        texts = self.messages.texts
+        for first, last in cuts(texts.sizes[self.message], max(1, len(self.message))):
+            found, message = self.found[first:last], self.message[first:last]
+            told = {"run": pa.array(self.run[found]), "entry_id": pa.array(self.entry[found])}
+            own = texts.take(message)
+            told |= {name: own.column(name) for name in TEXTS}
+            told |= {name: _taken(self.messages.rows, name, message) for name in LOOKED_UP if name not in told}
+            yield pa.table(told).select(LOOKED_UP)
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,7 @@ class LocalRelease:
             "rejected_at": pa.repeat(self.window.released_at * 1_000, len(gone)),
             "batch_id": pa.repeat(batch_id, len(gone)),
             "entry_id": pa.array(self.entry[gone]),
+            **{name: pa.nulls(len(gone)) for name in GUARDED},
         }
         return self._rows(REJECTED_DISPATCH, told, self.run[gone])
 

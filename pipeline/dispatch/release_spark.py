@@ -6,7 +6,7 @@ Files outside are not opened: a release costs the same however much the log hold
 from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import compiled
@@ -20,7 +20,7 @@ from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.release import EXACT, LOOKED_UP, ORDER, Window, again_bounds, first_bounds, window_of
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, REDELIVERY, REJECTED_DISPATCH, ROUND
+from schemas import DELIVERIES, GUARDED, REDELIVERY, REJECTED_DISPATCH, ROUND
 
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
@@ -144,7 +144,7 @@ def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataF
 
 def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_dispatch` for positions that were withdrawn."""
-    told = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id)}
+    told = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id)} | _nulls(gone)
     return gone.withColumns({**told, "entry_id": F.col("first_entry")}).select(*REJECTED_DISPATCH.schema.names)
 
 
@@ -170,7 +170,7 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
 
 
 def looked_up(spark: SparkSession, runs: pa.Table, log: MessageLog) -> pa.Table:
-    """The messages of some runs, at least one, in the columns `LOOKED_UP`; as `release_local.Found.rows`."""
+    """The messages of some runs, at least one, in the columns `LOOKED_UP`; as `release_local.Found.pieces`."""
     window = window_of(runs)
     numbered = spark.createDataFrame(runs.append_column("run", pa.array(range(runs.num_rows))))
     found = join(numbered, log.read(window.bounds, spark), window).drop("due_time")
@@ -197,9 +197,14 @@ def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -
     """Rows of `rejected_dispatch`: positions of the batch that the join did not find."""
     keys = ["topic", "subscription", "ledger_id", "entry_id", "redelivery_count"]
     single = positions(wanted).withColumnRenamed("first_entry", "entry_id")
+    told = {"reason": F.lit("message_missing"), "rejected_at": F.timestamp_millis(F.lit(instant))}
+    told |= {"batch_id": F.lit(batch_id)} | _nulls(single)
     return single.join(joined.select(*keys), keys, "left_anti").select(
-        F.lit("message_missing").alias("reason"),
-        F.timestamp_millis(F.lit(instant)).alias("rejected_at"),
-        F.lit(batch_id).alias("batch_id"),
-        *(name for name in REJECTED_DISPATCH.schema.names if name not in ("reason", "rejected_at", "batch_id")),
+        *(told[name].alias(name) if name in told else name for name in REJECTED_DISPATCH.schema.names)
     )
+
+
+def _nulls(rows: DataFrame) -> dict[str, Column]:
+    """The columns of `rejected_dispatch` that only rows of guards have, where rows lack them."""
+    lacking = (name for name in GUARDED if name not in rows.columns)
+    return {name: F.lit(None).cast(REJECTED_DISPATCH.schema[name].dataType) for name in lacking}

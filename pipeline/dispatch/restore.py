@@ -18,6 +18,8 @@ from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
+from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
@@ -27,6 +29,7 @@ from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
 from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
+from pipeline.dispatch.withdrawn import said
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
@@ -113,6 +116,22 @@ def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, t
     else:
         # What was prepared behind it is taken from `redelivery` again.
         work.replace(held, held.visible.source, last.owner, last.batch)
+
+
+def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset) -> bool:
+    """Whether something is held that a batch has refused: it died before it took that out.
+
+    Args:
+        spark: the session.
+        warehouse: where the tables lie.
+        refused: the last commit of dispatch to `rejected_dispatch`.
+        begin: where its batch begins in `redelivery`.
+    """
+    if not newest(session_files(spark), warehouse.path(HELD)):
+        return False
+    held = warehouse.read(spark, HELD).toArrow().cast(arrow_schema(REDELIVERY.columns))
+    _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).parted(held)
+    return bool(gone.num_rows)
 
 
 def _without_gaps(visible: Visible, hidden: set[int]) -> bool:

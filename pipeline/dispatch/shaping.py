@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from pipeline.dispatch.holding import Allowance, Share, Who
@@ -11,6 +11,8 @@ from pipeline.subscriptions.policies import Shaping
 
 QUANTUM_MS = 500
 """What a rate allows is taken so often."""
+AHEAD_MS = 2_000
+"""A guard is evaluated so long before a message is due, at most."""
 EXPIRY_MS = 10_000
 """What is held and has expired goes when the first of it has done so for so long, if no batch takes it before."""
 _NOTHING = Allowance(0)
@@ -20,8 +22,8 @@ _NOTHING = Allowance(0)
 class Pacing:
     """How far subscriptions with a rate have used it.
 
-    The time of a rate begins when something is due and held, and each message takes a share of a second of it. It ends
-    when nothing is. A start begins all of them anew, so no death gives anybody more.
+    The time of a rate begins when something is due and held and may come, and each message takes a share of a second of
+    it. It ends when nothing does. A start begins all of them anew, so no death gives anybody more.
     """
 
     _begun: dict[Name, float] = field(default_factory=dict, init=False)
@@ -33,12 +35,14 @@ class Pacing:
             return 0
         return max(0, int((now - self._begun[name]) * rate // 1_000))
 
-    def follow(self, shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], now: int) -> None:
-        """Begin the time of each rate of which something is due and held at a time (ms UTC), and end that of others."""
+    def follow(
+        self, shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], now: int, failing: Collection[Name] = ()
+    ) -> None:
+        """Begin the time of each rate of which something is due and may come at a time (ms UTC); end that of others."""
         for (topic, name, _), share in waiting.items():
-            if not _rate(shapings, (topic, name)):
-                continue
-            if share.first_due > now:
+            shaping = shapings.get((topic, name), Shaping())
+            stands = shaping.paused or (topic, name) in failing or not shaping.max_rate
+            if stands or share.first_due > now:
                 self._begun.pop((topic, name), None)
             else:
                 self._begun.setdefault((topic, name), now)
@@ -57,12 +61,14 @@ def allowances(
     most: int,
     pacing: Pacing,
     now: int,
+    ahead: int = 0,
+    failing: Collection[Name] = (),
 ) -> dict[Name, Allowance]:
     """How much may be taken of those whose runs are held, or may have to be; of the others everything may.
 
     What is held of a life that is over goes, whatever is allowed. Who has something held and is not paused gets the
-    first of it, and as much as the others who do; who has a rate, what that allows of what is due. What has expired is
-    taken beyond that, to be refused.
+    first of it, and as much as the others who do; who has a rate, what that allows of what is due; who has a guard,
+    what is due, or soon will be. What has expired is taken beyond that, to be refused.
 
     Args:
         shapings: the policies of those that have some.
@@ -71,15 +77,19 @@ def allowances(
         most: so many positions may be taken of what is held, of all together that have no rate.
         pacing: how far rates are used.
         now: the time, ms UTC.
+        ahead: what has a guard is taken so long before it is due (ms).
+        failing: those whose guard cannot be evaluated.
     """
-    found = {name: _NOTHING for name, each in shapings.items() if each.paused}
-    rated = {name: each.max_rate for name, each in shapings.items() if each.max_rate and not each.paused}
+    found = {name: _NOTHING for name, each in shapings.items() if each.paused or name in failing}
+    free = {name: each for name, each in shapings.items() if name not in found}
+    rated = {name: each.max_rate for name, each in free.items() if each.max_rate}
     living = {(topic, name) for topic, name, life in waiting if lives.get((topic, name)) == life}
     open_again = living - found.keys() - rated.keys()
     share = Allowance(max(1, most // max(1, len(open_again))))
     over = {(topic, name) for topic, name, _ in waiting} - living
     paced = {name: Allowance(pacing.budget(name, rate, now), now) for name, rate in rated.items()}
-    all_found = dict.fromkeys(over, _NOTHING) | found | paced | dict.fromkeys(open_again, share)
+    guarded = {name: replace(share, due_until=now + ahead) for name, each in free.items() if each.guard is not None}
+    all_found = dict.fromkeys(over, _NOTHING) | found | dict.fromkeys(open_again, share) | guarded | paced
     late = expired_until(shapings, now)
     return {name: _with_expired(each, late[name], most) if name in late else each for name, each in all_found.items()}
 
@@ -94,23 +104,38 @@ def _with_expired(allowed: Allowance, until: int, most: int) -> Allowance:
     return replace(allowed, due_until=due, expired=most, expired_until=until)
 
 
-def is_open(shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], pacing: Pacing, now: int) -> bool:
-    """Whether something that is held may be taken at a time (ms UTC), up to which `pacing` has followed what waits."""
+def is_open(
+    shapings: Mapping[Name, Shaping],
+    waiting: Mapping[Who, Share],
+    pacing: Pacing,
+    now: int,
+    ahead: int = 0,
+    failing: Collection[Name] = (),
+) -> bool:
+    """Whether something that is held may be taken at a time, up to which `pacing` has followed what waits.
+
+    The arguments are those of `allowances`. What has a guard is waited for until half of the time ahead is over: so one
+    batch takes what several would.
+    """
     return any(
-        _may_be_taken(shapings, (topic, name), share, pacing, now) for (topic, name, _), share in waiting.items()
+        _has_expired(shapings, (topic, name), share, now)
+        or ((topic, name) not in failing and _may_be_taken(shapings, (topic, name), share, pacing, now, ahead))
+        for (topic, name, _), share in waiting.items()
     )
 
 
-def _may_be_taken(shapings: Mapping[Name, Shaping], name: Name, share: Share, pacing: Pacing, now: int) -> bool:
-    shaping, rate = shapings.get(name, Shaping()), _rate(shapings, name)
-    if shaping.ttl_ms is not None and share.first_due + shaping.ttl_ms + EXPIRY_MS < now:
-        return True
-    if rate:
-        return share.first_due <= now and pacing.budget(name, rate, now) > 0
-    return not shaping.paused
+def _has_expired(shapings: Mapping[Name, Shaping], name: Name, share: Share, now: int) -> bool:
+    """Whether something has expired for so long that it goes."""
+    ttl_ms = shapings.get(name, Shaping()).ttl_ms
+    return ttl_ms is not None and share.first_due + ttl_ms + EXPIRY_MS < now
 
 
-def _rate(shapings: Mapping[Name, Shaping], name: Name) -> int | None:
-    """The rate by which something may be taken; None: there is none, or the subscription is paused."""
+def _may_be_taken(
+    shapings: Mapping[Name, Shaping], name: Name, share: Share, pacing: Pacing, now: int, ahead: int
+) -> bool:
     shaping = shapings.get(name, Shaping())
-    return None if shaping.paused else shaping.max_rate
+    if shaping.paused:
+        return False
+    if shaping.max_rate:
+        return share.first_due <= now and pacing.budget(name, shaping.max_rate, now) > 0
+    return shaping.guard is None or share.first_due <= now + ahead // 2

@@ -3,11 +3,13 @@
 A batch writes its files, says in `rejected_dispatch` what has no message and what was withdrawn by commands, and notes
 what it wrote; the publisher makes that visible when it is due, and accounts for it in `publications`. What is due and
 may not be taken, because its subscription is paused, is held in `held` until it may (decision 0059). What has expired
-is left out like what was withdrawn (decision 0060).
+is left out like what was withdrawn (decision 0060), and so is what does not meet a guard (decision 0061).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -29,21 +31,23 @@ from pipeline.dispatch import expiry
 from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.expiry import LookUp
+from pipeline.dispatch.guarding import Failed, Guards
 from pipeline.dispatch.holding import Allowance, Who, counted
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease, looked_up, of_names, parted, positions, withdrawn_rows
-from pipeline.dispatch.shaping import Pacing, allowances, expired_until, is_open
+from pipeline.dispatch.shaping import AHEAD_MS, Pacing, allowances, expired_until, is_open
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, at_time, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Shaping
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
-from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REJECTED_DISPATCH
+from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REJECTED_DISPATCH, SUPPRESSED
 
 Release = LocalRelease | SparkRelease
 Rows: TypeAlias = pa.Table | DataFrame
@@ -56,15 +60,15 @@ class Taken:
 
     Attributes:
         release: what it hands over; None when nobody listens to any of it.
-        left_out: rows of `rejected_dispatch` for what is withdrawn, or has expired.
+        left_out: rows of `rejected_dispatch` for what is withdrawn, has expired, or does not meet its guard.
         change: what it does to the backlog.
-        expired: how many positions have, of each incarnation of a subscription.
+        counts: how many positions are left out by policies, for each reason and incarnation of a subscription.
     """
 
     release: Release | None
     left_out: Rows | None
     change: Change
-    expired: Mapping[Who, int] = field(default_factory=dict)
+    counts: Mapping[tuple[str, Who], int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -75,8 +79,8 @@ class Taken:
 class Deciding:
     """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom.
 
-    `shapings` are the policies by which messages expire. A batch that is repeated has none: what had expired is among
-    what was left out.
+    `shapings` are the policies by which messages are left out, at version `registry`. A batch that is repeated has
+    none: what was left out by them is among what is withdrawn.
     """
 
     lives: Mapping[Name, int]
@@ -84,6 +88,11 @@ class Deciding:
     withdrawn: Withdrawn
     allowed: Mapping[Name, Allowance]
     shapings: Mapping[Name, Shaping] = field(default_factory=dict)
+    registry: int = -1
+
+    def holding(self, name: Name) -> Deciding:
+        """The same when nothing of a subscription may be taken but what has expired."""
+        return replace(self, allowed={**self.allowed, name: self.allowed[name].only_expired})
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,8 @@ class Dispatch:
         store = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, timeline, observe)
         self._backlog, self._pacing = Backlog(spark, warehouse, self.sinks["held"]), Pacing()
+        self._guards = Guards(GuardStates(self._files, warehouse.root))
+        self._ahead = AHEAD_MS if timeline.live else 0
 
     def has_work(self, now: int) -> bool:
         """Whether something that is held may be taken, at a time in ms UTC.
@@ -156,8 +167,9 @@ class Dispatch:
         if not waiting:
             return False
         shapings = self._registry.shapings(self._registry.version())
-        self._pacing.follow(shapings, waiting, now)
-        return is_open(shapings, waiting, self._pacing, now)
+        failing = self._guards.failing(shapings, now)
+        self._pacing.follow(shapings, waiting, now, failing)
+        return is_open(shapings, waiting, self._pacing, now, self._ahead, failing)
 
     def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
         """Hand over one batch, unless it is prepared already."""
@@ -174,7 +186,7 @@ class Dispatch:
         known = None if refused is None else noted(refused.note)
         registry, lives = self._versions() if known is None else known.decided_by
         by = self._deciding(registry, lives, batch_id) if known is None else self._decided(known, owner, batch_id)
-        took = self._take(redelivery, by, batch_id)
+        by, took = self._taken(redelivery, by, batch_id)
         self._pacing.took(self._rated(registry, took.change), self._now(batch_id))
         if not took:
             return
@@ -186,8 +198,8 @@ class Dispatch:
         rejected = _rejected(took.release, parts, took.left_out, batch_id)
         if rejected is not None:
             self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
-            for (topic, name, _), count in took.expired.items():
-                self.watch.left_out(topic, name, EXPIRED, count)
+            for (reason, (topic, name, _)), count in took.counts.items():
+                self.watch.left_out(topic, name, reason, count)
             self._observe("dispatch.rejected", batch_id)
         held = self._backlog.written(took.change) if took.change else None
         if parts:
@@ -221,8 +233,10 @@ class Dispatch:
         present = self._presence.at(lives, self._registry.at(registry))
         shapings, most = self._registry.shapings(registry), self._settings.rows_per_task
         waiting = self._backlog.waiting
-        allowed = allowances(shapings, waiting, present, most, self._pacing, self._now(batch_id))
-        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings)
+        now = self._now(batch_id)
+        failing = self._guards.failing(shapings, now)
+        allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
+        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry)
 
     def _decided(self, note: Note, owner: str, batch_id: int) -> Deciding:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
@@ -252,6 +266,15 @@ class Dispatch:
         self._observe("dispatch.written", batch_id)
         return parts
 
+    def _taken(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> tuple[Deciding, Taken]:
+        """What a batch takes; what is guarded waits when its guard fails."""
+        while True:
+            try:
+                return by, self._take(redelivery, by, batch_id)
+            except Failed as failed:
+                self._guards.failed(failed, self._now(batch_id))
+                by = by.holding(failed.name)
+
     def _take(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
         """What a batch takes: in this process when that can be, else by Spark."""
         try:
@@ -266,18 +289,18 @@ class Dispatch:
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return Taken(release, left_out, change, _expired(gone))
+        return Taken(release, left_out, change, _counts(gone))
 
     def _take_by_spark(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
         # A batch of the clock has a row of its own, which is of nobody.
         runs, change, names = redelivery.where("topic IS NOT NULL"), Change(), {*by.allowed, *by.shapings}
-        gone, late = [], dict[Who, int]()
+        gone, counts = [], dict[tuple[str, Who], int]()
         if names:
             # What policies say of runs is said of arrays.
             own, runs = of_names(runs, names)
             taken, change = self._backlog.parted(own, by.allowed, by.lives)
             left, out = self._parted(taken, by, batch_id, self._look_up_by_spark)
-            late = _expired(out)
+            counts = _counts(out)
             runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
             gone += [positions(self._spark.createDataFrame(out))] if out.num_rows else []
         if by.withdrawn:
@@ -286,21 +309,28 @@ class Dispatch:
         rows = [withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
         release = SparkRelease.of(runs, by.lives, self._log, by.closed)
-        return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, late)
+        return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts)
 
     def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:
-        """Runs less what is left out of them, and that, with the reason: it is withdrawn, or else it has expired."""
+        """Runs less what is left out of them, and that, with the reason: withdrawn, else expired, else not met.
+
+        Raises:
+            Failed: a guard cannot be evaluated.
+        """
         left, gone = by.withdrawn.parted(runs)
         released = int(longs(left, "released_at").max(initial=0)) // 1_000
         now = self._now(batch_id, released)
         left, late = expiry.parted(left, expired_until(by.shapings, now), look_up)
-        return left, pa.concat_tables([gone, at_time(late, now)]).combine_chunks()
+        guarded = {name: each for name, each in by.shapings.items() if each.guard is not None}
+        left, unmet = self._guards.parted(left, guarded, by.registry, look_up)
+        pieces = [gone, *(at_time(each, now) for each in (late, unmet))]
+        return left, pa.concat_tables(pieces, promote_options="default").combine_chunks()
 
-    def _look_up_here(self, runs: pa.Table) -> pa.Table:
-        return Found.of(runs, self._log, self._settings).rows()
+    def _look_up_here(self, runs: pa.Table) -> Iterator[pa.Table]:
+        return Found.of(runs, self._log, self._settings).pieces()
 
-    def _look_up_by_spark(self, runs: pa.Table) -> pa.Table:
-        return looked_up(self._spark, runs, self._log)
+    def _look_up_by_spark(self, runs: pa.Table) -> Iterator[pa.Table]:
+        yield looked_up(self._spark, runs, self._log)
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""
@@ -308,10 +338,10 @@ class Dispatch:
         return registry, self._presence.marker(registry)
 
 
-def _expired(gone: pa.Table) -> dict[Who, int]:
-    """How many positions of runs that are left out have expired."""
-    late = gone.filter(pc.equal(gone.column("reason"), EXPIRED)).drop_columns("reason")
-    return {who: share.positions for who, share in counted(late).items()}
+def _counts(gone: pa.Table) -> dict[tuple[str, Who], int]:
+    """How many positions of runs are left out by policies, for each reason and incarnation of a subscription."""
+    parts = {reason: gone.filter(pc.equal(gone.column("reason"), reason)) for reason in (EXPIRED, SUPPRESSED)}
+    return {(why, who): share.positions for why, part in parts.items() for who, share in counted(part).items()}
 
 
 def _rejected(release: Release | None, parts: Sequence[Part], left_out: Rows | None, batch_id: int) -> Rows | None:

@@ -21,11 +21,11 @@ from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import Offset
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release import taken_apart
-from pipeline.storage.arrays import arrow_schema, longs, rounds
+from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog, read_files
 from pipeline.subscriptions.commands import withdrawals
-from schemas import CANCELLED, COMMANDS, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
+from schemas import CANCELLED, COMMANDS, GUARDED, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
 from state.positionset import PositionSet
@@ -168,9 +168,10 @@ def withdrawn_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
         "batch_id": pa.repeat(batch_id, len(run)),
         "entry_id": pa.array(entry),
     }
-    names = REJECTED_DISPATCH.columns.names
-    columns = [told[name] if name in told else gone.column(name).take(pa.array(run)) for name in names]
-    return pa.Table.from_arrays(columns, names=names).cast(arrow_schema(REJECTED_DISPATCH.columns))
+    schema = arrow_schema(REJECTED_DISPATCH.columns)
+    told |= {name: pa.nulls(len(run), schema.field(name).type) for name in GUARDED if name not in gone.column_names}
+    columns = [told[name] if name in told else gone.column(name).take(pa.array(run)) for name in schema.names]
+    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
 
 _RUN = ("ledger_id", "first_entry", "last_entry")
@@ -212,6 +213,23 @@ class Cut:
         for name, ends in (("first_entry", self._firsts), ("last_entry", self._lasts)):
             found = found.set_column(found.column_names.index(name), name, pa.array(np.concatenate(ends)))
         return found
+
+
+def without(runs: pa.Table, run: IntArray, entry: IntArray) -> tuple[pa.Table, pa.Table]:
+    """Runs less some positions, and those; each position is named by the number of its run and the entry."""
+    if not len(run):
+        return runs, runs.slice(0, 0)
+    left, gone = Cut(), Cut()
+    order = np.lexsort((entry, run))
+    run, entry = run[order], entry[order]
+    hit, starts = np.unique(run, return_index=True)
+    ends = [longs(runs, name) for name in ("first_entry", "last_entry")]
+    for number, own in zip(hit.tolist(), np.split(entry, starts[1:]), strict=True):
+        out = BitMap(own.astype(np.uint32))
+        gone.add(number, out)
+        left.add(number, BitMap(range(ends[0][number], ends[1][number] + 1)) - out)
+    untouched = np.setdiff1d(np.arange(runs.num_rows), hit)
+    return pa.concat_tables([runs.take(pa.array(untouched)), left.of(runs)]).combine_chunks(), gone.of(runs)
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, int, BitMap]]:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
 from pipeline.config.stages import DISPATCH
@@ -11,6 +12,7 @@ from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look
 from pipeline.storage.files import Files
+from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.sourcestates import SourceStates
 from schemas import CANCELLED, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
 
@@ -57,6 +59,16 @@ def sources(look: Look) -> Iterator[Finding]:
             yield warning("sources", "source_stands_still", each.name, f"it stands still: {each.error}", remedy)
         elif each.behind:
             yield note("sources", "source_behind", each.name, f"it has yet to read {each.behind:,} rows")
+
+
+def guards(look: Look) -> Iterator[Finding]:
+    """Each guard can be evaluated."""
+    registered = {(each.topic, each.name): each.policies.guard for each in subscriptions(look.root)}
+    for name, why in sorted(GuardStates(Files(), look.root).errors(registered).items()):
+        remedy = "mend what it says; what waits then comes by itself. Or set another guard"
+        yield warning(
+            "guards", "guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy
+        )
 
 
 def rejected(look: Look) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from pipeline.doctor.check_ingest import accounted
 from pipeline.doctor.check_prepared import prepared
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import settled
-from pipeline.doctor.check_surroundings import clock, rejected, sources, space
+from pipeline.doctor.check_surroundings import clock, guards, rejected, sources, space
 from pipeline.doctor.check_tables import tables
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look, Unreadable
@@ -28,6 +28,7 @@ CHECKS: Mapping[str, Check] = {
     "clock": clock,
     "space": space,
     "sources": sources,
+    "guards": guards,
     "rejected": rejected,
 }
 """By name, in the order in which they are told."""

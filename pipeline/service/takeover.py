@@ -21,7 +21,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch import stage as dispatch
 from pipeline.dispatch.prepared import PreparedStore
-from pipeline.dispatch.restore import restore_all
+from pipeline.dispatch.restore import holds_refused, restore_all
 from pipeline.dispatch.stage import Dispatch
 from pipeline.ingest.stage import Ingest, Plan
 from pipeline.service.instants import given
@@ -100,8 +100,9 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     """Finish the last batch of dispatch; give where a new checkpoint begins.
 
     What is prepared stays on the shelf, for the publisher of the new checkpoint; what lacks files or notes is prepared
-    again. A batch that died between `rejected_dispatch` and the shelf is torn. Batches after the last that is noted had
-    nothing to hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
+    again. A batch that died between `rejected_dispatch` and the shelf is torn: it has taken more of `redelivery` than
+    the last one that is noted, or what it refused is still held. Batches after the last that is noted had nothing to
+    hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
     """
     restore_all(spark, warehouse, options.settings, timeline(options.clock))
@@ -113,13 +114,17 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     note = None if refused is None else dispatch.noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []
     done = max(handed_over, default=_NOWHERE)
-    if refused is not None and note is not None and note.source > done:
+    if (
+        refused is not None
+        and note is not None
+        and (note.source > done or holds_refused(spark, warehouse, refused, note.begin))
+    ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
         past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
         rows = warehouse.between(spark, REDELIVERY, past.begin.offset, past.end.offset)
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(rows, refused.batch)
-        done = note.source
+        done = max(done, note.source)
     after = tuple(sorted({*owners(last), *(each.owner for each in noted)}))
     return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin()
 

@@ -9,6 +9,8 @@ __all__ = [
     "commands",
     "cursors",
     "destination",
+    "guards",
+    "guardstates",
     "incarnations",
     "markers",
     "policies",

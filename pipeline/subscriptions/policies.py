@@ -53,6 +53,9 @@ class Policies:
             number.
         ttl_ms: a message that was not handed over within so long after its due time (ms) is not delivered any more.
             None: as the topic says (`TopicPolicies`).
+        guard: a condition (SQL) that a message has to meet when it is due, or it is not delivered
+            (`pipeline.subscriptions.guards`). None: there is none.
+        guard_tables: the Delta tables that it reads: a JSON object of paths by names.
 
     Raises:
         BadValue: a name or a value that cannot be followed.
@@ -73,6 +76,8 @@ class Policies:
     paused: bool = False
     max_rate: int | None = None
     ttl_ms: int | None = None
+    guard: str | None = None
+    guard_tables: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -88,6 +93,8 @@ class Policies:
         check_number("sink_after", self.sink_after, -1, MAX_VERSION)
         check_number("max_rate", self.max_rate, 1, MOST_RATE)
         check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
+        if self.guard_tables is not None and self.guard is None:
+            raise BadValue("guard_tables", self.guard_tables, "a subscription with a guard")
         if self.sink is not None:
             Destination.parse(self.sink)
             if self.ack:
@@ -137,6 +144,8 @@ class Shaping:
     paused: bool = False
     max_rate: int | None = None
     ttl_ms: int | None = None
+    guard: str | None = None
+    guard_tables: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -186,7 +195,7 @@ def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
 
 def _value(name: str, text: str) -> bool | int | str:
     """A policy from its text."""
-    if name in ("dead_letter_topic", "sink", "precision"):
+    if name in ("dead_letter_topic", "sink", "precision", "guard", "guard_tables"):
         return text
     if name in ("ack", "paused"):
         if text not in _FLAGS:

@@ -28,6 +28,7 @@ from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.delta.logs.entries import commits, metadata
 from pipeline.delta.logs.notes import Commit
 from pipeline.storage.files import Files
+from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.policies import Policies, names_of
 from pipeline.subscriptions.topicpolicies import LINES, TopicPolicies, Topics
 from schemas import MESSAGES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
@@ -96,7 +97,7 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **told: A
         root: the warehouse.
         topic: the topic.
         subscription: the subscription; None: policies of the topic.
-        **told: policies by their names (`Policies`, `TopicPolicies`).
+        **told: policies by their names (`Policies`, `TopicPolicies`); `guard_tables` may be a mapping.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -108,6 +109,8 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **told: A
         _check_names(TopicPolicies, told)
         return _set_topic_policies(root, topic, told)
     _check_names(Policies, told)
+    if isinstance(told.get("guard_tables"), Mapping):
+        told["guard_tables"] = text_of(told["guard_tables"])
 
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:

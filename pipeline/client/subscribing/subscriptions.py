@@ -18,6 +18,7 @@ from deltalake.exceptions import CommitFailedError
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting, check_text
 from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, quoted, rows_of
+from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
@@ -107,6 +108,7 @@ def subscribe(root: str, new: Subscription) -> bool:
 
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
+            _check_guard(new.policies)
             return _begun(root, new)
         start = found.start if found.sought is None else new.start
         if replace(found, start=start, policies=_stated(found.policies, new.policies)) == new:
@@ -235,7 +237,8 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
     """A line with other policies; None when it has these already.
 
     Raises:
-        BadValue: the number of slots is another one; it stays while the subscription acknowledges.
+        BadValue: the number of slots is another one; it stays while the subscription acknowledges. Or there is a guard
+            that cannot be evaluated.
     """
     old = found.policies
     if old.ack and policies.ack:
@@ -243,6 +246,8 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
             raise BadValue("slots", policies.slots, f"{old.slots} until the subscription ends")
         policies = replace(policies, ack_after=old.ack_after if policies.ack_after is None else policies.ack_after)
     policies = replace(policies, sink_after=_sink_after(old, policies))
+    if (policies.guard, policies.guard_tables) != (old.guard, old.guard_tables):
+        _check_guard(policies)
     new = _begun(root, replace(found, policies=policies))
     return None if new == found else new
 
@@ -305,6 +310,11 @@ def _begun(root: str, line: Subscription) -> Subscription:
     if told.sink is not None and told.sink_after is None:
         told = replace(told, sink_after=open_table(root, DELIVERIES).version())
     return replace(line, policies=told)
+
+
+def _check_guard(policies: Policies) -> None:
+    if policies.guard is not None:
+        Guard.of(policies.guard, policies.guard_tables).checked()
 
 
 def _sink_after(old: Policies, new: Policies) -> int | None:

@@ -37,11 +37,12 @@ class MessageState:
         subscription: its name.
         life: its number.
         state: `waits` for its due time; `taken` by dispatch, which prepares it or is about to decide; `held` by
-            dispatch, as the subscription is paused or has a rate; `cancelled`; `expired`, as it was not handed over in
-            time; `left_out` for another reason; `published`, and that is all as nobody acknowledges, or settle has not
-            read it yet; `outstanding`: not acknowledged; `waits_again` after it failed; `settled`: acknowledged,
-            cancelled, expired, undeliverable, or a dead letter; `before`: it was there before the subscription; `gone`:
-            it is settled, and retention has deleted what was known.
+            dispatch, as the subscription is paused or has a rate or a guard; `cancelled`; `expired`, as it was not
+            handed over in time; `suppressed`, as it did not meet the guard; `left_out` for another reason; `published`,
+            and that is all as nobody acknowledges, or settle has not read it yet; `outstanding`: not acknowledged;
+            `waits_again` after it failed; `settled`: acknowledged, cancelled, expired, suppressed, undeliverable, or a
+            dead letter; `before`: it was there before the subscription; `gone`: it is settled, and retention has
+            deleted what was known.
         due: when it is due, or comes again, ms UTC; None: it does not wait, or nobody says.
         redelivery_count: of its last release, or with which it comes again.
     """

@@ -23,8 +23,9 @@ from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.dispatch.closed import Closed, ClosedLog
-from pipeline.dispatch.release_local import LocalRelease, local_runs
-from pipeline.dispatch.release_spark import SparkRelease
+from pipeline.dispatch.release import LOOKED_UP
+from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
+from pipeline.dispatch.release_spark import SparkRelease, looked_up
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import whole
@@ -203,6 +204,19 @@ def test_the_same_positions_are_missing(spark: SparkSession, warehouse: Warehous
     found = missing(by_spark)
     assert missing(in_the_driver) == found
     assert {row["reason"] for row in found} == {"message_missing"}
+
+
+def test_the_messages_of_runs_are_looked_up_alike(spark: SparkSession, warehouse: Warehouse) -> None:
+    """By the number of the run; redeliveries, and runs of other topics in the same ledger, are among them."""
+    log, settings = MessageLog(spark, warehouse), Settings()
+    batch = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
+    here = pa.concat_tables(list(Found.of(batch, log, settings).pieces()))
+    by_spark = looked_up(spark, batch, log)
+    assert here.column_names == by_spark.column_names == list(LOOKED_UP)
+    sides = (sorted(map(str, each.cast(here.schema).to_pylist())) for each in (here, by_spark))
+    mine, other = sides
+    assert mine == other
+    assert len(mine) > batch.num_rows
 
 
 def test_nobody_listens(spark: SparkSession, warehouse: Warehouse) -> None:

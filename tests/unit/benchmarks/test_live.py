@@ -23,7 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from benchmarks.live import SYSTEMS, Failed, Run, main, profile_text
 from benchmarks.support.live_report import show
-from benchmarks.support.load import Producer, Workload, changed, workloads
+from benchmarks.support.load import GUARD, Producer, Workload, changed, fill_guard, workloads
 from benchmarks.support.observer import PreparedStore, Rows, Until, Watch, observe, read, report, spread_of
 from benchmarks.support.observer import main as observer
 from benchmarks.support.processes import usage
@@ -35,6 +35,7 @@ from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.writing.datafiles import DataFile
 from pipeline.dispatch import prepared
 from pipeline.dispatch.prepared import Part, Prepared
+from pipeline.subscriptions.guards import Guard
 from schemas import INBOX
 from tests.support.modules import ROOT
 
@@ -254,6 +255,19 @@ def test_what_is_not_due_in_time_is_not_awaited(small: Workload) -> None:
     assert small.awaited == 130
     assert replace(small, quiet_s=60).awaited == 100
     assert replace(small, subscriptions=2).awaited == 260
+
+
+def test_what_a_guard_lets_go_is_awaited(tmp_path: Path, small: Workload) -> None:
+    """Every second message of an append has its key in the table."""
+    create_all(str(tmp_path / "warehouse"))
+    guarded = replace(small, guard_rows=7, rate=102, bulk=3)
+    fill_guard(str(tmp_path / "paid"), guarded.guard_rows)
+    Producer(guarded, str(tmp_path / "warehouse")).send(time.time_ns() // 1_000_000 - 1_000)
+    keys = open_table(str(tmp_path / "warehouse"), INBOX).to_pyarrow_table().column("message_key").to_pylist()
+    paid = set(DeltaTable(str(tmp_path / "paid")).to_pyarrow_table().column("order_id").to_pylist())
+    assert guarded.awaited == len([key for key in keys if key not in paid]) == 2 * 26 + 2
+    assert len(paid) == guarded.guard_rows
+    Guard(GUARD, {"paid": str(tmp_path / "paid")}).checked()
 
 
 def test_usage_is_that_of_a_process_and_of_its_descendants(tmp_path: Path) -> None:

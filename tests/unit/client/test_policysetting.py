@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
@@ -22,6 +23,8 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe, s
 from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.storage.files import Files
+from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.policies import Policies, Shaping
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
@@ -129,6 +132,37 @@ def test_a_time_to_live_is_one_of_a_topic_or_of_a_subscription(root: str) -> Non
         with pytest.raises(BadValue, match=r"ttl_ms = 999, allowed: a whole number in 1000\.\."):
             client.set_policies("t", "s", ttl_ms=999)
     assert topic_policies(root, "t") == TopicPolicies(ttl_ms=24 * HOUR)
+
+
+def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the command a path may begin where that runs; what fails later is told where subscriptions are listed."""
+    subscribe(root, Subscription("t", "s"))
+    named = ("--topic", "t", "--subscription", "s")
+    write_deltalake(str(tmp_path / "elsewhere" / "paid"), pa.table({"order_id": ["o-1"]}))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    words = ("--guard", "message_key NOT IN (SELECT order_id FROM paid)")
+    assert run(root, "policy", "set", *named, *words).exit_code == 2
+    assert run(root, "policy", "set", *named, *words, "--guard-table", "paid").exit_code == 2
+    told(root, "policy", "set", *named, *words, "--guard-table", "paid=paid")
+    shown = told(root, "policy", "show", *named)
+    assert f"guard: {words[1]}; what does not meet it" in shown
+    assert f"  paid is the table {tmp_path / 'elsewhere' / 'paid'}" in shown
+    with Client(root) as client:
+        with pytest.raises(BadValue, match="guard"):
+            client.set_policies("t", "s", guard="no_such_column")
+        with pytest.raises(BadValue, match="guard_tables"):
+            client.unset_policies("t", "guard", subscription_name="s")
+        assert client.set_policies("t", "s", guard="message_key > ''", guard_tables={})
+    states = GuardStates(Files(), root)
+    for guard in (words[1], "message_key > ''"):
+        states.put(GuardState("t", "s", guard, "it is\ngone", 5))
+        assert ("The guard of t/s fails" in told(root, "subscriptions")) is (guard != words[1])
+    states.drop(("t", "s"))
+    assert "fails" not in told(root, "subscriptions")
+    told(root, "policy", "unset", *named, "guard")
+    assert json.loads(told(root, "policy", "show", *named, "--json"))["guard"] is None
 
 
 def test_a_policy_that_dispatch_cannot_follow_leaves_the_others_as_they_are() -> None:

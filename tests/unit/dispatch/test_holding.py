@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
@@ -11,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.dispatch import expiry
-from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, but, counted, mine, parted
+from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, Who, but, counted, mine, parted
 from pipeline.dispatch.shaping import Pacing, allowances, is_open
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.policies import Shaping
@@ -154,6 +156,17 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_is_due() -> None:
     assert [taken(pacing, 10, now, first_due=3_600_000) for now in (3_600_000, 3_601_000)] == [0, 10]
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_the_time_of_a_rate_is_not_saved_while_nothing_may_come(*, failing: bool) -> None:
+    """After a pause, or while a guard could not be asked, what is held comes at the rate."""
+    pacing, name, waiting = Pacing(), ("t", "s"), {("t", "s", 1): Share(1 << 40, 0, 1 << 40)}
+    assert [taken(pacing, 10, now) for now in (10_000, 11_000)] == [0, 10]
+    stands = Shaping(max_rate=10) if failing else Shaping(max_rate=10, paused=True)
+    pacing.follow({name: stands}, waiting, 12_000, {name} if failing else ())
+    assert not is_open({name: stands}, waiting, pacing, 12_000, failing={name} if failing else ())
+    assert [taken(pacing, 10, now) for now in (3_600_000, 3_601_000)] == [0, 10]
+
+
 def test_what_has_expired_is_taken_beyond_what_is_allowed_and_makes_a_batch_after_a_while() -> None:
     """Also while the subscription is paused, and whatever its rate; of the others nothing expires."""
     shapings = {
@@ -182,7 +195,7 @@ def test_what_failed_expires_by_the_due_time_of_its_message_and_what_was_moved_b
     """The rows say the reason; other subscriptions are not asked for."""
     old = {"run": [0, 0], "entry_id": [0, 2], "due_time": [49_000_000, 50_001_000]}
     until = {NAMES[0]: 50_000}
-    left, gone = expiry.parted(failed(4), until, lambda _: pa.table(old))
+    left, gone = expiry.parted(failed(4), until, lambda _: [pa.table(old)])
     assert [each[4] for each in positions(left)] == [1, 2, 3]
     assert [each[4] for each in positions(gone)] == [0]
     assert gone.column("reason").to_pylist() == ["expired"]
@@ -192,3 +205,25 @@ def test_what_failed_expires_by_the_due_time_of_its_message_and_what_was_moved_b
     left, gone = expiry.parted(table([(0, 50_000, 5, 0, 4), (1, 50_000, 5, 0, 4)]), until, lambda _: pytest.fail("no"))
     assert {each[1] for each in positions(left)} == {"other"}
     assert {each[1] for each in positions(gone)} == {"s"}
+
+
+def test_what_is_guarded_is_taken_shortly_before_it_is_due_unless_its_guard_fails() -> None:
+    """Also what is new; a pause and a rate count as ever. A batch is due when half of the time ahead is left."""
+    name, held = NAMES[0], {(*NAMES[0], 1): Share(5, 10_000, 90_000)}
+    guarded, rated = {name: Shaping(guard="true")}, {name: Shaping(guard="true", max_rate=5)}
+    paused = {name: Shaping(guard="true", paused=True)}
+
+    def allowed(shapings: dict[tuple[str, str], Shaping], waiting: dict[Who, Share], **more: Any) -> Allowance:  # noqa: ANN401
+        return allowances(shapings, waiting, {name: 1}, 10, Pacing(), 9_000, 2_000, **more)[name]
+
+    for waiting in (held, {}):
+        assert allowed(guarded, waiting) == Allowance(10, 11_000)
+        assert allowed(guarded, waiting, failing={name}).is_nothing
+        assert allowed(paused, waiting).is_nothing
+        assert allowed(rated, waiting) == Allowance(0, 9_000)
+    times = [(now, is_open(guarded, held, Pacing(), now, 2_000)) for now in (8_999, 9_000)]
+    assert times == [(8_999, False), (9_000, True)]
+    assert [is_open(guarded, held, Pacing(), now) for now in (9_999, 10_000)] == [False, True]
+    assert not is_open(guarded, held, Pacing(), 20_000, 2_000, {name})
+    assert not is_open(paused, held, Pacing(), 20_000, 2_000)
+    assert Allowance(3, 5, 7, 4).only_expired == Allowance(0, 4, 7, 4)

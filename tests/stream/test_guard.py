@@ -1,0 +1,270 @@
+"""What is guarded is let go when its guard holds at its time, or never, once, whatever dies or fails."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from pipeline.client.pending import pending
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.tracing.trace import trace
+from pipeline.config.settings import Settings
+from pipeline.config.stages import DISPATCH
+from pipeline.doctor.examine import examine
+from pipeline.service.rebuild import rebuild
+from schemas import HELD, REJECTED_DISPATCH
+from tests.support.consuming import acknowledging, payloads_open, received, says
+from tests.support.examined import sound
+from tests.support.stream import (
+    Step,
+    World,
+    advance,
+    append,
+    check,
+    each_by_itself,
+    kill_after,
+    message,
+    play,
+    revive,
+    subscribe,
+)
+
+T0 = 1_700_000_000_000
+SECOND = 1_000
+UNPAID = "NOT EXISTS (SELECT 1 FROM paid p WHERE p.order_id = message_key)"
+DEATHS = ("dispatch.counted", "dispatch.written", "dispatch.rejected", "dispatch.shelved", "dispatch.held")
+NAMES = ("s", "plain")
+"""Both are guarded; the first one acknowledges."""
+
+
+def pay(*orders: str) -> Step:
+    """These are paid."""
+
+    def step(world: World) -> None:
+        write_deltalake(paid(world), pa.table({"order_id": pa.array(orders, pa.string())}), mode="append")
+
+    return step
+
+
+def unpay(order: str) -> Step:
+    """A payment is taken back."""
+
+    def step(world: World) -> None:
+        DeltaTable(paid(world)).delete(f"order_id = '{order}'")
+
+    return step
+
+
+def paid(world: World) -> str:
+    """The folder of the table."""
+    return f"{world.warehouse.root}-paid"
+
+
+def moved(*, away: bool) -> Step:
+    """The table goes, or comes back."""
+
+    def step(world: World) -> None:
+        here, there = paid(world), f"{paid(world)}-away"
+        shutil.move(*((here, there) if away else (there, here)))
+
+    return check(step)
+
+
+def guarded(condition: str = UNPAID) -> Step:
+    """Both have a guard."""
+
+    def step(world: World) -> None:
+        for name in NAMES:
+            told = {"guard": condition, "guard_tables": {"paid": paid(world)}}
+            assert set_policy(world.warehouse.root, "t", name, **told)
+
+    return check(step)
+
+
+def due(second: int, *keys: str) -> Step:
+    """Messages that are due at a second of the test, with these payloads as keys."""
+    rows = (message(key, deliver_at=T0 + second * SECOND + place) for place, key in enumerate(keys))
+    return append(*({**row, "message_key": key} for row, key in zip(rows, keys, strict=True)))
+
+
+def at_second(second: int) -> Step:
+    """Go to a second of the test."""
+    return advance(T0 + second * SECOND)
+
+
+def got(*keys: str) -> Step:
+    """Both were given exactly these so far, in order."""
+
+    def look(world: World) -> None:
+        for name in NAMES:
+            assert [key for key, count in received(world, name) if not count] == list(keys), name
+
+    return check(look)
+
+
+def suppressed(**counts: int) -> Step:
+    """So often each key was left out for one of the two, with the version of the table that was read."""
+
+    def look(world: World) -> None:
+        rows = world.rows(REJECTED_DISPATCH)
+        assert {row["reason"] for row in rows} <= {"suppressed"}
+        assert Counter(row["message_key"] for row in rows) == counts
+        assert len({(row["subscription"], row["message_key"], row["redelivery_count"]) for row in rows}) == len(rows)
+        assert all(row["guard_version"] >= 0 and dict(row["table_versions"])["paid"].isdecimal() for row in rows)
+        assert all(row["rejected_at"] >= row["due_time"] for row in rows)
+
+    return check(look)
+
+
+def held(count: int) -> Step:
+    """So many positions are held of each of the two."""
+
+    def look(world: World) -> None:
+        found = Counter[str]()
+        for row in world.rows(HELD):
+            found[row["subscription"]] += row["last_entry"] - row["first_entry"] + 1
+        assert found == ({} if not count else dict.fromkeys(NAMES, count))
+
+    return check(look)
+
+
+def told_why(world: World) -> None:
+    """The doctor and the list of subscriptions say why nothing comes."""
+    found = [each for each in examine(world.warehouse.root, T0).findings if each.what == "guard_fails"]
+    assert [each.subject for each in found] == ["t/plain", "t/s"]
+    backlogs = pending(world.warehouse.root).backlogs
+    assert [(each.subscription, each.guard_error is not None) for each in backlogs] == [
+        ("other", False),
+        ("plain", True),
+        ("s", True),
+    ]
+
+
+def same(found: object, wanted: object) -> None:
+    """Both are equal."""
+    assert found == wanted
+
+
+def lost(world: World) -> None:
+    """Dispatch loses its checkpoint, too."""
+    rebuild(world.spark, world.warehouse, DISPATCH, world.options)
+
+
+def dying(number: int, death: str, *then: Step) -> list[Step]:
+    """Dispatch dies while it lets go; what it had said by then stays, whatever the table says afterwards."""
+    first = 100 * number
+    return [
+        due(first, f"{number}-paid", f"{number}-open", f"{number}-late"),
+        pay(f"{number}-paid"),
+        at_second(first - 1),
+        kill_after(death),
+        at_second(first + 5),
+        unpay(f"{number}-paid") if DEATHS.index(death) > 1 else pay(),
+        pay(f"{number}-late") if DEATHS.index(death) > 1 else pay(),
+        *then,
+        revive(driver_rows=0 if number % 2 == 0 else 200_000),
+        at_second(first + 20),
+        held(0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("deaths", "then"),
+    [
+        pytest.param(("dispatch.rejected", "dispatch.shelved"), [], id="few"),
+        pytest.param(DEATHS, [], id="all", marks=pytest.mark.soak),
+        pytest.param(("dispatch.rejected",), [check(lost)], id="lost", marks=pytest.mark.soak),
+    ],
+)
+def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
+    spark: SparkSession, folder: str, deaths: tuple[str, ...], then: list[Step]
+) -> None:
+    """With and without acknowledgement; another subscription of the topic gets everything.
+
+    What was said of a message stays so when its batch is repeated, though the table says otherwise by then.
+    """
+    steps: list[Step] = [
+        each_by_itself(),
+        acknowledging("t", "s"),
+        subscribe("t", "plain"),
+        subscribe("t", "other"),
+        pay(),
+        guarded(),
+        advance(T0),
+    ]
+    for number, death in enumerate(deaths, 1):
+        steps += dying(number, death, *then)
+    numbers = range(1, len(deaths) + 1)
+    every = [f"{number}-{what}" for number in numbers for what in ("paid", "open", "late")]
+    wanted = [each for each in every if not each.endswith("paid")]
+    steps += [
+        got(*wanted),
+        suppressed(**{f"{number}-paid": 2 for number in numbers}),
+        check(lambda world: same(payloads_open(world), set(wanted))),
+        check(lambda world: same([each.count for each in pending(world.warehouse.root).backlogs], [0, 0, 0])),
+        check(lambda world: sound(world.warehouse.root)),
+    ]
+    world = play(spark, folder, steps, Settings(rows_per_task=6))
+    assert [key for key, _ in received(world, "other")] == every
+    states = [each.state for each in trace(world.warehouse.root, "t", key="1-paid")[0].states]
+    assert states == ["published", "suppressed", "settled"]
+
+
+def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(spark: SparkSession, folder: str) -> None:
+    """Its table is gone; then it is back, and what is paid meanwhile is not delivered. Other guards take over at once.
+
+    A redelivery is guarded like the first delivery.
+    """
+    steps: list[Step] = [
+        each_by_itself(),
+        acknowledging("t", "s"),
+        subscribe("t", "plain"),
+        subscribe("t", "other"),
+        pay(),
+        guarded(),
+        due(1, "a"),
+        advance(T0),
+        at_second(1),
+        got("a"),
+        moved(away=True),
+        due(10, "b", "c"),
+        at_second(11),
+        got("a"),
+        held(2),
+        suppressed(),
+        check(told_why),
+        at_second(20),
+        kill_after("dispatch.counted"),
+        moved(away=False),
+        pay("b"),
+        at_second(30),
+        revive(),
+        got("a", "c"),
+        suppressed(b=2),
+        check(lambda world: sound(world.warehouse.root)),
+        check(lambda world: same({each.guard_error for each in pending(world.warehouse.root).backlogs}, {None})),
+        # Another guard is tried at once, though the one before it rests.
+        moved(away=True),
+        due(40, "d"),
+        at_second(41),
+        held(1),
+        moved(away=False),
+        guarded("message_key <> 'e'"),
+        at_second(42),
+        got("a", "c", "d"),
+        guarded(UNPAID + " AND message_key <> 'e'"),
+        says("nack", "c", "d", after_ms=10 * SECOND),
+        pay("c"),
+        at_second(70),
+        check(lambda world: same(received(world)[-1], ("d", 1))),
+        suppressed(b=2, c=1),
+        check(lambda world: same(payloads_open(world), {"a", "d"})),
+    ]
+    world = play(spark, folder, steps)
+    assert [key for key, _ in received(world, "other")] == ["a", "b", "c", "d"]
+    sound(world.warehouse.root)
