@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="retention needs requirements/all.lock")
 
 from pipeline.maintenance.kept import KeptLedgers, Spared
-from pipeline.maintenance.retention import Expired, _is_over, _told, _was_cancelled
+from pipeline.maintenance.retention import Expired, _is_over, _told, _was_left_out
 from pipeline.subscriptions.settled import SettledMark
 from schemas import CANCELLED, COMMANDS, MESSAGES
 
@@ -83,4 +83,4 @@ def test_segments_and_cancelled_rows_are_told_as_their_conditions_do() -> None:
     reasons = pa.table(
         {"reason": [CANCELLED, CANCELLED, "message_missing", None], "due_time": instants.take(pa.array([0, 1, 0, 0]))}
     )
-    assert _was_cancelled(TOP_MS, reasons).fill_null(False).to_pylist() == [True, False, False, False]  # noqa: FBT003
+    assert _was_left_out(TOP_MS, reasons).fill_null(False).to_pylist() == [True, False, False, False]  # noqa: FBT003

@@ -159,7 +159,7 @@ def test_the_virtual_clock_lies_in_the_store() -> None:
     assert reader.after(10) == 20
     assert given(f"{path}s") == []
     create_all("s3a://bucket/replayed")
-    assert Deliveries("s3a://bucket/replayed")._virtual
+    assert Deliveries("s3a://bucket/replayed").virtual
 
 
 def test_a_clock_in_the_store_is_held() -> None:
