@@ -54,7 +54,11 @@ T0 = 2_000_000_000_000
 SECOND = 1_000
 KEYS = st.sets(st.integers(0, 5), min_size=1)
 NAMES = ("plain", "s")
-OF_DISPATCH = tuple(f"dispatch.{step}" for step in ("counted", "written", "rejected", "shelved", "held", "noted"))
+OF_INGEST = tuple(f"ingest.{step}" for step in ("counted", "messages", "segments"))
+OF_DISPATCH = tuple(
+    f"dispatch.{step}"
+    for step in ("counted", "written", "rejected", "shelved", "held", "noted", "deliveries", "publications")
+)
 OF_SETTLE = tuple(f"settle.{step}" for step in ("planned", "noted", "segments", "cursors", "done"))
 DECIDED = frozenset(OF_DISPATCH[2:])
 """A batch that has come so far is decided."""
@@ -88,13 +92,13 @@ class Minds(RuleBasedStateMachine):
         assert self.stages.ingest()
         self.send(delays)
 
-    @rule(delays=st.lists(st.integers(0, 90), min_size=1, max_size=2))
-    def send(self, delays: list[int]) -> None:
+    @rule(delays=st.lists(st.integers(0, 90), min_size=1, max_size=2), death=st.none() | st.sampled_from(OF_INGEST))
+    def send(self, delays: list[int], death: str | None = None) -> None:
         """Messages come in, and wait for so many seconds."""
         after = {str(len(self.keys) + number): seconds * SECOND for number, seconds in enumerate(delays)}
         if len(self.keys) + len(after) > MOST:
             return
-        assert self.stages.ingest(*({**message(key, after=each), "message_key": key} for key, each in after.items()))
+        self.take_in(death, *({**message(key, after=each), "message_key": key} for key, each in after.items()))
         for row in self.rows(MESSAGES):
             entry = row["ledger_id"], row["entry_id"]
             if entry not in self.keys:
@@ -102,11 +106,18 @@ class Minds(RuleBasedStateMachine):
                 due = self.stages.instant + after[row["message_key"]]
                 self.fates |= {Place(name, entry, 0): Fate(0, {0: due}) for name in NAMES}
 
-    @rule(seconds=st.integers(0, 30))
-    def tick(self, seconds: int) -> None:
+    def take_in(self, death: str | None, *rows: dict[str, Any]) -> None:
+        """A batch of ingest, which may die in it, and is done again then."""
+        self.stages.die_after(death)
+        done = self.stages.ingest(*rows)
+        self.stages.die_after(None)
+        assert done or self.stages.ingest()
+
+    @rule(seconds=st.integers(0, 30), death=st.none() | st.sampled_from(OF_INGEST))
+    def tick(self, seconds: int, death: str | None = None) -> None:
         """Time goes on: ingest loads, the schedule releases."""
         self.stages.instant += seconds * SECOND
-        assert self.stages.ingest()
+        self.take_in(death)
         self.stages.schedule.step(self.stages.instant)
 
     @rule(death=st.none() | st.sampled_from(OF_DISPATCH))
