@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks import aims_consuming, backlog, day, knee
+from benchmarks import aims_consuming, aims_control, backlog, day, knee
 from benchmarks.support.lines import MILLION, Line, Row
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -354,6 +354,7 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "live": _live,
     "knee": _knee,
     "consuming": aims_consuming.lines,
+    "control": aims_control.lines,
     "cluster": _cluster,
     "kafka": _kafka,
     "pulsar": _pulsar,

@@ -36,6 +36,7 @@ SHORT = {
     "live": ["spread", "release", "many", "soon", "guarded"],
     "knee": ["--rates", "10000", "--seconds", "45"],
     "consuming": [],
+    "control": [],
     "cluster": [],
     "kafka": [],
     "pulsar": [],
