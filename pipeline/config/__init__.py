@@ -13,6 +13,7 @@ __all__ = [
     "sizing",
     "sources",
     "stages",
+    "threads",
     "timeline",
     "wallclock",
     "watching",

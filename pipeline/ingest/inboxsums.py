@@ -7,11 +7,11 @@ it.
 """
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
+from contextlib import AbstractContextManager, nullcontext
+from threading import Event
 from typing import Any
 
+from pipeline.config.threads import beside
 from pipeline.delta.logs import entries
 from pipeline.delta.logs.sums import ADDING, appended_sums, drop_sums, put_sums, sums
 from pipeline.storage.files import Files
@@ -70,21 +70,10 @@ class InboxSums:
         return self._version, self._last or None
 
 
-@contextmanager
-def summing(files: Files, path: str) -> Iterator[None]:
+def summing(files: Files, path: str) -> AbstractContextManager[None]:
     """Keep the sums of a table while the block runs, where its log lies on this machine."""
     folder = files.local(f"{path}/_delta_log")
-    if folder is None:
-        yield
-        return
-    ended = Event()
-    thread = Thread(target=_follow, args=(files, path, str(folder), ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_PATIENCE_S)
+    return nullcontext() if folder is None else beside(_follow, files, path, str(folder), patience_s=_PATIENCE_S)
 
 
 def _follow(files: Files, path: str, folder: str, ended: Event) -> None:

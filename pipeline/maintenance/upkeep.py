@@ -8,14 +8,14 @@ batch, and its cost grows with it: what nobody needs of it goes every minute (de
 
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from threading import Event, Thread
+from contextlib import AbstractContextManager, closing
+from threading import Event
 
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import StageRunning
 from pipeline.config.settings import SECOND_MS, Upkeep
+from pipeline.config.threads import beside
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.layout import SmallFiles
@@ -29,8 +29,7 @@ _CUT_S = 60.0
 _LOG = logging.getLogger(__name__)
 
 
-@contextmanager
-def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> Iterator[None]:
+def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> AbstractContextManager[None]:
     """Maintain in a thread until the block ends. A failure is logged: the stages do without.
 
     Args:
@@ -38,14 +37,7 @@ def maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep) -> It
         warehouse: where they run.
         upkeep: how often a round is done, and what is kept.
     """
-    ended = Event()
-    worker = Thread(target=_keep_maintaining, args=(spark, warehouse, upkeep, ended), daemon=True)
-    worker.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        worker.join()
+    return beside(_keep_maintaining, spark, warehouse, upkeep)
 
 
 def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep, ended: Event) -> None:

@@ -3,9 +3,9 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 
 from deltalake.exceptions import DeltaError
 from prometheus_client import start_http_server
@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.client.pending import pending
 from pipeline.config.errors import BadSetting, PipelineError
 from pipeline.config.stages import SETTLE
+from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.config.watching import SettleBatch, Watch, Watching
 from pipeline.service.watch.lateness import Publication
@@ -125,7 +126,7 @@ def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = F
         if told.metrics_port is not None:
             stack.enter_context(_served(watcher, told.metrics_port))
         if counted or told.metrics_port is not None:
-            stack.enter_context(_beside(_count, root, watcher))
+            stack.enter_context(beside(_count, root, watcher, patience_s=_PATIENCE_S))
         listener = Listener(watcher)
         spark.streams.addListener(listener)
         stack.callback(spark.streams.removeListener, listener)
@@ -164,24 +165,9 @@ def _logged(path: Path) -> Iterator[None]:
         handler.close()
 
 
-@contextmanager
-def reporting(watcher: Watcher, echo: Callable[[str], None]) -> Iterator[None]:
+def reporting(watcher: Watcher, echo: Callable[[str], None]) -> AbstractContextManager[None]:
     """Echo a line every few seconds, until the block ends."""
-    with _beside(_report, watcher.board, echo):
-        yield
-
-
-@contextmanager
-def _beside(work: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """A thread that is given an event beside its arguments, and is to end when it is set, at the end of the block."""
-    ended = Event()
-    thread = Thread(target=work, args=(*arguments, ended), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_PATIENCE_S)
+    return beside(_report, watcher.board, echo, patience_s=_PATIENCE_S)
 
 
 def _report(board: Board, echo: Callable[[str], None], ended: Event) -> None:
