@@ -17,6 +17,7 @@ from pipeline.ingest.accept import Limits
 from pipeline.ingest.accept_spark import classify, rejected_rows
 from pipeline.service.clock import ticks
 from pipeline.service.run import Stage, inbox_and_clock
+from pipeline.service.ticksource import TickSource
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST, Table
@@ -33,17 +34,22 @@ def append(rows: DataFrame, warehouse: Warehouse, table: Table) -> None:
 
 
 def launch(
-    warehouse: Warehouse, stage: str, rows: DataFrame, body: Body, options: Options, mode: str = "append"
+    warehouse: Warehouse,
+    stage: str,
+    rows: DataFrame,
+    body: Body,
+    options: Options,
+    clock: TickSource | None = None,
 ) -> Stage:
-    """Start a query as a stage."""
+    """Start a query as a stage; `clock` is what it asks first, when that is a clock."""
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
-    writer = rows.writeStream.queryName(f"baseline-{stage}").foreachBatch(body).outputMode(mode)
+    writer = rows.writeStream.queryName(f"baseline-{stage}").foreachBatch(body).outputMode("append")
     writer = writer.option("checkpointLocation", warehouse.checkpoint(stage))
     live = isinstance(options.clock, LiveClock)
     pause = _PAUSE if options.trigger is None and live else options.trigger
     query: StreamingQuery = (writer if pause is None else writer.trigger(processingTime=pause)).start()
-    return Stage(stage, query, lock)
+    return Stage(stage, query, lock, clock=clock)
 
 
 def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) -> Stage:
@@ -61,8 +67,9 @@ def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) ->
         append(rejected_rows(seen.where("reason IS NOT NULL"), now, batch_id), warehouse, REJECTED_INGEST)
         seen.unpersist()
 
-    instants = ticks(spark, options.clock, warehouse.instants("ingest")).stream()
-    return launch(warehouse, "ingest", inbox_and_clock(spark, warehouse, options, instants), take, options)
+    clock = ticks(spark, options.clock, warehouse.instants("ingest"))
+    rows = inbox_and_clock(spark, warehouse, options, clock.stream())
+    return launch(warehouse, "ingest", rows, take, options, clock)
 
 
 def _messages(accepted: DataFrame, now: int, batch_id: int) -> DataFrame:

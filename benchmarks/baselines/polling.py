@@ -32,5 +32,5 @@ def start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Option
         due = messages.drop("batch_id").join(listeners, "topic").join(done, _POSITION, "left_anti")
         deliver(due, warehouse, instant, batch_id)
 
-    instants = ticks(spark, options.clock, warehouse.instants(stage)).stream()
-    return launch(warehouse, stage, instants, poll, options)
+    clock = ticks(spark, options.clock, warehouse.instants(stage))
+    return launch(warehouse, stage, clock.stream(), poll, options, clock)

@@ -1,3 +1,15 @@
 """Start, stop, recover, replay: the stages as queries, their clock, and what is done when one is broken."""
 
-__all__ = ["clock", "instants", "lockstep", "process", "rebuild", "replay", "run", "signals", "warmup", "watch"]
+__all__ = [
+    "clock",
+    "instants",
+    "lockstep",
+    "process",
+    "rebuild",
+    "replay",
+    "run",
+    "signals",
+    "ticksource",
+    "warmup",
+    "watch",
+]

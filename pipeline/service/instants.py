@@ -182,7 +182,8 @@ class VirtualWorkInstants(VirtualInstants):
         self._has_work = has_work
 
     def after(self, last: int) -> int:
-        """An instant when there is work; the last one again when there is none."""
+        """An instant when there is work; the last one again when there is none. Waits while the clock is held."""
+        self._wait_while_held()
         instants = given(self._path)
         if self._ended or not instants:
             return last

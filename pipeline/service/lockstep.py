@@ -18,9 +18,9 @@ def reach(
 ) -> None:
     """Bring stages, in the order in which a message passes them, to an instant (ms UTC).
 
-    All clocks are held until it is their stage's turn, so that a stage takes the instant and what comes with it in one
-    batch. Going to an instant again is harmless: a stage that has been there finds nothing to do, one that died on the
-    way finishes.
+    All clocks are held but that of the stage whose turn it is, so that a stage takes the instant and what comes with it
+    in one batch, and looks for nothing meanwhile. Going to an instant again is harmless: a stage that has been there
+    finds nothing to do, one that died on the way finishes.
 
     Args:
         stages: running stages, with a virtual clock.
@@ -36,22 +36,23 @@ def reach(
     names = [clock.hold(path) for path in clocks]
     try:
         for number, (stage, path, name) in enumerate(zip(stages, clocks, names, strict=True)):
-            if number == 0:
-                _until_held(stage, path, name)
+            _until_held(stage, path, name)
             clock.advance(path, instant)
             # The instant first, though nobody hears of it yet: rows that a killed process leaves behind belong to it.
             if number == 0 and produce is not None:
                 produce()
             clock.release(path)
-            # A query that had looked at its source just before is done the first time, and has looked again the second.
             stage.query.processAllAvailable()
-            stage.query.processAllAvailable()
+            if stage.clock is None:
+                # It had perhaps looked at its source just before. By the second time it has looked again.
+                stage.query.processAllAvailable()
+            clock.hold(path)
     finally:
         for path in clocks:
             clock.release(path)
 
 
 def _until_held(stage: Stage, path: str, name: str) -> None:
-    """Return when the stage waits for its clock, or has died."""
-    while not clock.is_held(path, name) and stage.query.isActive:
+    """Return when a stage waits for its clock, before it looks at its source, or has died; at once without a clock."""
+    while stage.clock is not None and not clock.is_held(path, name) and stage.query.isActive:
         time.sleep(Files().pause_s(path))

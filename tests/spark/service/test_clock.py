@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
@@ -13,7 +14,15 @@ from pipeline.config.errors import BadSetting, ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.service import clock, instants
 from pipeline.service.clock import advance
-from pipeline.service.instants import LiveInstants, VirtualInstants, Wakes, given, next_instant
+from pipeline.service.instants import (
+    Instants,
+    LiveInstants,
+    VirtualInstants,
+    VirtualWorkInstants,
+    Wakes,
+    given,
+    next_instant,
+)
 from pipeline.storage.waiting import Folders
 
 PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
@@ -150,13 +159,16 @@ def test_a_clock_that_watches_nothing_answers_at_once(monkeypatch: pytest.Monkey
     assert wall.waits == 0
 
 
-def test_a_held_clock_answers_when_it_is_released_and_names_the_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [VirtualInstants, partial(VirtualWorkInstants, has_work=lambda now: now > 0)])
+def test_a_held_clock_answers_when_it_is_released_and_names_the_hold(
+    tmp_path: Path, made: Callable[[str], Instants]
+) -> None:
     """Whoever moves it knows then that the reader's query is between two batches."""
     path = str(tmp_path / "clock" / "stage")
     advance(path, 5)
     first, second = clock.hold(path), clock.hold(path)
     answers: list[int] = []
-    asking = Thread(target=lambda: answers.append(VirtualInstants(path).after(5)))
+    asking = Thread(target=lambda: answers.append(made(path).after(5)))
     asking.start()
     while not clock.is_held(path, second):
         assert asking.is_alive()
