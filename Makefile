@@ -23,7 +23,7 @@ PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 CODE := state schemas pipeline jobs benchmarks
 CORE_TESTS := $(wildcard tests/unit tests/property)
 # The long ones first: at the end there is something short to do for whoever is done.
-SPARK_TESTS := tests/stream tests/spark
+SPARK_TESTS := tests/smoke tests/stream tests/spark
 # Processes that share the tests. A session of Spark keeps little more than one core busy.
 WORKERS := 2
 
@@ -91,10 +91,8 @@ test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(CORE_TESTS)
 
 .PHONY: test-spark
-# The smoke tests first: they start clusters of their own, and fetch the JARs where that is not done. Each file keeps
-# to one process, which may have one session of Spark only, and whose tests may share a world.
+# Each file keeps to one process, which may have one session of Spark only, and whose tests may share a world.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations=30 tests/smoke
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 $(SPARK_TESTS)
 
 .PHONY: soak

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.session import KAFKA, Machine, local_session
 from pipeline.storage.files import sync_files
+from tests.support.jars import NEEDED, fetch
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 """Tests run each plan once or twice: compiling it well takes longer than running it."""
@@ -23,6 +24,7 @@ one is taken, which is the same."""
 @cache
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
+    fetch(*NEEDED)
     spark = local_session("delayline-tests", Machine(cores=2, java_options=QUICK_JVM), packages=[KAFKA])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
