@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -93,14 +93,20 @@ class Dispatching:
         self.publisher = Publisher(store, *sinks, At(live=False), nobody)
 
     def prepare(self, batch: int, *parts: Sequence[Named], subscription: str = "s") -> None:
-        """Put a batch on the shelf; a part has a file, of messages that are in the order in which they are due."""
-        files = [self._file(f"{batch}-{place}", part, subscription) for place, part in enumerate(parts)]
-        made = tuple(Part(0, part[0][0], part[-1][0], (file,)) for part, file in zip(parts, files, strict=True))
+        """Put a batch on the shelf; a part has a file or two, of messages in the order in which they are due."""
+        made = tuple(
+            Part.of(list(self._files(f"{batch}-{place}", part, subscription))) for place, part in enumerate(parts)
+        )
         self.publisher.take(Prepared("owner", batch, 0, (batch, 0), made))
 
     def publish(self) -> None:
         """Make visible what is due."""
         self.publisher.settle()
+
+    def _files(self, name: str, part: Sequence[Named], subscription: str) -> Iterator[DataFile]:
+        half = len(part) // 2
+        for place, some in enumerate(each for each in (part[:half], part[half:]) if each):
+            yield self._file(f"{name}-{place}", some, subscription)
 
     def _file(self, name: str, part: Sequence[Named], subscription: str) -> DataFile:
         rows = [
