@@ -91,6 +91,9 @@ class KafkaTopic:
         producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _WAIT_S)
         producer.commit_transaction(_WAIT_S)
 
+    def confirm(self) -> None:
+        """What is published is committed."""
+
     def close(self) -> None:
         """Let go of the connection; what is not committed never happened."""
         with suppress(Exception):

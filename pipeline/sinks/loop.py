@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 
@@ -28,7 +29,7 @@ _MOST_BYTES = 32 << 20
 _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
 """So often a place that the broker keeps is noted while it moves, and committed while it does not: brokers forget."""
 _CONFIRMED_MS, _CONFIRMED = 200, 10_000
-"""Another place is noted after so long, or so many messages: they are sent again after a crash."""
+"""After so long, or so many messages, a broker without places has to confirm what was sent, and the place is noted."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 15.0
 _AHEAD_MS = 500
@@ -100,6 +101,7 @@ class SinkLoop:
         self.name, self._producer, self._to = line.name(table), line.producer(table), Destination.parse(line.sink)
         self._noted = places.get(self.name) or self._first_place()
         self._place: Place = self._noted.place
+        self._sent: Place | None = None
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
         self._topic: Topic | None = None
         self._taking: Taking | None = None
@@ -150,15 +152,16 @@ class SinkLoop:
         if late and not found:
             self._look(taking, now, most)
             found, self._more = taking.take(now, most, _MOST_BYTES)
-        place = taking.behind(found) if found else taking.place
+        place = taking.behind(found) if found else self._sent or taking.place
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
             topic.publish(found, place)
-            taking.published(place)
-            self._committed_ms = monotonic_ms()
+            self._sent, self._committed_ms = place, monotonic_ms()
+            if topic.keeps_place:
+                taking.published(place)
         else:
             while taking.read_ahead(now + _AHEAD_MS, _MOST_BYTES) and (taking.next_due() or 0) > self._clock():
                 pass
-        self._moved(taking, len(found))
+        self._moved(topic, taking, len(found))
         return bool(found)
 
     def _look(self, taking: Taking, now: int, most: int) -> None:
@@ -193,15 +196,21 @@ class SinkLoop:
             self._note(replace(self._noted, begun=True))
         return place
 
-    def _moved(self, taking: Taking, count: int) -> None:
-        self._place, self._published = taking.place, self._published + count
+    def _moved(self, topic: Topic, taking: Taking, count: int) -> None:
+        self._published += count
         since_ms, moved = monotonic_ms() - self._noted_ms, self._published - self._noted.published
-        if since_ms >= _NOTE_MS:
-            taking.tidy()
-        mine = self._topic is not None and not self._topic.keeps_place
-        due = mine and moved and (since_ms >= _CONFIRMED_MS or moved >= _CONFIRMED)
+        due = moved and not topic.keeps_place and (since_ms >= _CONFIRMED_MS or moved >= _CONFIRMED)
         if due or self._noted.error is not None or since_ms >= _NOTE_MS:
+            self._confirm(topic, taking)
+            if since_ms >= _NOTE_MS:
+                taking.tidy()
             self._note(self._now(None))
+
+    def _confirm(self, topic: Topic, taking: Taking) -> None:
+        topic.confirm()
+        if self._sent is not None:
+            taking.published(self._sent)
+        self._place, self._sent = taking.place, None
 
     def _now(self, error: str | None) -> SinkPlace:
         version = self._noted.version if self._taking is None else self._taking.noted_version
@@ -217,7 +226,7 @@ class SinkLoop:
         self._noted_ms = monotonic_ms()
 
     def _drop(self) -> None:
-        topic, self._topic, self._taking, self._more = self._topic, None, None, False
+        topic, self._topic, self._taking, self._sent, self._more = self._topic, None, None, None, False
         if topic is not None:
             topic.close()
 
@@ -241,8 +250,11 @@ class SinkLoop:
         return self._pause_s if due is None else min(self._pause_s, max(0, due - self._clock()) / 1_000)
 
     def _end(self) -> None:
-        if self._taking is not None:
-            self._taking.tidy()
+        if self._topic is not None and self._taking is not None:
+            # What is not confirmed is published by the next one.
+            with suppress(Exception):
+                self._confirm(self._topic, self._taking)
+                self._taking.tidy()
         self._note(self._now(self._noted.error))
         self._drop()
 

@@ -151,9 +151,9 @@ def _span(file: Added) -> tuple[int, int]:
 class Queue:
     """Deliveries of lots, in the order of their turns. A lot is read when its first turn comes, some rows at a time."""
 
-    def __init__(self, read: Read, place: Place) -> None:
-        """Nothing is in it; what lies before a place is passed over."""
-        self._read, self._place = read, place
+    def __init__(self, read: Read, place: Place, passed: int = 0) -> None:
+        """Nothing is in it. What lies before a place is passed over; what has a turn that has passed was due."""
+        self._read, self._place, self._passed = read, place, max(place[0] - 1, passed)
         self._waiting, self._open = list[tuple[int, int]](), list[tuple[int, int]]()
         self._lots = dict[int, tuple[Lot, Iterator[tuple[int, int, dict[str, Any]]]]]()
         self._heads = dict[int, tuple[int, dict[str, Any]]]()
@@ -168,6 +168,11 @@ class Queue:
         if lot.last >= self._place[0]:
             self._lots[lot.number] = lot, lot.rows(self._read)
             heapq.heappush(self._waiting, (lot.first, lot.number))
+
+    @property
+    def turn(self) -> int:
+        """That of what was taken last."""
+        return self._at[0]
 
     def take(self, now: int, most: int, most_bytes: int) -> tuple[list[Row], bool]:
         """What is due or visible by now, with the place of each; whether there may be more."""
@@ -192,14 +197,14 @@ class Queue:
         return place if more else (place[0] + 1, 0)
 
     def next_due(self) -> int | None:
-        """When the next one may be published, ms UTC; 0: it is visible or published already; None: there is none."""
+        """When the next one may be published, ms UTC; 0: it was due, or is visible; None: there is none."""
         while self._waiting and (not self._open or self._waiting[0] < self._open[0]):
             self._begin()
         if not self._open:
             return None
         turn, number = self._open[0]
-        passed = turn < self._place[0] or self._lots[number][0].version is not None
-        return 0 if passed else self._heads[number][0]
+        may_go = turn <= self._passed or self._lots[number][0].version is not None
+        return 0 if may_go else self._heads[number][0]
 
     def read_ahead(self, upto: int, most_bytes: int) -> bool:
         """Begin to read a lot whose turn comes up to a time, ms UTC, unless much is held already; whether it did."""

@@ -59,6 +59,7 @@ class PulsarTopic:
             client.close()
             raise
         self._client, self._ok = client, package().Result.Ok
+        self._sent, self._confirmed, self._failed = 0, list[Any](), None
 
     @property
     def passed(self) -> int:
@@ -71,31 +72,44 @@ class PulsarTopic:
         return noted
 
     def publish(self, rows: Sequence[Row], place: Place) -> None:  # noqa: ARG002 - the sink notes it
-        """Send messages, and wait until the broker has confirmed them.
+        """Send messages. With as many on their way as the client holds (`max_pending_messages`), wait for the broker.
 
         Raises:
-            OSError: it has not. Nothing was sent behind a message that the client itself refuses.
+            OSError: a message has failed. Nothing was sent behind one that the client itself refuses.
+        """
+        for order, row in rows:
+            if self._failed is not None:
+                self.confirm()
+            self._sent += 1
+            self._producer(order, row).send_async(row["payload"] or b"", self._told, **record(order, row))
+        if self._failed is not None:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Wait until the broker has confirmed what was sent.
+
+        Raises:
+            OSError: it has not.
             Exception: of the client, after the time that a message is given (`send_timeout_millis`).
         """
-        results = list[Any]()
-        for order, row in rows:
-            self._producer(order, row).send_async(
-                row["payload"] or b"", lambda result, _: results.append(result), **record(order, row)
-            )
-            if results and results[-1] != self._ok:
-                break
         for producer in self._producers:
             producer.flush()
-        failed = next((each for each in results if each != self._ok), None)
-        if failed is not None:
-            raise OSError(f"the broker has not taken a message: {failed.name}")
-        if len(results) != len(rows):
-            raise OSError(f"the broker has confirmed {len(results)} of {len(rows)} messages")
+        if self._failed is not None:
+            raise OSError(f"the broker has not taken a message: {self._failed.name}")
+        if len(self._confirmed) != self._sent:
+            raise OSError(f"the broker has confirmed {len(self._confirmed)} of {self._sent} messages")
+        self._confirmed, self._sent = [], 0
 
     def close(self) -> None:
         """Let go of the connection."""
         with suppress(Exception):
             self._client.close()
+
+    def _told(self, result: Any, message: object) -> None:  # noqa: ANN401 - the client's, in a thread of its own
+        if result == self._ok:
+            self._confirmed.append(message)
+        elif self._failed is None:
+            self._failed = result
 
     def _producer(self, order: Place, row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the client
         return self._producers[partition(row["message_key"], order, len(self._producers))]

@@ -50,7 +50,7 @@ class Taking:
         self._since = max(place[0], passed, *self._taken.since.values())
         self._deliveries = Deliveries(root, begin=self._taken.version)
         self._store = PreparedStore(Files(), path_of(root, DELIVERIES))
-        self._queue, self._lots, self._seen = Queue(self._read, place), dict[int, Lot](), set[str]()
+        self._queue, self._lots, self._seen = Queue(self._read, place, passed), dict[int, Lot](), set[str]()
         self._visible = _visible(root, self._deliveries.newest)
         for lot in self._known(Deliveries(root, begin=self._taken.version)):
             lot.since = self._taken.since[lot.number]
@@ -130,7 +130,9 @@ class Taking:
     def _take_up(self, lots: Sequence[Lot], now: int) -> None:
         for lot in lots:
             # What is visible is due.
-            self._since = lot.since = max(now, self._since + 1, 0 if lot.version is None else lot.span[1])
+            self._since = lot.since = max(
+                now, self._since + 1, self._queue.turn + 1, 0 if lot.version is None else lot.span[1]
+            )
             self._since = lot.after
             self._lots[lot.number] = lot
             self._queue.add(lot)

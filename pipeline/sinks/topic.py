@@ -26,7 +26,7 @@ class Topic(Protocol):
     Attributes:
         columns: of `deliveries`, that a message is made of.
         keeps_place: whether the broker keeps the place, with the messages. Where it does not, the sink notes it
-            behind each call of `publish`.
+            behind `confirm`.
         most: messages that are published together, at most.
     """
 
@@ -50,7 +50,13 @@ class Topic(Protocol):
         """
 
     def publish(self, rows: Sequence[Row], place: Place) -> None:
-        """Write messages, all of them or raise, and the place behind them if the broker keeps it."""
+        """Write messages, all of them or raise, and the place behind them if the broker keeps it.
+
+        Where it does not, they may be on their way. Nothing is sent behind a message that failed.
+        """
+
+    def confirm(self) -> None:
+        """Wait until the broker has all that was published, or raise."""
 
     def close(self) -> None:
         """Let go."""

@@ -32,6 +32,12 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+@pytest.fixture(autouse=True)
+def _confirms_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step waits for the broker, and notes its place."""
+    monkeypatch.setattr("pipeline.sinks.loop._CONFIRMED_MS", 0)
+
+
 @pytest.fixture
 def topic(pulsar: Broker, request: pytest.FixtureRequest) -> str:
     """A new topic of a namespace that deduplicates."""
@@ -110,6 +116,7 @@ class Dying(PulsarTopic):
         when = next(self._calls)
         super().publish(rows[:2] if when == "in the middle" else rows, place)
         if when != "first":
+            self.confirm()
             raise Killed
 
 

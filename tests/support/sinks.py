@@ -124,5 +124,8 @@ class MemoryTopic:
         if when == "after":
             raise Killed
 
+    def confirm(self) -> None:
+        """All is there."""
+
     def close(self) -> None:
         """Nothing is held."""

@@ -27,6 +27,8 @@ from pipeline.storage.files import Files
 from schemas import DELIVERIES, RESCHEDULED
 
 _PLACE = "place"
+_MOST_AT_ONCE = 8_192
+"""Rows that are read together."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,9 @@ class Deliveries:
             raise VersionGone(DELIVERIES.name, version, path) from error
         place, read = 1, list(dict.fromkeys([*columns, *wanted]))
         with file:
-            for batch in file.iter_batches(batch_size=8_192, columns=read):
+            # Threads take longer than the reading where there is little to read.
+            threads = file.metadata.num_rows > _MOST_AT_ONCE
+            for batch in file.iter_batches(batch_size=_MOST_AT_ONCE, columns=read, use_threads=threads):
                 places = pa.array(range(place, place + batch.num_rows), pa.int64())
                 rows = batch.append_column(_PLACE, places)
                 for column, value in wanted.items():

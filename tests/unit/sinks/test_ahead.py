@@ -172,18 +172,23 @@ def test_what_waits_for_a_sink_that_is_behind_is_read_from_the_log(dispatch: Dis
     assert broker.payloads[4:] == [b"n1", b"n2", b"n3", b"n4"]
 
 
-def test_a_clock_that_steps_back_holds_what_is_not_due_and_loses_nothing(dispatch: Dispatching) -> None:
-    """What comes meanwhile is behind what is published, for a broker that drops what it has, too."""
-    broker = MemoryBroker(keeps_place=False)
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("again", [True, False])
+def test_a_clock_that_steps_back_holds_what_is_not_due_and_loses_nothing(
+    dispatch: Dispatching, *, keeps: bool, again: bool
+) -> None:
+    """What comes meanwhile is behind what is published, for a broker that drops what it has, too, and after a start."""
+    broker = MemoryBroker(keeps_place=keeps)
     loop = ahead(dispatch, broker)
-    dispatch.prepare(1, [(T + 10, "a"), (T + 1_000, "d")])
+    dispatch.prepare(1, [(T + 400, "a"), (T + 1_000, "d")])
+    run(loop)
     dispatch.now = T + 500
     run(loop)
     dispatch.now = T + 100
-    dispatch.prepare(2, [(T + 90, "b")])
-    run(ahead(dispatch, broker))
-    dispatch.prepare(3, [(T + 100, "c")])
-    run(ahead(dispatch, broker))
+    for number, message in ((2, (T + 90, "b")), (3, (T + 100, "c"))):
+        dispatch.prepare(number, [message])
+        loop = ahead(dispatch, broker) if again else loop
+        run(loop)
     assert broker.payloads == [b"a", b"b", b"c"]
     dispatch.now = T + 1_000
     run(ahead(dispatch, broker))
