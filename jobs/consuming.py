@@ -119,9 +119,8 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     ttl: options.Ttl = None,
     guard: options.Guard = None,
     guard_table: options.GuardTables = None,
-    ack: Annotated[
-        bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
-    ] = None,
+    priority: options.Priority = None,
+    ack: options.MayAck = None,
     ack_timeout: options.AckTimeout = None,
     backoff: options.Backoffs = None,
     max_redeliveries: options.MaxRedeliveries = None,
@@ -146,6 +145,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "max_rate": max_rate,
         "guard": guard,
         "guard_tables": text_of(paths(guard_table or ())),
+        "priority": priority,
     }
     of_topic = {
         "fixed_delay_ms": fixed_delay,

@@ -167,6 +167,18 @@ GuardTables = Annotated[
     list[str] | None,
     typer.Option("--guard-table", metavar="NAME=PATH", help="A Delta table that the guard reads.", show_default=False),
 ]
+Priority = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="PROPERTY",
+        help="Of what is due in one bucket, the highest number in this property comes first.",
+        show_default="by time",
+    ),
+]
+MayAck = Annotated[
+    bool | None, typer.Option("--ack/--no-ack", help="Whether its consumers acknowledge.", show_default="as it is")
+]
 MaxUnacked = Annotated[
     int | None,
     typer.Option("--max-unacked", metavar="N", help="Messages that a consumer may hold; 0: any.", show_default="50000"),

@@ -107,6 +107,8 @@ def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
         yield "paused: what becomes due is held"
     if policies.max_rate is not None:
         yield f"rate: {policies.max_rate:,} messages a second at most; what is due beyond that comes later"
+    if policies.priority is not None:
+        yield f"priority: in one bucket of the tick, the highest number in the property {policies.priority} comes first"
     if policies.ttl_ms is not None:
         yield _expiry(policies.ttl_ms)
     if policies.guard is not None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.writing.numbering import SortKey
+from pipeline.dispatch.priority import RANK
 from pipeline.storage.arrays import IntArray, longs, ranks, rounds
 from state import tick_bits
 
@@ -34,6 +35,7 @@ class Matched:
     Attributes:
         runs: rows of `redelivery`.
         run: the number of its run, for each position.
+        rank: orders what is due in one bucket before all else (`pipeline.dispatch.priority`), for each position.
         key: tells ledger, entry and topic of each position, and sorts like them.
         held: messages.
         message: the number of its message, for each position.
@@ -41,6 +43,7 @@ class Matched:
 
     runs: pa.Table
     run: IntArray
+    rank: IntArray
     key: IntArray
     held: pa.Table
     message: IntArray
@@ -57,6 +60,7 @@ EXACT = "exact_due"
 """The column of Spark's rows that holds the same."""
 ORDER: tuple[SortKey[Matched], ...] = (
     SortKey(("due_time",), lambda each: longs(each.runs, "due_time")[each.run]),
+    SortKey((RANK,), lambda each: each.rank),
     SortKey((EXACT,), lambda each: each.exact),
     SortKey(("ledger_id", "entry_id", "topic"), lambda each: each.key),
     SortKey(("subscription",), lambda each: ranks(each.runs, "subscription")[each.run]),

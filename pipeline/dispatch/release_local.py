@@ -24,6 +24,7 @@ from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import order_of
 from pipeline.dispatch.closed import Closed, still_open
 from pipeline.dispatch.prepared import Part
+from pipeline.dispatch.priority import NO_PRIORITIES, Priorities, rank
 from pipeline.dispatch.release import (
     ENTRY_BITS,
     LOOKED_UP,
@@ -134,7 +135,13 @@ class LocalRelease:
 
     @classmethod
     def of(
-        cls, runs: pa.Table, lives: Mapping[Name, int], log: MessageLog, settings: Settings, closed: Closed
+        cls,
+        runs: pa.Table,
+        lives: Mapping[Name, int],
+        log: MessageLog,
+        settings: Settings,
+        closed: Closed,
+        priorities: Priorities = NO_PRIORITIES,
     ) -> "LocalRelease | None":
         """The release of a batch; None when nobody listens to any of it.
 
@@ -148,8 +155,9 @@ class LocalRelease:
         if int(sizes(runs)[each.run].sum()) > settings.driver_bytes:
             raise NotInDriver(SIZE)
         held, found, message = each.messages.rows, each.found, each.message
-        order = order_of(Matched(runs, each.run[found], each.wanted[found], held, message), ORDER)
-        texts = each.messages.texts
+        texts, run = each.messages.texts, each.run[found]
+        ranks = rank(priorities, runs, run, texts, message)
+        order = order_of(Matched(runs, run, ranks, each.wanted[found], held, message), ORDER)
         return cls(each.window, runs, each.run, each.entry, held, texts, found[order], message[order])
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:

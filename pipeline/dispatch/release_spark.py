@@ -17,6 +17,7 @@ from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch.closed import AGAIN, Closed
 from pipeline.dispatch.closed import KEYS as CLOSED_KEYS
 from pipeline.dispatch.prepared import Part
+from pipeline.dispatch.priority import NO_PRIORITIES, RANK, Priorities, rank_column
 from pipeline.dispatch.release import EXACT, LOOKED_UP, ORDER, Window, again_bounds, first_bounds, window_of
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
@@ -33,14 +34,21 @@ _RUNS_PER_LEDGER = 20
 class SparkRelease:
     """As `pipeline.dispatch.release_local.LocalRelease`."""
 
-    def __init__(self, wanted: DataFrame, window: Window, log: MessageLog) -> None:
+    def __init__(
+        self, wanted: DataFrame, window: Window, log: MessageLog, priorities: Priorities = NO_PRIORITIES
+    ) -> None:
         """The runs of a batch that somebody listens to, and what they span."""
         self.window, self._wanted = window, wanted
-        self._joined = join(wanted, log.read(window.bounds, wanted.sparkSession), window)
+        self._joined = join(wanted, log.read(window.bounds, wanted.sparkSession), window, priorities)
 
     @classmethod
     def of(
-        cls, redelivery: DataFrame, lives: Mapping[Name, int], log: MessageLog, closed: Closed
+        cls,
+        redelivery: DataFrame,
+        lives: Mapping[Name, int],
+        log: MessageLog,
+        closed: Closed,
+        priorities: Priorities = NO_PRIORITIES,
     ) -> "SparkRelease | None":
         """The release of a batch; None when nobody listens to any of it. One job, a few more for redeliveries."""
         wanted = listening(redelivery, lives)
@@ -48,7 +56,7 @@ class SparkRelease:
         if window is not None and window.again:
             wanted = still_open(wanted, closed.frame(window.again))
             window = look(wanted)
-        return None if window is None else cls(wanted, window, log)
+        return None if window is None else cls(wanted, window, log, priorities)
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries; those that are not due yet are cut into parts by a column."""
@@ -148,7 +156,7 @@ def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     return gone.withColumns({**told, "entry_id": F.col("first_entry")}).select(*REJECTED_DISPATCH.schema.names)
 
 
-def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
+def join(runs: DataFrame, messages: DataFrame, window: Window, priorities: Priorities = NO_PRIORITIES) -> DataFrame:
     """Runs with the messages of their positions.
 
     Few runs a ledger: a message is compared with its ledger's runs. Many: that would be quadratic, so runs are taken
@@ -165,8 +173,8 @@ def join(runs: DataFrame, messages: DataFrame, window: Window) -> DataFrame:
     )
     small = window.positions <= _BROADCAST
     joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
-    exact = joined.withColumn(EXACT, F.coalesce("deliver_at", "message_time"))
-    return exact.drop("run_topic", "run_ledger", "first_entry", "last_entry")
+    order = {EXACT: F.coalesce("deliver_at", "message_time"), RANK: rank_column(priorities)}
+    return joined.withColumns(order).drop("run_topic", "run_ledger", "first_entry", "last_entry")
 
 
 def looked_up(spark: SparkSession, runs: pa.Table, log: MessageLog) -> pa.Table:

@@ -27,6 +27,7 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.backlog import finish
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.prepared import PREPARED, Prepared, PreparedStore, Visible
+from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.release_local import LocalRelease
 from pipeline.dispatch.release_spark import SparkRelease, positions
 from pipeline.dispatch.withdrawn import said
@@ -184,7 +185,7 @@ class _Restoring:
         registry, presence = Registry(self._spark, self._warehouse), PresentIncarnations(self._spark, self._warehouse)
         version = registry.version()
         lives = presence.at(presence.marker(version), registry.at(version))
-        release = self._release(self._wanted(held, upto), lives)
+        release = self._release(self._wanted(held, upto), lives, priorities_of(registry.shapings(version)))
         if release is None:
             return None
         instant = release.window.released_at
@@ -196,7 +197,9 @@ class _Restoring:
         replaced = tuple(each.number for each in held.waiting)
         return Prepared(owner, batch, instant, upto, numbered, None, replaced) if parts else None
 
-    def _release(self, wanted: DataFrame, lives: Mapping[Name, int]) -> LocalRelease | SparkRelease | None:
+    def _release(
+        self, wanted: DataFrame, lives: Mapping[Name, int], priorities: Priorities
+    ) -> LocalRelease | SparkRelease | None:
         """The release of some positions: in this process when they are few, so that they are looked for once only."""
         log, closed = MessageLog(self._spark, self._warehouse), Closed(ClosedLog(self._spark, self._warehouse))
         most = min(self._settings.driver_rows, _MOST_HERE)
@@ -204,8 +207,8 @@ class _Restoring:
         if few is not None and few.num_rows <= most:
             with suppress(NotInDriver):
                 runs = few.cast(arrow_schema(REDELIVERY.schema))
-                return LocalRelease.of(runs, lives, log, self._settings, closed)
-        return SparkRelease.of(wanted, lives, log, closed)
+                return LocalRelease.of(runs, lives, log, self._settings, closed, priorities)
+        return SparkRelease.of(wanted, lives, log, closed, priorities)
 
     def _wanted(self, held: Held, upto: Offset) -> DataFrame:
         """A row of `redelivery` for each position that dispatch has taken and that is in no table."""

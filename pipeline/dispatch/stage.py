@@ -34,6 +34,7 @@ from pipeline.dispatch.expiry import LookUp
 from pipeline.dispatch.guarding import Failed, Guards
 from pipeline.dispatch.holding import Allowance, Who, counted
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
+from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease, looked_up, of_names, parted, positions, withdrawn_rows
@@ -283,7 +284,7 @@ class Dispatch:
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
             left, gone = self._parted(runs, by, batch_id, self._look_up_here)
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
-            release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed)
+            release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, self._priorities())
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
             return self._take_by_spark(redelivery, by, batch_id)
@@ -308,7 +309,7 @@ class Dispatch:
             gone.append(withdrawn)
         rows = [withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
-        release = SparkRelease.of(runs, by.lives, self._log, by.closed)
+        release = SparkRelease.of(runs, by.lives, self._log, by.closed, self._priorities())
         return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts)
 
     def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:
@@ -331,6 +332,10 @@ class Dispatch:
 
     def _look_up_by_spark(self, runs: pa.Table) -> Iterator[pa.Table]:
         yield looked_up(self._spark, runs, self._log)
+
+    def _priorities(self) -> Priorities:
+        """By which properties subscriptions are ordered now: the order is decided with the files that are noted."""
+        return priorities_of(self._registry.shapings(self._registry.version()))
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""

@@ -56,6 +56,8 @@ class Policies:
         guard: a condition (SQL) that a message has to meet when it is due, or it is not delivered
             (`pipeline.subscriptions.guards`). None: there is none.
         guard_tables: the Delta tables that it reads: a JSON object of paths by names.
+        priority: the property that has a message's priority, a whole number of up to nine digits. Of what is due in one
+            bucket of the tick the highest comes first; what has none counts as 0. None: by time and position.
 
     Raises:
         BadValue: a name or a value that cannot be followed.
@@ -78,9 +80,13 @@ class Policies:
     ttl_ms: int | None = None
     guard: str | None = None
     guard_tables: str | None = None
+    priority: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
+        check_text("priority", self.priority)
+        if self.priority == "":
+            raise BadValue("priority", self.priority, "the name of a property")
         check_number("ack_after", self.ack_after, -1, MAX_VERSION)
         if self.ack_timeout_ms:
             check_number("ack_timeout_ms", self.ack_timeout_ms, 1_000, MAX_TIME)
@@ -146,6 +152,7 @@ class Shaping:
     ttl_ms: int | None = None
     guard: str | None = None
     guard_tables: str | None = None
+    priority: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be followed."""
@@ -195,7 +202,7 @@ def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
 
 def _value(name: str, text: str) -> bool | int | str:
     """A policy from its text."""
-    if name in ("dead_letter_topic", "sink", "precision", "guard", "guard_tables"):
+    if name in ("dead_letter_topic", "sink", "precision", "guard", "guard_tables", "priority"):
         return text
     if name in ("ack", "paused"):
         if text not in _FLAGS:

@@ -108,6 +108,7 @@ def test_runs_are_taken_apart_into_positions(spark: SparkSession) -> None:
 
 
 ORDERED: list[dict[str, Any]] = [
+    {"due_time": T0, "rank": -1, "exact": T0 - 1, "ledger_id": 11},
     {"due_time": T0, "exact": T0 - 5, "ledger_id": 9},
     {"due_time": T0, "exact": T0 - 1, "ledger_id": 3, "entry_id": 7},
     {"due_time": T0, "exact": T0 - 1, "ledger_id": 4, "entry_id": 2},
@@ -117,19 +118,19 @@ ORDERED: list[dict[str, Any]] = [
     {"due_time": T0 + 2, "exact": T0 + 2, "ledger_id": 1, "topic": "b", "subscription": "a"},
     {"due_time": T0 + 2, "exact": T0 + 2, "ledger_id": 1, "topic": "b", "subscription": "b"},
 ]
-"""Due bucket, then exact time, ledger, entry, topic, subscription: each row differs from the last in the next one."""
+"""Due bucket, then rank, exact time, ledger, entry, topic, subscription: each differs from the last in the next one."""
 
 
 def ordered_batch(spark: SparkSession) -> DataFrame:
     """The rows of `ORDERED` as the join gives them, many times over, backwards and spread."""
     schema = (
         "due_time bigint, exact_due bigint, ledger_id bigint, entry_id bigint, topic string, subscription string, "
-        "redelivery_count bigint, place bigint"
+        "redelivery_count bigint, place bigint, rank bigint"
     )
     rows = [
         (
             row["due_time"], row["exact"], row["ledger_id"], row.get("entry_id", 0), row.get("topic", "t"),
-            row.get("subscription", "s"), repeat, place * 10 + repeat,
+            row.get("subscription", "s"), repeat, place * 10 + repeat, row.get("rank", 0),
         )
         for place, row in enumerate(ORDERED)
         for repeat in range(10)
@@ -142,11 +143,11 @@ def ordered_batch(spark: SparkSession) -> DataFrame:
 def test_rows_are_numbered_without_a_gap_and_in_order_whatever_the_tasks(spark: SparkSession, tasks: int) -> None:
     """One task or several, or more than there are rows, give every row the same number."""
     rows = (
-        in_order(ordered_batch(spark), columns_of(ORDER), 80, tasks)
+        in_order(ordered_batch(spark), columns_of(ORDER), 90, tasks)
         .select(NUMBER, "place", F.spark_partition_id())
         .collect()
     )
-    assert sorted((number, place) for number, place, _ in rows) == [(place, place) for place in range(80)]
+    assert sorted((number, place) for number, place, _ in rows) == [(place, place) for place in range(90)]
     assert len({task for _, _, task in rows}) >= min(tasks, 60), "the work was not shared"
 
 

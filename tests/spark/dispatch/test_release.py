@@ -38,6 +38,9 @@ Row = dict[str, Any]
 Release = LocalRelease | SparkRelease
 LIVES = {("t", "s"): 2, ("t", "é"): 2, ("t", "z"): 2, ("u", "s"): 2}
 TICK_MS, BUCKET_MS = 1_000, 512
+PRIORITIES = {("t", "s"): "a", ("u", "s"): "nosuch"}
+_SAID = ("b", "7", "-3", "999999999", "1234567890", "7\n", " 1", "", "+1", "٣")
+"""What is said of a priority; only the second to fourth are one."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +68,7 @@ def _message(draw: random.Random, ledger: int, entry: int) -> Row:
     optional = {
         "deliver_at": asked,
         "message_key": draw.choice([None, "k"]),
-        "properties": draw.choice([None, {"a": "b"}]),
+        "properties": draw.choice([None, *({"a": text} for text in _SAID)]),
     }
     payload = draw.choice([None, bytearray(draw.randbytes(2_000))])
     topic = "u" if entry % 50 == 49 else "t"
@@ -101,14 +104,15 @@ def closed_in(spark: SparkSession, warehouse: Warehouse, version: int = -1) -> C
 def by_spark(spark: SparkSession, warehouse: Warehouse) -> Release | None:
     """The release as Spark makes it."""
     log, closed = MessageLog(spark, warehouse), closed_in(spark, warehouse)
-    return SparkRelease.of(warehouse.read(spark, REDELIVERY), LIVES, log, closed)
+    return SparkRelease.of(warehouse.read(spark, REDELIVERY), LIVES, log, closed, PRIORITIES)
 
 
 def in_the_driver(spark: SparkSession, warehouse: Warehouse, most: int = 10_000) -> Release | None:
     """The release as the driver makes it."""
     settings = Settings(driver_rows=most)
     rows = local_runs(session_files(spark), warehouse, Position(0, 0, -1), Position(0, 3, -1), settings)
-    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings, closed_in(spark, warehouse))
+    closed = closed_in(spark, warehouse)
+    return LocalRelease.of(rows, LIVES, MessageLog(spark, warehouse), settings, closed, PRIORITIES)
 
 
 def rows_of(found: DataFrame | pa.Table) -> list[Row]:
@@ -145,6 +149,15 @@ def test_the_same_rows_in_the_same_parts(
     numbers = [row["sequence"] for part in parts_rows for row in part]
     assert numbers == list(range(1, len(numbers) + 1))
     assert 0 < len(numbers) < positions
+    own = [row for part in parts_rows for row in part if (row["topic"], row["subscription"]) == ("t", "s")]
+    ranks = [(row["due_time"], -_priority(row)) for row in own]
+    assert ranks == sorted(ranks)
+    assert {_priority(row) for row in own} == {0, 7, -3, 999_999_999}
+
+
+def _priority(row: Row) -> int:
+    said = dict(row["properties"] or ()).get("a")
+    return int(said) if said in _SAID[1:4] else 0
 
 
 def _read(path: Path) -> list[Row]:

@@ -177,6 +177,7 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
 positions: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "bucket": st.integers(0, 2),
+        "rank": st.integers(-1, 1),
         "asked": st.none() | st.integers(0, 3),
         "due": st.integers(0, 3),
         "message": st.integers(0, 99),
@@ -188,7 +189,7 @@ positions: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("tasks", [1, 3])
 def test_deliveries_are_ordered_alike(tasks: int) -> None:
-    """Bucket, exact time, position, subscription, count. Positions of several subscriptions share a message."""
+    """Bucket, rank, exact time, position, subscription, count. Positions of several subscriptions share a message."""
     found = drawn(positions, 400)
 
     def column(name: str, kind: pa.DataType | None = None) -> pa.Array:
@@ -212,13 +213,14 @@ def test_deliveries_are_ordered_alike(tasks: int) -> None:
     )
     # A message has one topic, whoever gets it.
     topic = pa.array(np.where(message % 2, "\uffff", "\U0001f600"))
-    matched = release.Matched(runs, np.arange(len(found)), (ledger << 31) | entry, held, np.arange(len(found)))
+    rank = column("rank").to_numpy()
+    matched = release.Matched(runs, np.arange(len(found)), rank, (ledger << 31) | entry, held, np.arange(len(found)))
     in_driver = order_of(matched, release.ORDER)
 
     whole = runs
     for name, values in (
         ("deliver_at", held["deliver_at"]), ("message_time", held["due_time"]), ("topic", topic),
-        ("ledger_id", pa.array(ledger)), ("entry_id", pa.array(entry)),
+        ("rank", pa.array(rank)), ("ledger_id", pa.array(ledger)), ("entry_id", pa.array(entry)),
     ):  # fmt: skip
         whole = whole.append_column(name, values)
     names = columns_of(release.ORDER)

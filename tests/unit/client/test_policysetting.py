@@ -113,6 +113,9 @@ def test_a_subscription_is_paused_and_goes_on_and_what_is_held_is_told(root: str
     assert told(root, "subscriptions").splitlines()[1].endswith("3, 1s")
     assert "rate: 2 messages a second" in told(root, "policy", "show", *named)
     told(root, "policy", "unset", *named, "max_rate")
+    told(root, "policy", "set", *named, "--priority", "urgency")
+    assert "number in the property urgency comes first" in told(root, "policy", "show", *named)
+    told(root, "policy", "unset", *named, "priority")
     assert told(root, "resume", *named) == "t/s was not paused\n"
     assert [dict(each.policies) for each in policy_history(root, "t", "s")][-2:] == [{"max_rate": "2"}, {}]
 
@@ -181,6 +184,8 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
         ("--min-delay", "2s", "--max-delay", "1s"),
         ("--fixed-delay", "4000d"),
         ("--precision", "coarse"),
+        ("--priority", "urgency"),
+        ("--subscription", "s", "--priority", ""),
         ("--subscription", "s", "--precision", "exact"),
         ("--ack",),
         (),
