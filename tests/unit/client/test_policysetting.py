@@ -107,15 +107,15 @@ def test_a_subscription_is_paused_and_goes_on_and_what_is_held_is_told(root: str
         assert client.resume("t", "s")
         assert not client.resume("t", "s")
         assert client.pause("t", "s")
+    told(root, "policy", "set", *named, "--priority", "urgency")
+    assert "number in the property urgency comes first" in told(root, "policy", "show", *named)
+    told(root, "policy", "unset", *named, "priority")
     told(root, "policy", "set", *named, "--max-rate", "2")
     assert told(root, "resume", *named) == "t/s goes on\n"
     assert "3 of them held, the last one in 1s at 2 a second" in told(root, "pending")
     assert told(root, "subscriptions").splitlines()[1].endswith("3, 1s")
     assert "rate: 2 messages a second" in told(root, "policy", "show", *named)
     told(root, "policy", "unset", *named, "max_rate")
-    told(root, "policy", "set", *named, "--priority", "urgency")
-    assert "number in the property urgency comes first" in told(root, "policy", "show", *named)
-    told(root, "policy", "unset", *named, "priority")
     assert told(root, "resume", *named) == "t/s was not paused\n"
     assert [dict(each.policies) for each in policy_history(root, "t", "s")][-2:] == [{"max_rate": "2"}, {}]
 
