@@ -32,6 +32,8 @@ _CONFIRMED_MS, _CONFIRMED = 200, 10_000
 """After so long, or so many messages, a broker without places has to confirm what was sent, and the place is noted."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 15.0
+_LEAST_PAUSE_S = 0.003
+"""What becomes due in so short a time is sent together."""
 _AHEAD_MS = 500
 """What is due so soon is read meanwhile."""
 
@@ -234,9 +236,9 @@ class SinkLoop:
         wait_s = _FIRST_PAUSE_S
         while not self._ended.is_set():
             try:
-                more = self.step()
+                self.step()
                 wait_s = _FIRST_PAUSE_S
-                if not more:
+                if not self._more:
                     self._ended.wait(self._until_next_s())
             except Exception as error:  # noqa: BLE001 - whatever it is, others go on, and so does this one later
                 self.failed(error)
@@ -247,7 +249,8 @@ class SinkLoop:
     def _until_next_s(self) -> float:
         """How long nothing is to be done."""
         due = None if self._taking is None else self._taking.next_due()
-        return self._pause_s if due is None else min(self._pause_s, max(0, due - self._clock()) / 1_000)
+        left_s = self._pause_s if due is None else (due - self._clock()) / 1_000
+        return min(self._pause_s, max(_LEAST_PAUSE_S, left_s))
 
     def _end(self) -> None:
         if self._topic is not None and self._taking is not None:

@@ -93,9 +93,7 @@ def test_what_a_broker_without_places_has_confirmed_is_noted_soon(root: str, mon
         assert loop.step()
         noted = places(root).get(loop.name)
         assert noted is not None
-        assert noted.published == rows
-        assert noted.place == broker.last
-        assert noted.rows == rows
+        assert (noted.published, noted.rows, noted.place) == (rows, rows, broker.last)
 
 
 def test_large_messages_are_published_few_at_a_time(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
