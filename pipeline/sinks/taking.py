@@ -47,13 +47,14 @@ class Taking:
         self._places, self._name, self._place = places, name, place
         found = places.taken_up(name)
         self._noted, self._taken = found is not None, found or TakenUp(place[0], place[0], place[1], place)
-        self._since = max(place[0], passed, *self._taken.since.values())
+        self._free = max(place[0], passed, *self._taken.since.values()) + 1
         self._deliveries = Deliveries(root, begin=self._taken.version)
         self._store = PreparedStore(Files(), path_of(root, DELIVERIES))
         self._queue, self._lots, self._seen = Queue(self._read, place, passed), dict[int, Lot](), set[str]()
         self._visible = _visible(root, self._deliveries.newest)
         for lot in self._known(Deliveries(root, begin=self._taken.version)):
             lot.since = self._taken.since[lot.number]
+            self._free = max(self._free, lot.after)
             self._lots[lot.number] = lot
             self._queue.add(lot)
 
@@ -129,11 +130,11 @@ class Taking:
 
     def _take_up(self, lots: Sequence[Lot], now: int) -> None:
         for lot in lots:
-            # What is visible is due.
-            self._since = lot.since = max(
-                now, self._since + 1, self._queue.turn + 1, 0 if lot.version is None else lot.span[1]
-            )
-            self._since = lot.after
+            lot.since = max(now, self._free, self._queue.turn + 1)
+            if lot.version is not None:
+                # What is visible is due, whatever the clock says.
+                lot.since = max(lot.since, lot.span[1])
+            self._free = lot.after
             self._lots[lot.number] = lot
             self._queue.add(lot)
         if lots:
