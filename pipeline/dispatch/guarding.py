@@ -42,7 +42,6 @@ class Failed(Exception):
 class _Failing:
     guard: tuple[str | None, str | None]
     error: str
-    since: int
     until: int
 
 
@@ -65,10 +64,8 @@ class Guards:
     def failed(self, failed: Failed, now: int) -> None:
         """Let a guard rest, at a time in ms UTC; the log says why, once for each reason."""
         known, guard = self._failing.get(failed.name), _texts(failed.guard)
-        same = known is not None and (known.guard, known.error) == (guard, failed.error)
-        since = known.since if known is not None and same else now
-        self._failing[failed.name] = _Failing(guard, failed.error, since, now + AGAIN_MS)
-        if not same:
+        self._failing[failed.name] = _Failing(guard, failed.error, now + AGAIN_MS)
+        if known is None or (known.guard, known.error) != (guard, failed.error):
             _LOG.warning("the guard of %s fails, and what it guards waits: %s", "/".join(failed.name), failed.error)
             self._states.put(GuardState(*failed.name, failed.guard.guard or "", failed.error, now))
             self._noted.add(failed.name)

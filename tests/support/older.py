@@ -17,6 +17,7 @@ from schemas import (
     CONSUMER_EVENTS,
     CURSORS,
     DELIVERIES,
+    GUARDED,
     HELD,
     REDELIVERY,
     REJECTED_DISPATCH,
@@ -30,7 +31,7 @@ NEW_COLUMNS = (
     (SEGMENTS, ("redelivery_count", "round", "cause")),
     (REDELIVERY, ("round",)),
     (DELIVERIES, ("round",)),
-    (REJECTED_DISPATCH, ("life", "round")),
+    (REJECTED_DISPATCH, ("life", "round", *GUARDED)),
 )
 """Of tables that were there."""
 
