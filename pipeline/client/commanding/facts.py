@@ -16,7 +16,7 @@ from pipeline.client.subscribing.subscriptions import lives
 from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import alive
-from schemas import DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, ROUND, Table
+from schemas import CANCELLED, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, ROUND, Table
 from state.positionset import PositionSet, by_number
 from state.withdrawals import Parts, Round, Rounds
 
@@ -31,13 +31,15 @@ class Facts:
     Attributes:
         released: rounds that became due.
         moved: rounds that dispatch left out because there is a later one.
-        cancelled: positions that dispatch left out because they were cancelled; or because they have no message.
+        cancelled: positions that dispatch left out because they were cancelled.
+        gone: positions that it left out for good for another reason: they expired, say, or have no message.
         shown: rounds that were delivered.
     """
 
     released: Rounds
     moved: Rounds
     cancelled: PositionSet
+    gone: PositionSet
     shown: Rounds
 
     @property
@@ -56,19 +58,19 @@ class Facts:
         # What was left out although it had been taken back is so because of another cancel, if there is one.
         left_out = self.cancelled - (known & in_force)
         never = asked - known - self.delivered - self.taken()
-        applied, late = (asked & left_out) | never, (asked & self.delivered) - known
+        applied, late = (asked & (left_out | (self.gone - known))) | never, (asked & self.delivered) - known
         return len(applied), len(late), len(known - left_out)
 
     def of_undo(self, asked: PositionSet, in_force: PositionSet) -> tuple[int, int, int]:
         """The same of an undo of a cancel, of which nothing is undone."""
         left_out = self.cancelled - in_force
-        deciding = (asked & self.taken()) - self.delivered - self.cancelled
+        deciding = (asked & self.taken()) - self.delivered - self.cancelled - self.gone
         return len(asked - left_out - deciding), len(asked & left_out), 0
 
     def too_late_at(self, number: int) -> PositionSet:
         """What was delivered, or left out for good, before a command made a round of it."""
         shown = PositionSet.union(each for before, each in self.shown.items() if before < number)
-        return shown | (self.taken(number) & self.cancelled)
+        return shown | (self.taken(number) & (self.cancelled | self.gone))
 
     def moved_at(self, number: int, asked: PositionSet) -> PositionSet:
         """What a command that made a round of some positions has moved for sure."""
@@ -98,10 +100,11 @@ def facts(root: str, commands: Iterable[Parts]) -> dict[Round, Facts]:
 
 def _facts(released: _Held, refused: _Held, shown: _Held, *, present: bool) -> Facts:
     moved = {number: each for (number, reason), each in refused.items() if reason == RESCHEDULED}
-    cancelled = PositionSet.union(each for (_, reason), each in refused.items() if reason != RESCHEDULED)
+    cancelled = PositionSet.union(each for (_, reason), each in refused.items() if reason == CANCELLED)
+    gone = PositionSet.union(each for (_, reason), each in refused.items() if reason not in (RESCHEDULED, CANCELLED))
     # What was released to a life that is over comes to nobody, unless it was delivered.
     due = {number: each for (number, _), each in released.items()} if present else {}
-    return Facts(due, moved, cancelled, {number: each for (number, _), each in shown.items()})
+    return Facts(due, moved, cancelled, gone, {number: each for (number, _), each in shown.items()})
 
 
 _Held = dict[tuple[int, str], PositionSet]

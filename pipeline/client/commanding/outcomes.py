@@ -128,7 +128,7 @@ def _cancelled(root: str, mine: pa.Table, said: Withdrawals, command_id: str) ->
     found = []
     for of, fact in facts(root, [parts]).items():
         undone = said.undone.get(command_id, {}).get(of, _NOTHING)
-        left = parts[of] - undone - fact.cancelled - fact.delivered
+        left = parts[of] - undone - fact.cancelled - fact.gone - fact.delivered
         if len(left):
             found.append(with_due(root, of, left, until))
     return [each for each in found if len(each.ledgers)]
@@ -142,7 +142,8 @@ def _moved(root: str, mine: pa.Table, said: Withdrawals, last: Mapping[Round, Ch
     for (of, number), runs in before.items():
         own = due_of(runs, PositionSet.of_runs(runs))
         chosen = last[of].only(PositionSet.of_runs(own))
-        chosen = chosen.where(chosen.rounds == number).less(known[of].delivered).less(in_force.get(of, _NOTHING))
+        over = known[of].delivered | known[of].gone | in_force.get(of, _NOTHING)
+        chosen = chosen.where(chosen.rounds == number).less(over)
         if len(chosen.ledgers):
             each = due_of(own, chosen.positions).expanded()
             found.append((chosen, each.due))

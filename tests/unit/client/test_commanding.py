@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipeline.client.client import Client
-from pipeline.client.commanding.commands import Command, HowCommanded, cancel, undo
+from pipeline.client.commanding.commands import Command, HowCommanded, cancel, shift, undo
 from pipeline.client.commanding.inforce import InForce
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example, choose
@@ -231,6 +232,21 @@ def test_what_was_taken_back_and_then_cancelled_again_is_the_doing_of_the_second
     leave_out(flights, 1, 1)
     put(flights, DELIVERIES, delivery_row(rows()[2]))
     assert figures(flights) == [("cancel", 2, 2, 0, 0, 0), ("undo", 3, 3, 0, 0, 0), ("cancel", 3, 0, 0, 3, 0)]
+
+
+@pytest.mark.parametrize("reason", ["suppressed", "expired"])
+def test_what_was_taken_back_and_then_left_out_for_another_reason_stays_undone(flights: str, reason: str) -> None:
+    """No command did that, so the undo was not too late; and there is nothing left that one could take back."""
+    done = cancel(flights, "t", "s", where="ledger_id = 1")
+    undo(flights, str(done.command_id))
+    later = shift(flights, "t", "s", span=timedelta(hours=1), where="ledger_id = 1 AND entry_id = 0")
+    release(flights, 1, 1, 2)
+    put(flights, REDELIVERY, run_row(1, 0, 0, NOON, round=1))
+    put(flights, REJECTED_DISPATCH, *(left_out_row(1, entry, NOON, reason=reason) for entry in (1, 2)))
+    put(flights, REJECTED_DISPATCH, left_out_row(1, 0, NOON, reason=reason, round=1))
+    assert figures(flights) == [("shift", 1, 1, 0, 0, 0), ("undo", 3, 3, 0, 0, 0), ("cancel", 3, 0, 0, 3, 0)]
+    for command in (done, later):
+        assert undo(flights, str(command.command_id)).command_id is None
 
 
 def test_an_undo_brings_back_what_can_come_and_nothing_twice(flights: str) -> None:
