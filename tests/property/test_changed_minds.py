@@ -3,11 +3,12 @@
 Ingest, dispatch, settle and the client are the real ones, without a JVM (`tests.support.without_jvm`); they do batches,
 and die, in any order. The model holds for each message and subscription what commands said, and says what a batch of
 dispatch makes of each release that it finds. At the end each message was delivered in exactly one round, the last one
-that it got in time, or it was cancelled, and `outcomes` says the same of each command.
+that it got in time, or it was cancelled, or a guard suppressed it, and `outcomes` says the same of each command.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -23,6 +25,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from deltalake import write_deltalake
 
 from pipeline.client.commanding import commands as client
 from pipeline.client.commanding.commands import Command
@@ -42,6 +46,7 @@ from schemas import (
     MESSAGES,
     REJECTED_DISPATCH,
     RESCHEDULED,
+    SUPPRESSED,
     Table,
 )
 from tests.support.changed_minds import Fate, Given, Place, Release, counted, figures, ms, places, released, where
@@ -53,7 +58,11 @@ T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""
 SECOND = 1_000
 KEYS = st.sets(st.integers(0, 5), min_size=1)
-NAMES = ("plain", "s")
+NAMES = ("plain", "s", "asks")
+"""One acknowledges, one has a guard."""
+UNPAID = "NOT EXISTS (SELECT 1 FROM paid WHERE paid.key = message_key)"
+LEFT_OUT = (CANCELLED, SUPPRESSED)
+"""Dispatch said so, and it is seen at once."""
 OF_INGEST = tuple(f"ingest.{step}" for step in ("counted", "messages", "segments"))
 OF_DISPATCH = tuple(
     f"dispatch.{step}"
@@ -76,12 +85,15 @@ class Minds(RuleBasedStateMachine):
         self.jvm.__enter__()
         self.stages = Stages(f"{self.folder}/warehouse", Settings(horizon_ms=horizon))
         self.root = self.stages.root
-        for name in NAMES:
-            subscribe(self.root, Subscription("t", name, tick_ms=1, policies=Policies(ack=name == "s")))
+        write_deltalake(f"{self.folder}/paid", pa.table({"key": pa.array([], pa.string())}))
+        guard = Policies(guard=UNPAID, guard_tables=json.dumps({"paid": f"{self.folder}/paid"}))
+        for name, policies in zip(NAMES, (Policies(), Policies(ack=True), guard), strict=True):
+            subscribe(self.root, Subscription("t", name, tick_ms=1, policies=policies))
         self.keys: dict[tuple[int, int], str] = {}
         self.fates: dict[Place, Fate] = {}
         self.given: dict[str, Given] = {}
         self.paused: set[str] = set()
+        self.paid: set[str] = set()
         self.said: dict[Place, str] = {}
         self.held, self.delivered, self.left_out = list[Release](), list[Release](), list[tuple[Release, str]]()
         self.decided = False
@@ -154,6 +166,14 @@ class Minds(RuleBasedStateMachine):
         self.paused ^= {name}
         assert set_policy(self.root, "t", name, paused=name in self.paused)
 
+    @rule(paid=st.sets(st.integers(0, 7)))
+    def pay(self, paid: set[int]) -> None:
+        """Others pay, or take that back: what is paid meets the guard no more."""
+        self.paid = {str(each) for each in paid}
+        write_deltalake(
+            f"{self.folder}/paid", pa.table({"key": pa.array(sorted(self.paid), pa.string())}), mode="overwrite"
+        )
+
     @rule(number=st.integers(0, 99), ack=st.booleans())
     def consume(self, number: int, *, ack: bool) -> None:
         """A consumer settles a delivery, or lets it fail, at most twice."""
@@ -207,10 +227,11 @@ class Minds(RuleBasedStateMachine):
         back, shown = self.given[name], self.shown()
         if back.kind == "cancel":
             some = back.named.keys() - back.undone - shown
-            wanted: dict[Place, int | None] = {of: None for of in some if self.fates[of].decided != "cancelled"}
+            wanted: dict[Place, int | None] = {of: None for of in some if self.fates[of].decided not in LEFT_OUT}
         else:
             last = {of for of, number in back.named.items() if self.fates[of].round == number}
-            wanted = {of: back.before[of] for of in last - shown if not self.fates[of].cancels}
+            some = {of for of in last - shown if self.fates[of].decided not in LEFT_OUT}
+            wanted = {of: back.before[of] for of in some if not self.fates[of].cancels}
         self.follow(client.undo(self.root, name), wanted, back, name)
 
     def pending(self, keys: set[int], name: str | None) -> dict[Place, int]:
@@ -220,7 +241,7 @@ class Minds(RuleBasedStateMachine):
             of: fate.due[fate.round]
             for of, fate in self.fates.items()
             if not of.failed and int(self.keys[of.entry]) in keys and name in (None, of.name)
-            if of not in shown and not fate.cancels
+            if of not in shown and not fate.cancels and fate.decided not in LEFT_OUT
         }
 
     def follow(
@@ -276,11 +297,12 @@ class Minds(RuleBasedStateMachine):
                 self.left_out.append((each, RESCHEDULED))
             else:
                 assert fate.decided is None, each
-                fate.decided, fate.came = "cancelled" if fate.cancels else "delivered", each.round
-                if fate.cancels:
-                    self.left_out.append((each, CANCELLED))
-                else:
+                paid = each.of.name == "asks" and self.keys[each.of.entry] in self.paid
+                fate.decided, fate.came = CANCELLED if fate.cancels else SUPPRESSED if paid else "delivered", each.round
+                if fate.decided == "delivered":
                     self.delivered.append(each)
+                else:
+                    self.left_out.append((each, fate.decided))
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
         """What a table holds."""

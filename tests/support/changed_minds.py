@@ -32,7 +32,7 @@ class Fate:
         round: the last round that anybody made of it.
         due: when it is due in each round, ms UTC; of the first round of what failed nobody knows.
         cancels: the commands that cancel it, less what was undone.
-        decided: what dispatch made of it: `delivered` or `cancelled`; None: nothing yet.
+        decided: what dispatch made of it: `delivered`, `cancelled` or `suppressed`; None: nothing yet.
         came: the round in which that was decided; commands that came later count for nothing.
     """
 
