@@ -205,7 +205,7 @@ class Settle:
         outcome.refused += told.refused
         self._say_wrong_policies(plan, outcome)
         happened = self._happened(plan, present, held)
-        earlier = self._told_before(plan, self._fresh(held), happened)
+        earlier = self._told_before(plan, self._fresh(plan, held), happened)
         before = None if self._writes is None else self._writes.moved(plan)
         for name, opened in held.items():
             outcome.take(opened.listener, opened.handle(happened[name], told.leases[name], plan.now))
@@ -243,11 +243,13 @@ class Settle:
             held[name] = known
         return held
 
-    def _fresh(self, held: Mapping[Name, Opened]) -> dict[Name, Listener]:
-        """Who acknowledges and is followed for the first time.
+    def _fresh(self, plan: Plan, held: Mapping[Name, Opened]) -> dict[Name, Listener]:
+        """Who acknowledges and is followed for the first time, by a batch that does not begin where another one ended.
 
-        What was released to them since they asked may have been refused, or acknowledged, before this batch begins.
+        What was released to them since they asked may have been refused, or acknowledged, before it begins.
         """
+        if self._last is not None and plan.begin == self._last.end:
+            return {}
         return {n: each.listener for n, each in held.items() if each.acknowledges and self._opened.get(n) is not each}
 
     def _told_before(
@@ -287,7 +289,7 @@ class Settle:
         for version, rows in redelivery.versions(plan.begin.released, plan.released):
             _sort(found, released_by(rows, version, present))
         refused = self._sources[REJECTED_DISPATCH.name]
-        fresh = self._fresh(held)
+        fresh = self._fresh(plan, held)
         for _, rows in refused.since(-1, plan.begin.refused) if any(found[name] for name in fresh) else ():
             _sort(found, only_released(refused_by(rows, fresh), found))
         for _, rows in refused.versions(plan.begin.refused, plan.refused):
