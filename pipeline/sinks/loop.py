@@ -181,7 +181,7 @@ class SinkLoop:
             wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
             self._taking = Taking(self._root, wanted, self._topic.columns, self._place, passed, self._places, self.name)
             if not self._taking.goes_on:
-                raise self._gone("it has read versions which `deliveries` does not have")
+                raise self._gone("it has published more than `deliveries` or its notes say; they were set back")
             self._committed_ms = monotonic_ms()
         return self._topic, self._taking
 
@@ -241,6 +241,7 @@ class SinkLoop:
                 if not self._more:
                     self._ended.wait(self._until_next_s())
             except Exception as error:  # noqa: BLE001 - whatever it is, others go on, and so does this one later
+                self._drop()
                 self.failed(error)
                 self._ended.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)

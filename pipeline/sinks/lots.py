@@ -49,6 +49,7 @@ class Lot:
         version: the one that makes it visible; None: it is on the shelf.
         skip: so many of its first rows are published.
         since: when the sink took it up, ms UTC.
+        ended: the turn of its last delivery for the sink, when that was taken; 0: it had none.
     """
 
     number: int
@@ -59,6 +60,7 @@ class Lot:
     version: int | None = None
     skip: int = 0
     since: int = 0
+    ended: int | None = None
 
     @property
     def first(self) -> int:
@@ -159,13 +161,11 @@ class Queue:
         self._heads = dict[int, tuple[int, dict[str, Any]]]()
         self._at: Place = 0, 0
 
-    def __contains__(self, number: int) -> bool:
-        """Whether something of a lot is to come, by its number."""
-        return number in self._lots
-
     def add(self, lot: Lot) -> None:
         """Put a lot in; none of its turns has passed, or the place says so."""
-        if lot.last >= self._place[0]:
+        if lot.last < self._place[0]:
+            lot.ended = lot.last
+        else:
             self._lots[lot.number] = lot, lot.rows(self._read)
             heapq.heappush(self._waiting, (lot.first, lot.number))
 
@@ -220,15 +220,17 @@ class Queue:
 
     def _begin(self) -> None:
         _, number = heapq.heappop(self._waiting)
-        self._next_of(number)
+        self._next_of(number, 0)
 
     def _advance(self) -> None:
-        _, number = heapq.heappop(self._open)
-        self._next_of(number)
+        last, number = heapq.heappop(self._open)
+        self._next_of(number, last)
 
-    def _next_of(self, number: int) -> None:
-        turn, due, row = next(self._lots[number][1], (None, 0, {}))
+    def _next_of(self, number: int, last: int) -> None:
+        lot, rows = self._lots[number]
+        turn, due, row = next(rows, (None, 0, {}))
         if turn is None:
+            lot.ended = last
             del self._lots[number]
             self._heads.pop(number, None)
         else:

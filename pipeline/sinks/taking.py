@@ -57,11 +57,16 @@ class Taking:
             self._free = max(self._free, lot.after)
             self._lots[lot.number] = lot
             self._queue.add(lot)
+        self._passed = max(place[0], passed)
 
     @property
     def goes_on(self) -> bool:
-        """Whether the log still has all that was read of it."""
-        return self._taken.read <= self._deliveries.newest + 1
+        """Whether the log still has all that was read of it, and the notes all of which something was published."""
+        if self._taken.read > self._deliveries.newest + 1:
+            return False
+        whole = len(self._lots) == len(self._taken.since)
+        ends = (lot.last + 1 for lot in self._lots.values())
+        return self._passed < FIRST_TURN or not whole or self._passed <= max(self._taken.place[0], *ends, 0)
 
     @property
     def place(self) -> Place:
@@ -162,8 +167,8 @@ class Taking:
         self._noted, self._taken = True, taken
 
     def _is_done(self, lot: Lot) -> bool:
-        """Whether nothing of it is to come, and nothing of it is in a turn of which deliveries are counted."""
-        return lot.number not in self._queue and (self._place[1] == 0 or lot.last < self._place[0])
+        """Whether all of it is published, and nothing of it is in a turn of which deliveries are counted."""
+        return lot.ended is not None and lot.ended < self._place[0]
 
     def _skip(self, version: int) -> int:
         return self._taken.skip if version == self._taken.version else 0

@@ -67,11 +67,14 @@ class Killed(Exception):
 class MemoryBroker:
     """One topic, and the place of one sink, if it keeps places; `fails` says when the next publication does.
 
-    One that keeps none drops what has a place that is not behind that of the last message.
+    One that keeps none drops what has a place that is not behind that of the last message; and it may hold what it was
+    sent until somebody waits for it: of that half is there when the sender dies behind it, and nothing when it dies
+    before.
     """
 
     payloads: list[bytes | None] = field(default_factory=list)
     keeps_place: bool = True
+    holds: bool = False
     last: Place = (-1, 0)
     place: Place | None = None
     fails: Sequence[str] = ()
@@ -93,6 +96,7 @@ class MemoryTopic:
     columns: Sequence[str] = ("payload",)
     keeps_place: bool = True
     most: int = 10_000
+    sent: Sequence[Row] = ()
 
     @property
     def passed(self) -> int:
@@ -112,20 +116,37 @@ class MemoryTopic:
 
     def publish(self, rows: Sequence[Row], place: Place) -> None:
         """Messages and place, both or neither; then fail if that is wanted."""
-        when, *rest = [*self.broker.fails, ""]
-        self.broker.fails = rest[:-1] if rest else ()
+        when = self._next()
         if self.number != self.broker.connections or when == "before":
             raise Killed
-        for order, row in rows:
-            if self.keeps_place or order > self.broker.last:
-                self.broker.payloads.append(row["payload"])
-                self.broker.last = order
+        self.sent = [*self.sent, *rows]
+        if not self.broker.holds:
+            self._arrive(len(self.sent))
         self.broker.place = place
         if when == "after":
+            self._arrive(len(self.sent) // 2)
             raise Killed
 
     def confirm(self) -> None:
-        """All is there."""
+        """All that was sent is there."""
+        when = self._next() if self.broker.holds else ""
+        if when == "before":
+            raise Killed
+        self._arrive(len(self.sent))
+        if when == "after":
+            raise Killed
+
+    def _next(self) -> str:
+        when, *rest = [*self.broker.fails, ""]
+        self.broker.fails = rest[:-1] if rest else ()
+        return when
+
+    def _arrive(self, count: int) -> None:
+        for order, row in self.sent[:count]:
+            if self.keeps_place or order > self.broker.last:
+                self.broker.payloads.append(row["payload"])
+                self.broker.last = order
+        self.sent = self.sent[count:]
 
     def close(self) -> None:
         """Nothing is held."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -195,6 +196,23 @@ def test_a_clock_that_steps_back_holds_what_is_not_due_and_loses_nothing(
     assert broker.payloads == [b"a", b"b", b"c", b"d"]
 
 
+def test_what_is_sent_and_not_confirmed_is_sent_again(dispatch: Dispatching, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is visible, and other lots were taken up since."""
+    monkeypatch.setattr("pipeline.sinks.loop._CONFIRMED_MS", 60_000)
+    broker = MemoryBroker(keeps_place=False, holds=True)
+    loop = ahead(dispatch, broker)
+    for number, name in enumerate("abc", 1):
+        dispatch.now += 10
+        dispatch.prepare(number, [(dispatch.now, name)])
+        dispatch.publish()
+        run(loop)
+    assert broker.payloads == []
+    loop = ahead(dispatch, broker)
+    run(loop)
+    loop.stop()
+    assert broker.payloads == [b"a", b"b", b"c"]
+
+
 def test_a_sink_of_an_earlier_version_goes_on_in_the_middle_of_a_version(dispatch: Dispatching) -> None:
     """It had noted versions and rows."""
     broker = MemoryBroker()
@@ -221,6 +239,25 @@ def test_a_sink_whose_notes_are_gone_stands_still(dispatch: Dispatching) -> None
             run(ahead(dispatch, broker))
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_warehouse_that_was_set_back_to_a_copy_stops_its_sinks(tmp_path: Path, *, keeps: bool) -> None:
+    """What it delivers once more was published."""
+    create_all(str(tmp_path / "w"))
+    dispatch, broker = Dispatching(str(tmp_path / "w"), T), MemoryBroker(keeps_place=keeps)
+    loop = ahead(dispatch, broker)
+    for number in range(1, 4):
+        dispatch.prepare(number, [(T + 10 * number, f"{number}")])
+        dispatch.now = T + 10 * number
+        run(loop)
+        dispatch.publish()
+        if number == 1:
+            copytree(tmp_path / "w", tmp_path / "copy")
+    rmtree(tmp_path / "w")
+    copytree(tmp_path / "copy", tmp_path / "w")
+    with pytest.raises(SinkPlaceGone, match="set back"):
+        run(ahead(dispatch, broker))
+
+
 def test_the_log_is_needed_from_what_is_not_published(dispatch: Dispatching) -> None:
     """And what a sink has done with is forgotten, or its notes would grow for ever."""
     loop = ahead(dispatch, MemoryBroker())
@@ -236,6 +273,7 @@ def test_the_log_is_needed_from_what_is_not_published(dispatch: Dispatching) -> 
     assert places(dispatch.root).needed() == 9
 
 
+_DEATHS = 12
 parts = st.lists(st.lists(st.integers(-20, 120), min_size=1, max_size=3), min_size=1, max_size=2)
 events = st.one_of(
     st.tuples(st.just("prepare"), parts),
@@ -247,7 +285,7 @@ events = st.one_of(
     st.tuples(st.just("start dispatch"), st.none()),
     st.tuples(st.just("others"), st.none()),
 )
-deaths = st.lists(st.sampled_from(["", "", "before", "after"]), max_size=12)
+deaths = st.lists(st.sampled_from(["", "", "before", "after"]), max_size=_DEATHS)
 
 
 class Course:
@@ -302,8 +340,12 @@ class Course:
         """All that was prepared is there, once, and that of a batch is in order."""
         self.dispatch.now = self.latest = self.latest + 1_000
         self.dispatch.publish()
-        while self.steps(1):
-            pass
+        for _ in range(2 * _DEATHS):
+            while self.steps(1):
+                pass
+            with suppress(Killed):
+                self.loop.stop()
+            self.loop = ahead(self.dispatch, self.broker, self.most, self.fails)
         came = [(each or b"").decode() for each in self.broker.payloads]
         assert sorted(came) == sorted(name for batch in self.batches for _, name in batch)
         for number, batch in enumerate(self.batches):
@@ -316,7 +358,7 @@ class Course:
     publications=deaths,
     notes=deaths,
     most=st.sampled_from([1, 2, 100]),
-    keeps=st.booleans(),
+    kind=st.sampled_from(["keeps places", "confirms at once", "confirms late"]),
 )
 def test_whoever_dies_when_each_message_is_published_once_in_order_and_not_early(
     tmp_path_factory: pytest.TempPathFactory,
@@ -324,13 +366,14 @@ def test_whoever_dies_when_each_message_is_published_once_in_order_and_not_early
     publications: list[str],
     notes: list[str],
     most: int,
-    *,
-    keeps: bool,
+    kind: str,
 ) -> None:
     """Beside publications and notes; with a clock that steps back, and commits of others in between."""
     root = copytree(empty_warehouse(), str(tmp_path_factory.mktemp("w") / "warehouse"))
-    broker = MemoryBroker(fails=publications, keeps_place=keeps)
-    course = Course(root, broker, most, notes)
-    for what, told in happened:
-        course.happens(what, told)
-    course.ends()
+    broker = MemoryBroker(fails=publications, keeps_place=kind == "keeps places", holds=kind != "keeps places")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.sinks.loop._CONFIRMED_MS", 0 if kind == "confirms at once" else 60_000)
+        course = Course(root, broker, most, notes)
+        for what, told in happened:
+            course.happens(what, told)
+        course.ends()
