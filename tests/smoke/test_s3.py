@@ -32,6 +32,7 @@ from pipeline.storage.storecheck import NoConditionalPuts, StoreRefused, check_s
 from schemas import INBOX
 from tests.support.racing import Race
 from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, named
+from tests.support.spark import end_jvm
 
 BUCKET = "s3a://bucket"
 PROFILE = """
@@ -47,12 +48,15 @@ lookahead_ms = 1_000
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session as `delayline run` starts it for a warehouse in a bucket."""
-    with named("bucket", FORGETFUL, CROWDED, UNSEEN):
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session as the first `delayline run` of a user starts it for a warehouse in a bucket."""
+    with named("bucket", FORGETFUL, CROWDED, UNSEEN), pytest.MonkeyPatch.context() as environment:
+        # What it keeps for further starts would take its JVM a quarter of a minute, at its end.
+        environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
         with session("delayline-s3", Machine(cores=2, java_options=options), f"{BUCKET}/any") as made:
             yield made
+    end_jvm()
 
 
 def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.config.session import KAFKA, Machine, local_session
@@ -34,3 +35,16 @@ def session() -> SparkSession:
     # No test cuts the power, and each commit would wait for the disk several times.
     sync_files(on=False)
     return spark
+
+
+def end_jvm() -> None:
+    """End the JVM of a session that was stopped. It keeps the JARs and options of its start; the next one needs others.
+
+    PySpark would use it for the next session.
+    """
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    SparkContext._gateway = SparkContext._jvm = None
+    gateway.shutdown()
+    # It ends when nobody writes to it any more.
+    gateway.proc.communicate()
