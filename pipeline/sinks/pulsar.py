@@ -24,9 +24,13 @@ _FIRST_TURN = 1_735_689_600_000
 """2025-01-01; ids are good for 17 years."""
 _LEAST_ID = 1 << 56
 """Ids of turns are larger; those of earlier versions, made of a version of `deliveries` and a row, are not."""
+_PENDING = 1_000
+"""Messages that the client holds, without a setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 _NO_COMPRESSION = "NONE"
+_LEAST = {"max_pending_messages": 1, "send_timeout_millis": 1_000}
+"""The least value of a setting; the client gives up after `send_timeout_millis`."""
 
 
 class PulsarTopic:
@@ -59,7 +63,9 @@ class PulsarTopic:
             client.close()
             raise
         self._client, self._ok = client, package().Result.Ok
-        self._sent, self._confirmed, self._failed = 0, list[Any](), None
+        self._room = settings.get("max_pending_messages", _PENDING)
+        self._sent, self._confirmed = 0, list[Any]()
+        self._failed: Any = None
 
     @property
     def passed(self) -> int:
@@ -74,11 +80,15 @@ class PulsarTopic:
     def publish(self, rows: Sequence[Row], place: Place) -> None:  # noqa: ARG002 - the sink notes it
         """Send messages. With as many on their way as the client holds (`max_pending_messages`), wait for the broker.
 
+        When the client gives up on messages, all that are on their way fail together. Nothing may be sent then: the
+        broker would drop what failed when it comes again, as its id is behind. So the client never waits in the middle
+        of a call, and the sink waits for the broker (`confirm`) long before the client gives up.
+
         Raises:
             OSError: a message has failed. Nothing was sent behind one that the client itself refuses.
         """
         for order, row in rows:
-            if self._failed is not None:
+            if self._failed is not None or self._sent >= self._room:
                 self.confirm()
             self._sent += 1
             self._producer(order, row).send_async(row["payload"] or b"", self._told, **record(order, row))
@@ -162,7 +172,7 @@ def partition(key: str | None, order: Place, count: int) -> int:
 def _settings(to: Destination) -> dict[str, Any]:
     """The settings of an address, as the client takes them."""
     told: dict[str, Any] = {
-        name: _number(name, text) for name, text in to.settings.items() if name != "compression_type"
+        name: _number(name, text, _LEAST[name]) for name, text in to.settings.items() if name != "compression_type"
     }
     name = to.settings.get("compression_type", _NO_COMPRESSION).upper()
     kinds = {str(each).upper(): kind for each, kind in package().CompressionType.__members__.items()}
@@ -171,7 +181,7 @@ def _settings(to: Destination) -> dict[str, Any]:
     return {**told, "compression_type": kinds[name]}
 
 
-def _number(name: str, text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 0 < int(text) <= 1_000_000:
-        raise BadValue(name, text, "1 to 1000000")
+def _number(name: str, text: str, least: int) -> int:
+    if not text.isascii() or not text.isdecimal() or not least <= int(text) <= 1_000_000:
+        raise BadValue(name, text, f"{least} to 1000000")
     return int(text)
