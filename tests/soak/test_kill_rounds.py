@@ -313,7 +313,7 @@ class Minds:
         kinds = Counter(each.kind for each in found)
         what = Counter({name: sum(getattr(e, name) for e in found) for name in ("applied", "too_late", "undone")})
         print(f"commands: {dict(kinds)}, messages: {dict(what)}, {gone - late} did not come")
-        assert min(what.values()) > 0
+        assert what["applied"] > 0 < what["undone"]
 
 
 @pytest.mark.parametrize(
