@@ -153,7 +153,7 @@ class Beside(Run):
     def _fill(self, first_due: int, spread_ms: int) -> None:
         """Send the messages of the other topic, and wait until they are taken in."""
         random = np.random.default_rng(7)
-        before = open_table(self._root, MESSAGES).count()
+        before = self._accepted()
         for first in range(0, self._count, _ROWS):
             count = min(_ROWS, self._count - first)
             due = (first_due + random.integers(0, spread_ms + 1, count)) * 1_000
