@@ -1,6 +1,6 @@
 """Commands, a pause and a rate beside live load: how late the load is, and how long they take.
 
-    python -m benchmarks.control [commands|pause|rate ...] [--messages 1000000] [--load 1000] [--json]
+    python -m benchmarks.control [commands|pause|rate ...] [--messages 200000 | --full] [--load 1000] [--json]
 
 A job runs on the wall clock, and a producer sends messages to one topic, of which one in each half second is due at
 once. Beside that, a second topic has many messages with another subscription:
@@ -11,7 +11,8 @@ once. Beside that, a second topic has many messages with another subscription:
 - `rate`: they are due at one instant, and come within 100 seconds by the rate of their subscription; fewer than a
   million within 30.
 
-Lateness of the load is counted from its due time to the commit that made it visible, by the log of `deliveries`.
+Lateness of the load is counted to the commit that made it visible, by the log of `deliveries`: from its due time,
+rounded up to a tick of a second, or from when it was sent, if it was due at once.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ from pipeline.delta.deltars import append, open_table, path_of, query
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import appended, info_of
 from pipeline.storage.files import Files
-from pipeline.subscriptions.cursors import NEWEST
+from pipeline.subscriptions.cursors import NEWEST, by_name
 from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES
 
 KINDS = ("commands", "pause", "rate")
 TOPIC, NAME, SHARE = "big", "mail", 20
 WHERE = f"entry_id % {SHARE} = 7"
-_ROWS, _DAY_MS, _SPREAD_MS = 100_000, 86_400_000, 30_000
+_ROWS, _TICK_MS, _DAY_MS, _SPREAD_MS = 100_000, 1_000, 86_400_000, 30_000
 _MILLION, _LONG_S, _SHORT_S = 1_000_000, 100, 30
 """A burst of a million takes so long by its rate, a smaller one less."""
 _WARM_S, _LOOK_S, _PATIENCE_S, _QUIET_S = 20, 0.2, 900, 12
@@ -67,7 +68,7 @@ class Seen:
 
     Attributes:
         shown: when the commit was made that made each visible.
-        due: its due time.
+        due: its due time; of what was due when it was sent, when that was.
         at_once: whether it was due when it was sent.
     """
 
@@ -88,8 +89,11 @@ class Seen:
                 due, published = (
                     rows.column(n).cast(pa.int64()).to_numpy() / 1_000 for n in ("due_time", "publish_time")
                 )
-                shown = np.full(rows.num_rows, info_of(actions)["timestamp"], float)
-                parts.append((shown, due, due - published < 1_000))
+                shown, at_once = (
+                    np.full(rows.num_rows, info_of(actions)["timestamp"], float),
+                    due - published < _TICK_MS,
+                )
+                parts.append((shown, np.where(at_once, published, due), at_once))
         return cls(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def late(self, begin: float, end: float, *, at_once: bool) -> dict[str, float]:
@@ -201,8 +205,8 @@ class Beside(Run):
     def _waiting(self, seen: int) -> int:
         """How many wait for another time, if settle has made a batch since a version."""
         table = open_table(self._root, CURSORS)
-        rows = query(NEWEST.format(told="t"), t=table) if table.version() > seen else []
-        return sum(row["waiting"] or 0 for row in rows if row["topic"] == TOPIC)
+        found = by_name(query(NEWEST.format(told="t"), t=table)) if table.version() > seen else {}
+        return found[TOPIC, NAME].outstanding().counts.waiting if (TOPIC, NAME) in found else 0
 
     def _pause(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Seconds from the end of the pause until all is there, and memory before and with all of it held."""
