@@ -145,7 +145,6 @@ def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None
             advance(T0 + 2 * SECOND),
             advance(T0 + HOUR // 2),
             got("d"),
-            restart(),
             advance(T0 + HOUR + SECOND),
             got("d", "a"),
             advance(T0 + 2 * HOUR + SECOND),

@@ -35,7 +35,10 @@ def got(world: World, name: str) -> list[str]:
     return [each.payload.decode() for each in Deliveries(world.warehouse.root).take(None, name)]
 
 
-@pytest.mark.parametrize("settings", [Settings(), Settings(driver_rows=0)], ids=["driver", "spark"])
+@pytest.mark.parametrize(
+    "settings",
+    [pytest.param(Settings(), id="driver"), pytest.param(Settings(driver_rows=0), id="spark", marks=pytest.mark.soak)],
+)
 def test_the_highest_number_comes_first_within_a_bucket(spark: SparkSession, folder: str, settings: Settings) -> None:
     """Dispatch dies with its files written. The next bucket waits for its time, however urgent it is."""
     world = play(
