@@ -81,7 +81,7 @@ class Deciding:
     """By what a batch is decided: who listens, what is closed, what is withdrawn, how much may be taken of whom.
 
     `shapings` are the policies by which messages are left out, at version `registry`. A batch that is repeated has
-    none: what was left out by them is among what is withdrawn.
+    none: what was left out by them is among what is withdrawn. `priorities` are those of the version that decides.
     """
 
     lives: Mapping[Name, int]
@@ -90,6 +90,7 @@ class Deciding:
     allowed: Mapping[Name, Allowance]
     shapings: Mapping[Name, Shaping] = field(default_factory=dict)
     registry: int = -1
+    priorities: Priorities = field(default_factory=dict)
 
     def holding(self, name: Name) -> Deciding:
         """The same when nothing of a subscription may be taken but what has expired."""
@@ -237,14 +238,16 @@ class Dispatch:
         now = self._now(batch_id)
         failing = self._guards.failing(shapings, now)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
-        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry)
+        order = priorities_of(shapings)
+        return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry, order)
 
     def _decided(self, note: Note, owner: str, batch_id: int) -> Deciding:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
         present = self._presence.at(note.lives, self._registry.at(note.registry))
         begin = self._checkpoint.start(batch_id).offset
         withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin)
-        return Deciding(present, Closed(self._closed, note.closed), withdrawn, note.allowed)
+        order = priorities_of(self._registry.shapings(note.registry))
+        return Deciding(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
 
     def _hold(self, prepared: Prepared) -> None:
         """Do to the backlog what a batch does, when that is noted."""
@@ -284,7 +287,7 @@ class Dispatch:
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
             left, gone = self._parted(runs, by, batch_id, self._look_up_here)
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
-            release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, self._priorities())
+            release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
             return self._take_by_spark(redelivery, by, batch_id)
@@ -309,7 +312,7 @@ class Dispatch:
             gone.append(withdrawn)
         rows = [withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
-        release = SparkRelease.of(runs, by.lives, self._log, by.closed, self._priorities())
+        release = SparkRelease.of(runs, by.lives, self._log, by.closed, by.priorities)
         return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts)
 
     def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:
@@ -332,10 +335,6 @@ class Dispatch:
 
     def _look_up_by_spark(self, runs: pa.Table) -> Iterator[pa.Table]:
         yield looked_up(self._spark, runs, self._log)
-
-    def _priorities(self) -> Priorities:
-        """By which properties subscriptions are ordered now: the order is decided with the files that are noted."""
-        return priorities_of(self._registry.shapings(self._registry.version()))
 
     def _versions(self) -> tuple[int, int]:
         """Who listens now, and in which life."""

@@ -71,7 +71,7 @@ def _ceil_column(column: str) -> Column:
 
 def _policy_array(rows: pa.Table, limits: Limits, name: str) -> pa.Array:
     """What the policy of a name says to the topic of each row; NULL where there is none. Asked once for each topic."""
-    if not limits.topics.policies:
+    if all(getattr(each, name) is None for each in limits.topics.policies.values()):
         return pa.nulls(rows.num_rows, _LONG)
     coded = _coded(rows)
     names = (

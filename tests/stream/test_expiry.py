@@ -13,8 +13,8 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.tracing.trace import trace
 from pipeline.config.stages import DISPATCH
 from pipeline.service.rebuild import rebuild
-from schemas import HELD, REJECTED_DISPATCH
-from tests.support.consuming import acknowledging, payloads_open, received, says
+from schemas import REJECTED_DISPATCH
+from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
 from tests.support.examined import sound
 from tests.support.stream import (
     Step,
@@ -84,14 +84,8 @@ def expired(**counts: int) -> Step:
 
 def held(count: int) -> Step:
     """So many positions are held of each of the two."""
-
-    def look(world: World) -> None:
-        found = Counter[str]()
-        for row in world.rows(HELD):
-            found[row["subscription"]] += row["last_entry"] - row["first_entry"] + 1
-        assert found == ({} if not count else dict.fromkeys(NAMES, count))
-
-    return check(look)
+    wanted = dict.fromkeys(NAMES, count) if count else {}
+    return check(lambda world: same(dict(held_back(world)), wanted))
 
 
 def got(*payloads: str) -> Step:

@@ -13,8 +13,7 @@ from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.service.rebuild import rebuild
-from schemas import HELD
-from tests.support.consuming import acknowledging
+from tests.support.consuming import acknowledging, held_back
 from tests.support.examined import sound
 from tests.support.stream import (
     Step,
@@ -54,14 +53,7 @@ def got(world: World, name: str) -> list[str]:
 
 def holds(**counts: int) -> Step:
     """So many positions are held of each subscription, and none of the others."""
-
-    def look(world: World) -> None:
-        found: dict[str, int] = {}
-        for row in world.rows(HELD):
-            found[row["subscription"]] = found.get(row["subscription"], 0) + row["last_entry"] - row["first_entry"] + 1
-        assert found == counts
-
-    return check(look)
+    return check(lambda world: same(dict(held_back(world)), counts))
 
 
 def same(found: object, wanted: object) -> None:

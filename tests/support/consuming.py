@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from pipeline.delta import deltars
-from schemas import CONSUMER_EVENTS, CURSOR_HEAD, CURSOR_LEASES, CURSORS, DELIVERIES, SUBSCRIPTIONS
+from schemas import CONSUMER_EVENTS, CURSOR_HEAD, CURSOR_LEASES, CURSORS, DELIVERIES, HELD, SUBSCRIPTIONS
 from state import Condition, LeaseReplay, Outstanding
 from state.lease_bytes import unpack_leases
 from tests.support.stream import Step, World, at
@@ -87,6 +87,14 @@ def standing(world: World, topic: str = "t", name: str = "s", life: int = 1) -> 
     told = {block: bytes(data) for block, (_, data) in newest.items() if data is not None}
     blocks = {block: data for block, data in told.items() if block >= 0}
     return Standing(Outstanding.restore(told[CURSOR_HEAD], blocks), unpack_leases(told[CURSOR_LEASES]))
+
+
+def held_back(world: World) -> Counter[str]:
+    """How many positions are held of each subscription that has some."""
+    found = Counter[str]()
+    for row in world.rows(HELD):
+        found[row["subscription"]] += row["last_entry"] - row["first_entry"] + 1
+    return found
 
 
 def payloads_open(world: World, name: str = "s", topic: str = "t") -> set[str]:
