@@ -18,6 +18,9 @@ from schemas import Table
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
+_LOOKS = 3
+"""So often a table is looked at: a list of the log that is made while somebody commits may hold the sums of a version
+and not the version itself, which delta-rs takes for an error."""
 
 
 def path_of(root: str, table: Table) -> str:
@@ -38,14 +41,17 @@ def open_table(root: str, table: Table) -> DeltaTable:
         BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
     """
     folder = path_of(root, table)
-    try:
-        opened = DeltaTable(folder)
-    except (TableNotFoundError, FileNotFoundError) as error:
-        raise NoWarehouse(root, table.name) from error
-    except DeltaError:
-        entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
-        entry(Files(), folder, max(entries, default=0))
-        raise
+    for attempt in range(_LOOKS):
+        try:
+            opened = DeltaTable(folder)
+            break
+        except (TableNotFoundError, FileNotFoundError) as error:
+            raise NoWarehouse(root, table.name) from error
+        except DeltaError:
+            entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
+            entry(Files(), folder, max(entries, default=0))
+            if attempt == _LOOKS - 1:
+                raise
     entry(Files(), folder, opened.version())
     return opened
 
