@@ -40,6 +40,8 @@ def _lateness(row: Mapping[str, Any]) -> Iterator[str]:
         yield from _spread(f"{phase}, due at once", row[phase]["at_once"])
     for each in row["by_minute"]:
         yield from _spread(f"minute {each['minute']}, late", each)
+    for each in row["at_once_by_minute"]:
+        yield from _spread(f"minute {each['minute']}, due at once", each)
     if "intake_done_before_due_s" in row:
         yield f"  the bulk was in `messages` {row['intake_done_before_due_s']} s before it was due"
     yield (

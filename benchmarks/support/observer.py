@@ -195,6 +195,7 @@ def report(found: list[Rows], measured_from: float, lookahead_ms: float = 0) -> 
         "last_due_ms": round(float(due.max())),
         "most_in_a_second": int(np.unique(seen // _SECOND_MS, return_inverse=False, return_counts=True)[1].max()),
         "by_minute": list(_by_minute(seen[~at_once], (seen - due)[~at_once])),
+        "at_once_by_minute": list(_by_minute(seen[at_once], (seen - published)[at_once])),
     }
     for name, phase in {"cold": due < measured_from, "warm": due >= measured_from}.items():
         waited = phase & ~at_once

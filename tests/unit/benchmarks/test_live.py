@@ -190,6 +190,8 @@ def test_drift_is_lateness_by_minute_of_the_run() -> None:
     told = report([seen(NOON_MS, 100), seen(NOON_MS + 59_999, 200, 300), seen(NOON_MS + 60_000, 900)], 0)
     assert [(each["minute"], each["count"], each["max"]) for each in told["by_minute"]] == [(0, 3, 300), (1, 1, 900)]
     assert (told["last_seen_ms"] - told["first_seen_ms"], told["most_in_a_second"]) == (60_000, 2)
+    told = report([seen(NOON_MS, 100, delay=0), seen(NOON_MS + 90_000, 700, delay=0), seen(NOON_MS, 5)], 0)
+    assert [(each["minute"], each["max"]) for each in told["at_once_by_minute"]] == [(0, 100), (1, 700)]
 
 
 def test_nothing_seen_is_reported_as_nothing() -> None:
