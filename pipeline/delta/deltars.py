@@ -12,15 +12,13 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import log_files
+from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.sums import put_first_sums
 from pipeline.storage.files import Files
 from schemas import Table
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
-_LOOKS = 3
-"""So often a table is looked at: a list of the log that is made while somebody commits may hold the sums of a version
-and not the version itself, which delta-rs takes for an error."""
 
 
 def path_of(root: str, table: Table) -> str:
@@ -41,17 +39,14 @@ def open_table(root: str, table: Table) -> DeltaTable:
         BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
     """
     folder = path_of(root, table)
-    for attempt in range(_LOOKS):
-        try:
-            opened = DeltaTable(folder)
-            break
-        except (TableNotFoundError, FileNotFoundError) as error:
-            raise NoWarehouse(root, table.name) from error
-        except DeltaError:
-            entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
-            entry(Files(), folder, max(entries, default=0))
-            if attempt == _LOOKS - 1:
-                raise
+    try:
+        opened = table_at(folder)
+    except (TableNotFoundError, FileNotFoundError) as error:
+        raise NoWarehouse(root, table.name) from error
+    except DeltaError:
+        entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)
+        entry(Files(), folder, max(entries, default=0))
+        raise
     entry(Files(), folder, opened.version())
     return opened
 

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.entries import is_whole
+from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.files import Files
@@ -43,7 +44,7 @@ def _here(files: Files, path: str, sql: str, version: int | None) -> list[dict[s
     if folder is None:
         return None
     try:
-        table = DeltaTable(folder, version=version)
+        table = table_at(folder, version)
         return query(sql.format(told="told"), told=table) if _has_all(files, path, table) else None
     except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
         _LOG.warning("%s, version %s, is read by Spark, which takes seconds", path, version, exc_info=True)

@@ -20,6 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.delta.deltars import arrow_of
+from pipeline.delta.logs.opening import table_at
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from schemas import DELIVERIES
 
@@ -139,7 +140,7 @@ def opened(path: str) -> DeltaTable:
         GuardFailed: it is not there, or cannot be reached.
     """
     try:
-        return DeltaTable(one_spelling(path))
+        return table_at(one_spelling(path))
     except Exception as error:
         raise GuardFailed(_said(error)) from error
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from deltalake import DeltaTable as RustTable
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import is_s3
+from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import described, live_files
 from pipeline.storage.hadoop import HadoopFiles, session_files
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, SUBSCRIPTIONS
@@ -114,7 +114,7 @@ class TableLog:
         readable = self._files.readable(self._path)
         if readable is not None:
             try:
-                table = RustTable(readable)
+                table = table_at(readable)
                 table.create_checkpoint()
             except DeltaError:
                 _LOG.warning("%s: Delta writes the checkpoint of its log, delta-rs does not", self._path, exc_info=True)

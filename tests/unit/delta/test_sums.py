@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -67,22 +66,3 @@ def test_a_table_that_was_made_with_rows_gets_no_sums_of_an_empty_one(root: str)
     (path / FIRST).unlink()
     put_first_sums(Files(), str(path))
     assert not (path / FIRST).exists()
-
-
-def test_a_table_whose_log_is_listed_in_the_middle_of_a_commit_is_looked_at_again(
-    root: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The list may hold the sums of a version and not its entry, which came meanwhile."""
-    log = Path(root, SUBSCRIPTIONS.name, "_delta_log")
-    early = log / f"{1:020d}.crc"
-    early.write_bytes((log / f"{0:020d}.crc").read_bytes())
-
-    def opened(folder: str) -> DeltaTable:
-        try:
-            return DeltaTable(folder)
-        except DeltaError:
-            (log / f"{1:020d}.json").write_text(json.dumps({"commitInfo": {"operation": "WRITE"}}))
-            raise
-
-    monkeypatch.setattr(deltars, "DeltaTable", opened)
-    assert deltars.open_table(root, SUBSCRIPTIONS).version() == 1
