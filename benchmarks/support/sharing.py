@@ -228,6 +228,8 @@ class Holes(Run):
             self.deliver(count)
             patience_s = _END_S + count / _PACE
             self.until(lambda: open_of(self.root) == {NAMES[0]: count + 1}, job, patience_s)
+            # Settle knows what was released before it is visible.
+            self.until(lambda: open_table(self.root, DELIVERIES).count() == count + 1, job, patience_s)
             left = self._settle_half()
             self.until(lambda: open_of(self.root) == {NAMES[0]: left}, job, patience_s)
             (stored,) = query(_CURSOR, cursors=open_table(self.root, CURSORS))
