@@ -97,21 +97,26 @@ class OpenRows:
         """The rows of a backlog that are open, those that are owed included."""
         ledgers = np.array(sorted(still_open), np.int64)
         files = self._log.table(backlog.version) if len(ledgers) else []
-        for file in (each for each in files if self._may_hold(each, ledgers)):
+        for file in (each for each in files if self._may_hold(each, ledgers, still_open)):
             for table in self._log.data.of(file.path, backlog.version):
                 rows = rows_of(chosen(table, *self._key), self._slots_of)
                 rows = rows.where(open_in(rows, still_open)).of_slots(backlog.slots)
                 if len(rows):
                     yield _in_order(rows)
 
-    def _may_hold(self, file: DataFile, ledgers: IntArray) -> bool:
+    def _may_hold(self, file: DataFile, ledgers: IntArray, still_open: Open) -> bool:
         names = zip(("topic", "subscription", "life"), self._key, strict=True)
         if not all(file.may_hold(name, value) for name, value in names):
             return False
         low, high = file.low.get("ledger_id"), file.high.get("ledger_id")
         if low is None or high is None:
             return True
-        return bool(np.searchsorted(ledgers, low) < np.searchsorted(ledgers, high, "right"))
+        if np.searchsorted(ledgers, low) == np.searchsorted(ledgers, high, "right"):
+            return False
+        first, last = file.low.get("entry_id"), file.high.get("entry_id")
+        if low != high or first is None or last is None:
+            return True
+        return any(entries.range_cardinality(first, last + 1) for entries in still_open[low].values())
 
 
 def open_in(rows: Rows, still_open: Open) -> Mask:

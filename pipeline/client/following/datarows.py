@@ -18,7 +18,11 @@ from schemas import DELIVERIES
 _READ = tuple(dict.fromkeys((*NAMES, *COLUMNS)))
 _FEW = 64
 """Rows at a time of a file that does not tell how long its rows are."""
-_KEPT, _SMALL_BYTES = 8, 8 << 20
+_SMALL_BYTES, _KEPT_BYTES, _KEPT = 8 << 20, 64 << 20, 1_024
+"""A file with so many bytes of rows is kept, the last ones up to so many bytes, and no more than so many of them.
+
+Each consumer that takes a slot reads what is open of it, mostly in files that others have just read.
+"""
 
 
 class DataRows:
@@ -27,7 +31,7 @@ class DataRows:
     def __init__(self, folder: str, files: Files) -> None:
         """Nothing is kept yet."""
         self._folder, self._files = folder, files
-        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._kept, self._bytes = OrderedDict[str, pa.Table](), 0
         self._lock = threading.Lock()
 
     def of(self, path: str, version: int) -> Iterator[pa.Table]:
@@ -36,8 +40,7 @@ class DataRows:
         Raises:
             VersionGone: the file is gone; `version` is the one that has it.
         """
-        with self._lock:
-            kept = self._kept.get(path)
+        kept = self._known(path)
         if kept is not None:
             yield kept
             return
@@ -52,11 +55,19 @@ class DataRows:
         except FileNotFoundError as error:
             raise VersionGone(DELIVERIES.name, version, path) from error
 
+    def _known(self, path: str) -> pa.Table | None:
+        with self._lock:
+            if path in self._kept:
+                self._kept.move_to_end(path)
+            return self._kept.get(path)
+
     def _keep(self, path: str, rows: pa.Table) -> None:
         with self._lock:
-            self._kept[path] = rows
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
+            if path not in self._kept:
+                self._kept[path] = rows
+                self._bytes += rows.nbytes
+            while self._bytes > _KEPT_BYTES or len(self._kept) > _KEPT:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
 
 
 def _pieces(group: RowGroup) -> Iterator[pa.Table]:

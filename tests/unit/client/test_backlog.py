@@ -1,0 +1,63 @@
+"""What a consumer reads that takes slots which others had."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from pipeline.client.consuming.holding import Holding
+from pipeline.client.consuming.rows import slot_rule
+from pipeline.client.following.backlog import Backlog, OpenRows
+from pipeline.client.following.deliverylog import DataFile, DeliveryLog
+from state import SubscriptionType, UnackedLimit
+
+KEY = ("t", "s", 1)
+
+
+class Listed:
+    """A log whose table has some files, and that says which of them are read."""
+
+    def __init__(self, *files: DataFile) -> None:
+        """Nothing is read yet."""
+        self.files, self.data, self.read = files, self, list[str]()
+
+    def table(self, _version: int) -> list[DataFile]:
+        """The files."""
+        return list(self.files)
+
+    def of(self, path: str, _version: int) -> Iterator[pa.Table]:
+        """No rows."""
+        self.read.append(path)
+        return iter(())
+
+
+def file(path: str, ledgers: tuple[int, int], entries: tuple[int, int] | None) -> DataFile:
+    """A file with rows of the subscription."""
+    own = {"topic": "t", "subscription": "s", "life": 1}
+    ends = [{**own, "ledger_id": ledgers[n]} | ({} if entries is None else {"entry_id": entries[n]}) for n in (0, 1)]
+    return DataFile(path, *ends)
+
+
+@pytest.mark.parametrize(
+    ("ledgers", "entries", "is_read"),
+    [
+        ((7, 7), (0, 9), False),
+        ((7, 7), (5, 10), True),
+        ((7, 7), (10, 10), True),
+        ((7, 7), (11, 40), False),
+        ((7, 7), None, True),
+        ((6, 7), (20, 40), True),
+        ((8, 9), (10, 10), False),
+    ],
+)
+def test_a_file_of_which_all_is_settled_is_not_read(
+    ledgers: tuple[int, int], entries: tuple[int, int] | None, *, is_read: bool
+) -> None:
+    """Slots change hands all the time, and only the last few messages of a ledger are open."""
+    log = Listed(file("a", ledgers, entries))
+    rows = OpenRows(cast("DeliveryLog", log), KEY, slot_rule(SubscriptionType.KEY_SHARED, 4))
+    backlog = Backlog({0, 1, 2, 3}, 5, 0, 0, {}, announces=False, mark=0, exclude=Holding(UnackedLimit(0)))
+    assert list(rows.of(backlog, {7: {0: BitMap([10])}})) == []
+    assert log.read == (["a"] if is_read else [])
