@@ -38,7 +38,7 @@ from state.lease_events import (
 _ASK_MS = 500
 """Between two questions whether settle knows the subscription by now."""
 _LIFE_MS = 5_000
-"""Between two questions whether the subscription has begun another life."""
+"""Between two questions whether the subscription has begun another life. All consumers of a process ask together."""
 _CALM_MS = 60_000
 """Commits were often for so long: leases are as they were in the beginning."""
 _SESSION_BITS = 62
@@ -183,7 +183,7 @@ class Core:
         """Whether the subscription has begun another life; then nothing of this one counts any more."""
         now = self._logs.clock.now()
         lives = self._logs.cursors.lives
-        if self._asked_at is not None and now - self._asked_at < _LIFE_MS and lives == self._lives:
+        if self._asked_at is not None and now // _LIFE_MS == self._asked_at // _LIFE_MS and lives == self._lives:
             return False
         self._asked_at, self._lives = now, lives
         life = self._logs.cursors.life(*self._key[:2])
