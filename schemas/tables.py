@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 # in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables, and a file is
 # committed as soon as it is written, so that vacuum spares what a log entry that is left has added.
 _SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
+# Up to twenty files a second, which a round of maintenance merges. A reader of the table's versions who is away for longer
+# may find files gone if somebody runs VACUUM.
+_FORGOTTEN_SOONER = {"delta.deletedFileRetentionDuration": "interval 6 hours"}
 # Several commits a second of a small file each, which goes within an hour or two; clients follow the log, for minutes.
 _FORGOTTEN_AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
 
@@ -187,12 +190,14 @@ DELIVERIES = Table(
         optional=("deliver_at", "round", "message_key", "properties", "payload"),
     ),
     writer="dispatch",
+    properties=_FORGOTTEN_SOONER,
 )
 
 PUBLICATIONS = Table(
     "publications",
     Columns.of(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
     writer="dispatch",
+    properties=_FORGOTTEN_SOONER,
 )
 
 REJECTED_INGEST = Table(

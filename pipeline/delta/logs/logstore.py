@@ -109,8 +109,17 @@ class TableLog:
         if self._folder is not None:
             self._log.snapshotLock()
 
-    def checkpoint(self) -> None:
-        """Write a checkpoint of the newest version: by delta-rs, or by a job where only Spark reads the table."""
+    def checkpoint(self) -> int:
+        """Write a checkpoint of the newest version: by delta-rs, or by a job where only Spark reads the table.
+
+        Returns:
+            How many actions it has, most of all a row for each file; 0 where that is not said.
+        """
+        self._write_checkpoint()
+        text = self._files.text_if_there(f"{self._path}/_delta_log/_last_checkpoint")
+        return 0 if text is None else int(json.loads(text).get("size", 0))
+
+    def _write_checkpoint(self) -> None:
         readable = self._files.readable(self._path)
         if readable is not None:
             try:

@@ -42,6 +42,8 @@ _TAIL = 1 << 16
 """Bytes read from the end of a file: the footer of a few row groups."""
 _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
+_VERSION_ROWS, _RAREST = 64, 500
+"""A version pays for so many rows of a checkpoint, which names each file; so many versions are read without one, at most."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
 _READERS = 16
@@ -82,7 +84,7 @@ class Appender:
         head = self._log.head()
         self._version = self._checkpointed = head.version
         check_features(table.name, head)
-        self._every = _interval(head)
+        self._every, self._checkpoint_rows = _interval(head), 0
 
     def open(self) -> None:
         """Have what the first commit needs, so that it does not wait for it."""
@@ -264,11 +266,15 @@ class Appender:
         return found
 
     def checkpoint(self) -> None:
-        """Write a checkpoint of the log when the table's interval of versions has passed since the last one."""
-        if self._version // self._every > self._checkpointed // self._every:
+        """Write a checkpoint of the log when enough versions have come since the last one.
+
+        Those are the table's interval, and more when the last one that was written here is large (decision 0070).
+        """
+        step = max(self._every, min(self._checkpoint_rows // _VERSION_ROWS, _RAREST))
+        if self._version // step > self._checkpointed // step:
             self._checkpointed = self._version
             with _optional(f"the checkpoint of {self._table.name}"):
-                self._log.checkpoint()
+                self._checkpoint_rows = self._log.checkpoint()
 
     def _columns(self, frame: DataFrame, *more: str) -> DataFrame:
         return frame.select(*(F.col(each.name).cast(each.dataType) for each in self._table.schema.fields), *more)

@@ -6,6 +6,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, cast
@@ -138,6 +139,27 @@ def test_versions_of_others_are_gone_around_and_counted(spark: SparkSession, pat
     detail = DeltaTable.forPath(spark, path).detail().collect()[0]
     assert (sums["numFiles"], sums["tableSizeBytes"]) == (detail["numFiles"], detail["sizeInBytes"])
     assert list(log.glob("*.checkpoint.parquet"))
+
+
+def checkpoints(path: str) -> list[int]:
+    """The versions with a checkpoint."""
+    return sorted(int(file.name[:20]) for file in Path(path, "_delta_log").glob("*.checkpoint.parquet"))
+
+
+def test_the_more_files_a_table_has_the_rarer_are_checkpoints_of_its_log(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each names all files, so with a table that grows they would soon take all the time there is."""
+    monkeypatch.setattr("pipeline.delta.writing.appender._VERSION_ROWS", 2)
+    monkeypatch.setattr("pipeline.delta.writing.appender._RAREST", 6)
+    appender = Appender(spark, path, PUBLICATIONS)
+    for batch in range(1, 31):
+        appender.commit(appender.put(rows(spark, batch).toArrow()), "")
+        appender.checkpoint()
+    found = checkpoints(path)
+    gaps = [later - earlier for earlier, later in pairwise(found)]
+    assert (found[0], gaps[0], max(gaps), gaps[-1]) == (2, 2, 6, 6)
+    assert held(spark, path) == list(range(1, 31))
 
 
 def test_a_table_that_was_made_without_spark_has_sums_from_the_beginning(spark: SparkSession, tmp_path: Path) -> None:
