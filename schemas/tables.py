@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables, and a file is
 # committed as soon as it is written, so that vacuum spares what a log entry that is left has added.
 _SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
-# Up to twenty files a second, which a round of maintenance merges. A reader of the table's versions who is away for longer
-# may find files gone if somebody runs VACUUM.
+# Up to twenty files a second, which a round of maintenance merges. A reader of the versions who is away for longer may
+# find files gone if somebody runs VACUUM.
 _FORGOTTEN_SOONER = {"delta.deletedFileRetentionDuration": "interval 6 hours"}
 # Several commits a second of a small file each, which goes within an hour or two; clients follow the log, for minutes.
 _FORGOTTEN_AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 1 hour"}

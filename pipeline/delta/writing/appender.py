@@ -43,7 +43,7 @@ _TAIL = 1 << 16
 _EVERY = 10
 """Delta's default for the versions between two checkpoints."""
 _VERSION_ROWS, _RAREST = 64, 500
-"""A version pays for so many rows of a checkpoint, which names each file; so many versions are read without one, at most."""
+"""A version pays for so many rows of a checkpoint, which names each file. At most so many versions come without one."""
 _WRITERS = 4
 """Threads that write files of this process; encoding and compression hold no lock of Python's."""
 _READERS = 16
