@@ -68,7 +68,7 @@ class Engine:
         return core
 
     def remove(self, cores: Iterable[Core]) -> None:
-        """Consumers leave; what they said last is appended before this returns.
+        """Consumers leave; what they said last is appended before this returns, for all who leave meanwhile at once.
 
         Raises:
             DelaylineError: it cannot be appended.
@@ -79,7 +79,9 @@ class Engine:
                     core.leave()
                     self._cores.remove(core)
             self.logs.cursors.end_turn()
-            self._writer.flush(at_once=True)
+        # The other consumers do not wait for the store.
+        self._writer.flush(at_once=True)
+        with self._lock:
             if not self._cores:
                 self._ended.set()
                 self._hunger.set()
