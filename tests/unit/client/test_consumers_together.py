@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.consuming import writer
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import await_subscription
 from pipeline.client.exceptions import ConsumerBusy
 from pipeline.client.message import Message
+from pipeline.delta.deltars import append
 from state import SubscriptionType
 from tests.support.consumed import World, drained, names
 
@@ -24,6 +29,7 @@ EXCLUSIVE, FAILOVER, SHARED, KEY_SHARED = (
     SubscriptionType.SHARED,
     SubscriptionType.KEY_SHARED,
 )
+_PATIENCE_S = 20
 MANY = [(1, entry) for entry in range(60)]
 
 
@@ -59,6 +65,34 @@ def test_two_consumers_of_one_process_share_as_well(tmp_path: Path) -> None:
     parts = [names(drained(each)) for each in (first, second)]
     assert sorted(parts[0] + parts[1]) == MANY
     assert all(parts)
+
+
+def test_who_closes_does_not_hold_up_the_others_of_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store may take long for what was said last; another consumer begins meanwhile."""
+    world = World(str(tmp_path))
+    engine = world.process()
+    first, second = world.consumer(engine, "a"), world.consumer(engine, "b")
+    world.run(5)
+    asked, answered = Event(), Event()
+
+    def slow(*told: Any) -> int:  # noqa: ANN401 - those of `append`
+        asked.set()
+        assert answered.wait(_PATIENCE_S)
+        return append(*told)
+
+    monkeypatch.setattr(writer, "append", slow)
+    with ThreadPoolExecutor(2) as pool:
+        closing = pool.submit(first.close)
+        assert asked.wait(_PATIENCE_S)
+        try:
+            third = pool.submit(world.consumer, engine, "c").result(_PATIENCE_S)
+            assert not closing.done()
+        finally:
+            answered.set()
+        closing.result(_PATIENCE_S)
+    world.dispatch.deliver(*MANY)
+    world.run(5)
+    assert sorted(names(drained(second)) + names(drained(third))) == MANY
 
 
 def test_a_newcomer_gets_its_part_of_a_backlog_and_nothing_comes_twice(tmp_path: Path) -> None:
