@@ -11,12 +11,11 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.create import create_all
 from pipeline.client.subscribing import deadletters
 from pipeline.client.subscribing.deadletters import dead_letters, put_back
 from pipeline.delta.deltars import open_table
 from schemas import INBOX, MESSAGES
-from tests.support.client import message_row, put
+from tests.support.client import message_row, new_warehouse, put
 
 DEAD = "orders-billing-DLQ"
 
@@ -24,7 +23,7 @@ DEAD = "orders-billing-DLQ"
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """Five dead letters in two ledgers, among messages of the topic that they come from."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     put(str(tmp_path), MESSAGES, letter(3, 0), letter(3, 1), message_row(4, 0, 0, "orders"))
     put(str(tmp_path), MESSAGES, letter(9, 0), letter(9, 1), letter(9, 2))
     return str(tmp_path)

@@ -15,19 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client.create import create_all
 from pipeline.client.pending import pending
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.config.errors import BrokenVersion, VersionGone
 from pipeline.delta.deltars import open_table, path_of, rows_of
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
-from tests.support.client import at, delivery_row, message_row, put
+from tests.support.client import at, delivery_row, message_row, new_warehouse, put
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -10,20 +10,19 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS
-from tests.support.client import MINUTE, at, backlog, delivery_row, message_row, noticed, put, taken
+from tests.support.client import MINUTE, at, backlog, delivery_row, message_row, new_warehouse, noticed, put, taken
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -16,7 +16,6 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 
 from pipeline.client.client import Client
-from pipeline.client.create import create_all
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.policysetting import policy_history, set_policy, topic_policies, unset_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
@@ -28,7 +27,7 @@ from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.policies import Policies, Shaping
 from pipeline.subscriptions.topicpolicies import TopicPolicies, Topics
 from schemas import HELD, MESSAGES, SUBSCRIPTIONS
-from tests.support.client import message_row, noticed, put
+from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.invoked import run, told
 
 HOUR = 3_600_000
@@ -37,7 +36,7 @@ HOUR = 3_600_000
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -12,7 +12,6 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.consuming import consumer as consumers
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.create import create_all
 from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound, Timeout
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
@@ -23,7 +22,7 @@ from pipeline.delta.deltars import path_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import MESSAGES
-from tests.support.client import message_row, noticed, put
+from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.consumed import NOON, World, drained, names
 
 ACK = Policies(ack=True)
@@ -33,7 +32,7 @@ SECOND = 1_000
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """Five messages in three ledgers, a second between two, and a subscription that ingest knows."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     places = [(1, 0), (1, 1), (2, 0), (2, 1), (4, 0)]
     put(
         str(tmp_path),

@@ -27,11 +27,11 @@ from jobs.commands import send as sending
 from jobs.commands.pending import report
 from jobs.commands.receive import as_json as delivery_json
 from jobs.commands.receive import line
-from pipeline.client.create import create_all
 from pipeline.client.pending import Backlog, Pending
 from pipeline.client.reading.deliveries import Delivery
 from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import DELIVERIES, INBOX
+from tests.support.client import new_warehouse
 from tests.support.modules import ROOT
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -40,7 +40,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

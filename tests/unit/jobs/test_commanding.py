@@ -17,10 +17,9 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 import typer
 
 from jobs import cli
-from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
-from tests.support.client import message_row, noticed, put
+from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.guide import blocks
 from tests.support.invoked import run, told
 from tests.support.modules import ROOT
@@ -35,7 +34,7 @@ UA = ("--where", "properties['airline'] = 'UA'")
 def trips(tmp_path: Path) -> str:
     """Three reminders that wait, two of them of one airline."""
     root = str(tmp_path)
-    create_all(root)
+    new_warehouse(root)
     subscribe(root, Subscription("reminders", "mail"))
     noticed(root, "mail", 0, topic="reminders")
     keys = ("UA-1", "UA-2", "DL-3")

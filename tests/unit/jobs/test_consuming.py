@@ -16,14 +16,13 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from jobs.commands import consume, policies
 from jobs.commands.values import BadText
-from pipeline.client.create import create_all
 from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES
 from state import LeaseKind, LeaseReplay, LeaseRow, Nack
 from tests.support.acknowledged import settled
-from tests.support.client import message_row, put
+from tests.support.client import message_row, new_warehouse, put
 from tests.support.invoked import run, told
 from tests.support.settled import NOW, at, released
 
@@ -35,7 +34,7 @@ NOTHING = "comes: 0 messages of the log, each at its time"
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -15,14 +15,14 @@ from typer.testing import CliRunner, Result
 
 from jobs import cli
 from jobs.commands.pending import as_json, by_minute, by_topic, keys, keys_json, report
-from pipeline.client.create import create_all
 from pipeline.client.pending import Backlog, KeyBacklog, Pending
+from tests.support.client import new_warehouse
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

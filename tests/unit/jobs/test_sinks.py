@@ -15,8 +15,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from typer.testing import CliRunner, Result
 
 from jobs import cli
-from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import subscriptions
+from tests.support.client import new_warehouse
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
 
 NAMED = ("--topic", "t", "--subscription", "s")
@@ -25,7 +25,7 @@ NAMED = ("--topic", "t", "--subscription", "s")
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

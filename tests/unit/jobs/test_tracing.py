@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 
 from jobs import cli
 from jobs.commands.tracing import report
-from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tracing.places import Sent
@@ -27,7 +26,7 @@ from pipeline.client.tracing.states import MessageState
 from pipeline.client.tracing.step import Fact, Step
 from pipeline.client.tracing.trace import Trace
 from schemas import MESSAGES
-from tests.support.client import message_row, noticed, put
+from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.modules import ROOT
 
 NOON = 1_700_000_000_000
@@ -38,7 +37,7 @@ SENT = Sent((1, 0), "UA-1", {}, NOON, NOON, NOON, 1_200)
 def trips(tmp_path: Path) -> str:
     """Two reminders with one key that wait, and one that ingest has not taken."""
     root = str(tmp_path)
-    create_all(root)
+    new_warehouse(root)
     subscribe(root, Subscription("reminders", "mail"))
     noticed(root, "mail", 0, topic="reminders")
     rows = [message_row(1, number, NOON + number * 1_000, "reminders") for number in range(2)]

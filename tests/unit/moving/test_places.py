@@ -12,12 +12,12 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.brokers.pulsaradmin import Position
-from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from schemas import INBOX
+from tests.support.client import new_warehouse
 
 WANTED = Wanted("pulsar://a:1", "http://a:2", "public/default/t", "s", "t", 60_000)
 positions = st.tuples(st.integers(0, 2**35 - 1), st.integers(0, 2**28 - 1))
@@ -52,7 +52,7 @@ def test_what_cannot_be_is_refused(field: str, value: object) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -16,12 +16,11 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.client.create import create_all
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces, TakenUp
-from tests.support.client import empty_warehouse
+from tests.support.client import empty_warehouse, new_warehouse
 from tests.support.dispatching import Dispatching, Named
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, places, version
 
@@ -32,7 +31,7 @@ T = 1_800_000_000_000
 @pytest.fixture
 def dispatch(tmp_path: Path) -> Dispatching:
     """Of a new warehouse, at T."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return Dispatching(str(tmp_path), T)
 
 
@@ -242,7 +241,7 @@ def test_a_sink_whose_notes_are_gone_stands_still(dispatch: Dispatching) -> None
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_warehouse_that_was_set_back_to_a_copy_stops_its_sinks(tmp_path: Path, *, keeps: bool) -> None:
     """What it delivers once more was published."""
-    create_all(str(tmp_path / "w"))
+    new_warehouse(str(tmp_path / "w"))
     dispatch, broker = Dispatching(str(tmp_path / "w"), T), MemoryBroker(keeps_place=keeps)
     loop = ahead(dispatch, broker)
     for number in range(1, 4):

@@ -13,18 +13,17 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.client.create import create_all
 from pipeline.config.errors import SinkPlaceGone, VersionGone
 from pipeline.delta.deltars import open_table, path_of
 from schemas import DELIVERIES
-from tests.support.client import empty_warehouse
+from tests.support.client import empty_warehouse, new_warehouse
 from tests.support.sinks import Killed, MemoryBroker, delivered, places, run, sink, version
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.config.watching import Watch
 from pipeline.sinks.running import publishing
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.policies import Policies
+from tests.support.client import new_warehouse
 from tests.support.sinks import ADDRESS, MemoryBroker, MemoryTopic, delivered, places, version
 
 AWAY = "kafka://127.0.0.1:1/out"
@@ -27,7 +27,7 @@ _PATIENCE_S = 60
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 
