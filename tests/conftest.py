@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneBroker
     return OneBroker(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of collections of garbage: it stays, and each would walk through it."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what is imported and collected out of collections of garbage: it stays, and each would walk through it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
