@@ -18,6 +18,10 @@ import pyspark
 
 FOLDER = Path.home() / ".ivy2" / "delayline"
 """What was fetched stays here, outside the tree."""
+_CHECKED_BEFORE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *_CHECKED_BEFORE)
+"""Options of a JVM that lives for minutes: code is compiled fast and plainly. Classes are those that everybody has:
+to check the bytecode of ten thousand of them once more takes a second or two of a processor."""
 # The broker ends when whoever started it does: that closes the pipe.
 _SHELL = '"$@" </dev/null & read -r _; kill -9 $! 2>/dev/null; wait'
 _LOOK_S, _PATIENCE_S = 0.2, 120.0

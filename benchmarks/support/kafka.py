@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from benchmarks.support.brokers import Server, fetched, free_port, java, running
+from benchmarks.support.brokers import QUICK_START, Server, fetched, free_port, java, running
 
 VERSION = "4.2.0"
 _PATIENCE_S = 60
@@ -116,7 +116,7 @@ class Broker(Server):
         return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
 
     def _java(self, main: str, *told: str) -> list[str]:
-        return [java(), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", self._jars, main, *told]
+        return [java(), "-Xmx512m", *QUICK_START, "-cp", self._jars, main, *told]
 
 
 _QUIET = {"log_level": 0}

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import pulsar
 
-from benchmarks.support.brokers import FOLDER, Server, fetched, free_port, java, running
+from benchmarks.support.brokers import FOLDER, QUICK_START, Server, fetched, free_port, java, running
 
 VERSION = "4.0.8"
 _REGISTERED = 20
@@ -158,7 +158,7 @@ class Broker(Server):
         logs = ["-Dpulsar.log.appender=Console", "-Dpulsar.routing.appender.default=Console", "-Dpulsar.log.level=warn"]
         told = ["--config", f"{folder}/standalone.conf", "-nfw", "-nss", "-a", "127.0.0.1"]
         disks = ["--metadata-dir", f"{folder}/metadata", "--bookkeeper-dir", f"{folder}/bookkeeper"]
-        memory = ["-Xmx512m", "-XX:MaxDirectMemorySize=256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        memory = ["-Xmx512m", "-XX:MaxDirectMemorySize=256m", *QUICK_START]
         main = [f"-Dpulsar.config.file={folder}/standalone.conf", "org.apache.pulsar.PulsarStandaloneStarter"]
         return [java(), *memory, *logs, "-Dpulsar.log.root.level=warn", *opened, "-cp", path, *main, *told, *disks]
 

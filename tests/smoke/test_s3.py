@@ -32,7 +32,7 @@ from pipeline.storage.storecheck import NoConditionalPuts, StoreRefused, check_s
 from schemas import INBOX
 from tests.support.racing import Race
 from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, named
-from tests.support.spark import end_jvm
+from tests.support.spark import QUICK_JVM, end_jvm
 
 BUCKET = "s3a://bucket"
 PROFILE = """
@@ -53,8 +53,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with named("bucket", FORGETFUL, CROWDED, UNSEEN), pytest.MonkeyPatch.context() as environment:
         # What it keeps for further starts would take its JVM a quarter of a minute, at its end.
         environment.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        options = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-        with session("delayline-s3", Machine(cores=2, java_options=options), f"{BUCKET}/any") as made:
+        with session("delayline-s3", Machine(cores=2, java_options=QUICK_JVM), f"{BUCKET}/any") as made:
             yield made
     end_jvm()
 

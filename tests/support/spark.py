@@ -8,11 +8,12 @@ from tempfile import mkdtemp
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from benchmarks.support.brokers import QUICK_START
 from pipeline.config.session import KAFKA, Machine, local_session
 from pipeline.storage.files import sync_files
 from tests.support.jars import NEEDED, fetch
 
-QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.25 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+QUICK_JVM = f"{' '.join(QUICK_START)} -XX:CompileThresholdScaling=0.25 -XX:ReservedCodeCacheSize=240m"
 """Tests run each plan once or twice: compiling it well takes longer than running it. Interpreting it is what takes
 longest, so it is compiled, fast and plainly, after a quarter of the usual calls."""
 _YOUNG = "-Xmn512m"
