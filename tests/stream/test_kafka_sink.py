@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.client.create import create_all
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.sinks.kafka import KafkaTopic
 from pipeline.sinks.topic import Place
 from pipeline.subscriptions.destination import Destination
+from tests.support.client import new_warehouse
 from tests.support.sinks import Killed, delivered, run, run_until_up, sink
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ NAMES = [f"m{number:02}" for number in range(20)]
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

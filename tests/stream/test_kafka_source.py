@@ -13,13 +13,13 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
 from pipeline.sinks.kafkarecord import headers_of, key_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from pipeline.subscriptions.sourcestates import SourceStates
+from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from jobs import cli
-from pipeline.client.create import create_all
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table
@@ -24,6 +23,7 @@ from pipeline.moving.pulsar import Taken, _Partition, take
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from schemas import INBOX
 from tests.support.brokers import pulsar_client
+from tests.support.client import new_warehouse
 
 if TYPE_CHECKING:
     from benchmarks.support.pulsar import Broker
@@ -35,7 +35,7 @@ GUIDE = Path(__file__).parents[2] / "docs" / "pulsar.md"
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

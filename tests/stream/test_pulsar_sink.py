@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.client.client import Client
-from pipeline.client.create import create_all
 from pipeline.sinks.pulsar import PulsarTopic, partition
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from tests.support.brokers import DEDUPLICATED, TENANT
+from tests.support.client import new_warehouse
 from tests.support.sinks import Killed, delivered, places, run, run_until_up, sink
 from tests.support.sources import inbox
 
@@ -28,7 +28,7 @@ NAMES = [f"m{number:02}" for number in range(20)]
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

@@ -11,7 +11,6 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
 from pipeline.sinks.pulsar import record
@@ -21,6 +20,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from pipeline.subscriptions.sourcestates import SourceStates
 from tests.support.brokers import pulsar_client
+from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path))
+    new_warehouse(str(tmp_path))
     return str(tmp_path)
 
 

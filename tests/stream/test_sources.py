@@ -15,7 +15,6 @@ from deltalake import write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.errors import BadSetting, SourcePlaceGone, StageRunning
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
@@ -23,13 +22,14 @@ from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources import running
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
+from tests.support.client import new_warehouse
 from tests.support.sources import following, inbox, take_all
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse."""
-    create_all(str(tmp_path / "warehouse"))
+    new_warehouse(str(tmp_path / "warehouse"))
     return str(tmp_path / "warehouse")
 
 

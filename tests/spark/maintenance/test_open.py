@@ -8,7 +8,6 @@ import pytest
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import newest
@@ -32,7 +31,7 @@ from schemas import (
 )
 from state import Ack, Move, Nack, Outstanding
 from tests.support.acknowledged import acknowledges, settled
-from tests.support.client import at, delivery_row, message_row, put
+from tests.support.client import at, delivery_row, message_row, new_warehouse, put
 from tests.support.settled import NOW, released
 from tests.support.settled import at as positions
 
@@ -50,7 +49,7 @@ def _redelivery(first: int, last: int, count: int = 0, due: int = OLD, ledger: i
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Ten messages of a ledger, released in two runs, delivered, and old: the mark is above them."""
     made = Warehouse(str(tmp_path / "warehouse"))
-    create_all(made.root)
+    new_warehouse(made.root)
     sent = [message_row(LEDGER, entry, OLD) for entry in range(COUNT)]
     put(made.root, MESSAGES, *sent)
     put(made.root, REDELIVERY, _redelivery(0, 4), _redelivery(5, 9))
@@ -204,7 +203,7 @@ def test_events_go_when_settle_has_read_them_and_they_are_an_hour_old(
 def test_settle_holds_what_it_has_not_read(spark: SparkSession, tmp_path: Path) -> None:
     """The logs of its three sources; nothing while nobody acknowledges."""
     warehouse = Warehouse(str(tmp_path / "held"))
-    create_all(warehouse.root)
+    new_warehouse(warehouse.root)
     followed = (CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH)
     for _ in range(5):
         put(warehouse.root, REDELIVERY, _redelivery(0, 4))

@@ -11,13 +11,13 @@ from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.client.create import create_all
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.maintenance import retention, rewrite
 from pipeline.maintenance.readers import Unread
 from pipeline.maintenance.retention import Expired, InTheWay, delete
 from schemas import MESSAGES
+from tests.support.client import new_warehouse
 from tests.support.rows import T0, messages
 
 OLD = Expired(MESSAGES, "(ledger_id = 0 OR ledger_id = 1 AND entry_id < 2)")
@@ -27,7 +27,7 @@ OLD = Expired(MESSAGES, "(ledger_id = 0 OR ledger_id = 1 AND entry_id < 2)")
 def warehouse(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Three files of a ledger with five messages each; no stage has anything to read."""
     made = Warehouse(str(tmp_path / "warehouse"))
-    create_all(made.root)
+    new_warehouse(made.root)
     for ledger in range(3):
         _append(spark, made, ledger)
     monkeypatch.setattr(retention, "unread", lambda *_: Unread())

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import layout, retention, rounds
 from pipeline.maintenance.readers import Unread
 from pipeline.subscriptions.settled import SettledMark
 from schemas import INBOX, MESSAGES
-from tests.support.client import at, message_row, noticed, put
+from tests.support.client import at, message_row, new_warehouse, noticed, put
 from tests.support.maintained import sharply
 from tests.support.strange import STATISTICS, far_off, strange
 
@@ -23,7 +22,7 @@ from tests.support.strange import STATISTICS, far_off, strange
 def warehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Warehouse:
     """Strange files of the inbox and one that is not, four of `messages`; what was due until 2 000 ms is settled."""
     made = Warehouse(str(tmp_path / "warehouse"))
-    create_all(made.root)
+    new_warehouse(made.root)
     put(made.root, INBOX, {"topic": "t", "publish_time": at(1_000), "payload": b"old"})
     far_off(made.root, "far off")
     strange(made.root)

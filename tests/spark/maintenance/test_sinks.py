@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import DISPATCH
 from pipeline.config.wallclock import wall_ms
@@ -16,6 +15,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.maintenance.cutlogs import cut_log
 from schemas import DELIVERIES, PUBLICATIONS
+from tests.support.client import new_warehouse
 from tests.support.sinks import MemoryBroker, delivered, places, run, sink
 
 
@@ -23,7 +23,7 @@ from tests.support.sinks import MemoryBroker, delivered, places, run, sink
 def warehouse(tmp_path: Path) -> Warehouse:
     """An empty one."""
     made = Warehouse(str(tmp_path / "warehouse"))
-    create_all(made.root)
+    new_warehouse(made.root)
     return made
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import newest
@@ -17,6 +16,7 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.maintenance import cutlogs
 from pipeline.storage.files import Files
 from schemas import INBOX
+from tests.support.client import new_warehouse
 
 SOURCE = "source-orders"
 
@@ -26,7 +26,7 @@ def test_the_note_of_a_quiet_source_is_repeated_and_the_log_before_it_goes(
 ) -> None:
     """Other producers append meanwhile; the source that goes on is not taken for another one."""
     warehouse = Warehouse(str(tmp_path))
-    create_all(warehouse.root)
+    new_warehouse(warehouse.root)
     monkeypatch.setattr(cutlogs, "unread_from", lambda *_: newest(Files(), warehouse.path(INBOX)))
     runs = Sink(spark, warehouse, INBOX, SOURCE)
     noted = runs.commit([], "owner", 3, {"read": {"t": {"0": 7}}})

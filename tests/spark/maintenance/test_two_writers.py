@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.settings import SECOND_MS
 from pipeline.config.stages import INGEST, SETTLE
 from pipeline.config.wallclock import wall_ms
@@ -19,6 +18,7 @@ from pipeline.maintenance.cutlogs import cut_log
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.presence import PresentIncarnations
 from schemas import SEGMENTS
+from tests.support.client import new_warehouse
 
 NOTHING = pa.Table.from_pylist([], schema=arrow_schema(SEGMENTS.schema))
 
@@ -28,7 +28,7 @@ def test_settle_alone_does_not_keep_the_log_of_segments(
 ) -> None:
     """Producers may be quiet for hours while consumers put back; ingest goes on from its note when they come again."""
     warehouse = Warehouse(str(tmp_path / "warehouse"))
-    create_all(warehouse.root)
+    new_warehouse(warehouse.root)
     ingest, settle = (Sink(spark, warehouse, SEGMENTS, stage) for stage in (INGEST, SETTLE))
     ingest.append(NOTHING, "i", 4, {"registry": 0, "next_ledger": 9})
     present = PresentIncarnations(spark, warehouse)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.client.create import create_all
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import unreleased as module
@@ -15,7 +14,7 @@ from pipeline.maintenance.unreleased import unreleased
 from pipeline.subscriptions.incarnations import Incarnation
 from pipeline.subscriptions.settled import SettledMark
 from schemas import MESSAGES, REDELIVERY
-from tests.support.client import at, message_row, put
+from tests.support.client import at, message_row, new_warehouse, put
 
 LIVES = {
     ("t", "s"): Incarnation(1, 0, 1),
@@ -36,7 +35,7 @@ def released(name: str, life: int, ledger: int, first: int, last: int, due: int,
 def warehouse(tmp_path: Path) -> Warehouse:
     """Three ledgers of four messages; all is released but for some of the last, which a later version has."""
     made = Warehouse(str(tmp_path / "warehouse"))
-    create_all(made.root)
+    new_warehouse(made.root)
     for ledger in range(3):
         put(made.root, MESSAGES, *(message_row(ledger, entry, 1_000 * (ledger + 1)) for entry in range(4)))
         runs = [released("s", 1, ledger, 0, 3, 1_000 * (ledger + 1)), released("gone", 1, ledger, 0, 9, 1_000)]
