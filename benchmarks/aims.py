@@ -355,6 +355,8 @@ _LINES: dict[str, Callable[[Row], Iterable[Line]]] = {
     "knee": _knee,
     "consuming": aims_consuming.lines,
     "control": aims_control.lines,
+    "commanding": aims_control.commanded,
+    "space": aims_control.freed,
     "cluster": _cluster,
     "kafka": _kafka,
     "pulsar": _pulsar,

@@ -1,13 +1,20 @@
-"""The table of all benchmarks: the lines of commands, a pause and a rate beside live load."""
+"""The table of all benchmarks: the lines of commands, a pause and a rate, and of the space that commands free."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from benchmarks import space
 from benchmarks.support.lines import MILLION, Line, Row
+from schemas import MESSAGES, SEGMENTS
 
 _LATE_S, _COMMAND_S, _LOOK_S, _OFF_S, _RATED_S, _GROWN_MB = 1, 10, 3, 1, 2, 256
 """What is allowed: lateness of the load (p99), a command, a dry run, what `pending` said; of a rate; of memory."""
+_FREED, _LEFT = 1.1, 0.55
+"""What is cancelled leaves so much of what is delivered; of messages so much of all stays when half of them go."""
+_LOOKS = ("dry run", "dry run by key", "dry run of shift", "cancel by key")
+_COMMANDS = ("cancel", "undo", "shift", "undo of shift")
+_INDEXED = "put in the index"
 
 
 def lines(result: Row) -> Iterator[Line]:
@@ -32,6 +39,18 @@ def _commands(row: Row, *, large: bool) -> Iterator[Line]:
         what = f"{seconds} s for {told['named']:,.0f} of {row['messages'] / MILLION:g} M"
         met = seconds <= most
         yield Line("control, commands", name, f"<= {most} s", what, met if large or not met else None)
+    close = row["close"]
+    what, met = f"{close['by_key_s']} s", close["by_key_s"] <= _LOOK_S and close["by_key_applied"] == 1
+    yield Line(
+        "control, commands", "cancel by key, applied", f"<= {_LOOK_S} s", what, met if large or not met else None
+    )
+    what = f"{close['named']} named: {close['applied']} applied, {close['too_late']} too late; {close['came']} came"
+    whole = close["applied"] + close["came"] == close["sent"]
+    met = whole and close["applied"] + close["too_late"] == close["named"]
+    yield Line("control, commands", "due within half a minute, cancelled", "applied or too late, never half", what, met)
+    what = f"{close['taken_came']} of {close['taken']} came"
+    met = close["taken_came"] == close["taken"] > 0
+    yield Line("control, commands", "those that dispatch had taken", "too late", what, met)
 
 
 def _pause(row: Row, *, large: bool) -> Iterator[Line]:
@@ -51,3 +70,42 @@ def _rate(row: Row, *, large: bool) -> Iterator[Line]:
     yield Line("control, rate", f"a burst at {row['rate']:,}/s", aim, what, met if large or not met else None)
     off = row["said_off_s"]
     yield Line("control, rate", "the end as `pending` said it", f"+- {_OFF_S} s", f"{off:+} s", abs(off) <= _OFF_S)
+
+
+def commanded(result: Row) -> Iterator[Line]:
+    """Commands without a running stage. Judged are ten million; what is put in the index counts for its command."""
+    rows = result["rows"]
+    count = next(row["messages"] for row in rows if row["what"] == "pending")
+    for row, then in zip(rows, [*rows[1:], {"what": ""}], strict=True):
+        most = _LOOK_S if row["what"] in _LOOKS else _COMMAND_S if row["what"] in _COMMANDS else None
+        if most is None:
+            continue
+        seconds = row["seconds"] + (then["seconds"] if then["what"] == _INDEXED else 0)
+        what = f"{seconds:.1f} s for {row['messages']:,} of {count / MILLION:g} M"
+        met = seconds <= most and row["messages"] > 0
+        judged = met if count >= 10 * MILLION or not met else None
+        yield Line("commands", row["what"], f"<= {most} s", what, judged)
+
+
+def freed(result: Row) -> Iterator[Line]:
+    """Bytes that are left of half of the messages, cancelled beside delivered."""
+    rows = {row["kind"]: row["phases"] for row in result["rows"]}
+    begin, end = (rows[space.CANCELLED][phase] for phase in (space.BEFORE, space.AFTER))
+    other = rows[space.DELIVERED][space.AFTER]
+    for name in (MESSAGES.name, SEGMENTS.name, space.INDEX):
+        ours, theirs = (each.get(name, {"bytes": 0})["bytes"] for each in (end, other))
+        what = f"{begin[name]['bytes']:,} bytes before, {ours:,} after"
+        aim, met = f"<= {_FREED}x of delivered ones", ours <= _FREED * theirs
+        if name == MESSAGES.name:
+            aim, met = f"{aim}, <= {_LEFT}x of before", met and ours <= _LEFT * begin[name]["bytes"]
+        yield Line("space, half is cancelled", name, aim, what, met, f"delivered: {theirs:,}")
+    ours, theirs = (sum(each["bytes"] for each in phase.values()) for phase in (end, other))
+    what, met = f"{ours:,} bytes after", ours <= _FREED * theirs
+    yield Line(
+        "space, half is cancelled",
+        "all together",
+        f"<= {_FREED}x of delivered ones",
+        what,
+        met,
+        f"delivered: {theirs:,}",
+    )

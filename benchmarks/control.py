@@ -6,7 +6,8 @@ A job runs on the wall clock, and a producer sends messages to one topic, of whi
 once. Beside that, a second topic has many messages with another subscription:
 
 - `commands`: they wait for days. A twentieth is looked at, cancelled and taken back, shifted by two hours and taken
-  back; what an undo or a shift puts into the index is there when settle says so.
+  back; what an undo or a shift puts into the index is there when settle says so. One is cancelled by its key. Twenty
+  that are due within half a minute are cancelled by one command, when dispatch has taken some of them.
 - `pause`: they become due within half a minute, while their subscription is paused; then it goes on.
 - `rate`: they are due at one instant, and come within 100 seconds by the rate of their subscription; fewer than a
   million within 30.
@@ -50,7 +51,7 @@ from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import appended, info_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, by_name
-from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES
+from schemas import CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY
 
 KINDS = ("commands", "pause", "rate")
 TOPIC, NAME, SHARE = "big", "mail", 20
@@ -59,6 +60,15 @@ _ROWS, _TICK_MS, _DAY_MS, _SPREAD_MS = 100_000, 1_000, 86_400_000, 30_000
 _MILLION, _LONG_S, _SHORT_S = 1_000_000, 100, 30
 """A burst of a million takes so long by its rate, a smaller one less."""
 _WARM_S, _LOOK_S, _PATIENCE_S, _QUIET_S = 20, 0.2, 900, 12
+_CLOSE, _CLOSE_MS, _APART_MS, _TAKEN, _TAKING_S = 20, 15_000, 1_000, 3, 4
+"""Messages that are cancelled when some are about to come: so many, the first one due so long after it is sent, the
+others a second after another; so many are released by then, and dispatch has got so long to take them, s."""
+_RELEASED = """
+    SELECT m.message_key FROM messages m JOIN redelivery r
+    ON m.ledger_id = r.ledger_id AND m.entry_id BETWEEN r.first_entry AND r.last_entry
+    WHERE m.topic = 'big' AND r.topic = 'big' AND m.message_key IS NOT NULL
+"""
+_CAME = "SELECT message_key FROM deliveries WHERE topic = 'big' AND message_key IS NOT NULL"
 _COLUMNS = ["topic", "subscription", "due_time", "deliver_at", "publish_time", "ledger_id", "entry_id"]
 
 
@@ -200,7 +210,35 @@ class Beside(Run):
                     self._until(lambda seen=seen, n=found.selection.count: self._waiting(seen) >= n)  # type: ignore[misc]
                 told[name] = round(time.monotonic() - begun, 1)
                 told["named"] = found.selection.count
-        return {"commands_s": told}
+            return {"commands_s": told, "close": self._close(client)}
+
+    def _close(self, client: Client) -> dict[str, Any]:
+        """One cancel by a key, s; and one of what is due in seconds: what it says of that, and what came."""
+        before, sent = self._accepted(), _now()
+        due = [sent + _CLOSE_MS + number * _APART_MS for number in range(_CLOSE)]
+        with client.create_producer(TOPIC) as producer:
+            for each in (*due, far := sent + _DAY_MS):
+                producer.send_async(b"close", None, partition_key=str(each), deliver_at=each)
+        self._until(lambda: self._accepted() > before + _CLOSE and len(self._keys(_RELEASED)) >= _TAKEN)
+        taken = self._keys(_RELEASED)
+        time.sleep(_TAKING_S)
+        client.cancel(TOPIC, where=f"message_key <> '{far}'")
+        begun = time.monotonic()
+        client.cancel(TOPIC, key=str(far))
+        (one,) = client.commands(limit=1)
+        by_key_s = round(time.monotonic() - begun, 1)
+        time.sleep(max(0.0, due[-1] / 1_000 + _QUIET_S - time.time()))
+        told, came = client.commands(limit=2)[1], self._keys(_CAME)
+        return {
+            "by_key_s": by_key_s, "by_key_applied": one.applied, "sent": _CLOSE, "named": told.count,
+            "applied": told.applied, "too_late": told.too_late, "came": len(came), "taken": len(taken),
+            "taken_came": len({*taken} & {*came}),
+        }  # fmt: skip
+
+    def _keys(self, text: str) -> list[str]:
+        """The keys that a query finds."""
+        tables = {table.name: open_table(self._root, table) for table in (REDELIVERY, DELIVERIES, MESSAGES)}
+        return [row["message_key"] for row in query(text, **tables)]
 
     def _waiting(self, seen: int) -> int:
         """How many wait for another time, if settle has made a batch since a version."""

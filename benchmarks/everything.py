@@ -37,6 +37,8 @@ SHORT = {
     "knee": ["--rates", "10000", "--seconds", "45"],
     "consuming": [],
     "control": [],
+    "commanding": ["--messages", "200000"],
+    "space": [],
     "cluster": [],
     "kafka": [],
     "pulsar": [],
@@ -44,6 +46,7 @@ SHORT = {
 FULL = {name: [*words, "--full"] for name, words in SHORT.items()} | {
     "index": ["--full"],
     "outstanding": [],
+    "commanding": [],
     "steady": [*SHORT["steady"], "--beside", "row-wise", "--full"],
     "live": [*SHORT["live"], "release-plain", "maintained", "--full"],
     "knee": [],

@@ -18,13 +18,17 @@ from schemas import DELIVERIES
 from tests.support.client import delivery_row, message_row, put
 
 LATE = {"count": 9, "p50_s": 0.5, "p99_s": 1.0, "max_s": 3.0}
+CLOSE = {
+    "by_key_s": 3.0, "by_key_applied": 1, "sent": 20, "named": 20, "applied": 15, "too_late": 5, "came": 5, "taken": 4,
+    "taken_came": 4,
+}  # fmt: skip
 
 
 def control(**changes: object) -> dict[str, Any]:
     """Results in which every aim is met at its limit, but for some figures."""
     told = {"dry run": 3.0, "cancel": 10.0, "undo of cancel": 10.0, "shift": 10.0, "undo of shift": 10.0, "named": 9}
     figures: dict[str, dict[str, Any]] = {
-        "commands": {"commands_s": told},
+        "commands": {"commands_s": told, "close": CLOSE},
         "pause": {"drained_s": 20.0, "disordered": 0, "resident_mb": [1_000, 1_256, 1_100]},
         "rate": {"rate": 10_000, "took_s": 102.0, "said_off_s": -1.0, "disordered": 0},
     }
@@ -40,6 +44,11 @@ def control(**changes: object) -> dict[str, Any]:
         ("late", {"at once": LATE | {"count": 0}}, {"commands", "pause", "rate"}),
         ("commands_s", {"dry run": 3.1, "named": 9}, {"commands"}),
         ("commands_s", {"shift": 10.1, "named": 9}, {"commands"}),
+        ("close", CLOSE | {"by_key_s": 3.1}, {"commands"}),
+        ("close", CLOSE | {"by_key_applied": 0}, {"commands"}),
+        ("close", CLOSE | {"too_late": 4}, {"commands"}),
+        ("close", CLOSE | {"came": 6}, {"commands"}),
+        ("close", CLOSE | {"taken_came": 3}, {"commands"}),
         ("disordered", 1, {"pause", "rate"}),
         ("resident_mb", [1_000, 1_257, 1_000], {"pause"}),
         ("took_s", 97.9, {"rate"}),
