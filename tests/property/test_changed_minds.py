@@ -13,9 +13,11 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -31,6 +33,8 @@ from deltalake import write_deltalake
 from pipeline.client.commanding import commands as client
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import outcomes
+from pipeline.client.commanding.written import withdraw
+from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.settings import Settings
@@ -219,9 +223,9 @@ class Minds(RuleBasedStateMachine):
         self.follow(command, {of: None for of, due in wanted.items() if due > now})
 
     @precondition(lambda self: any(each.kind != "undo" for each in self.given.values()))
-    @rule(number=st.integers(0, 99))
-    def undo(self, number: int) -> None:
-        """Somebody takes a command back, one of the last ones mostly."""
+    @rule(number=st.integers(0, 99), meanwhile=st.booleans())
+    def undo(self, number: int, *, meanwhile: bool = False) -> None:
+        """Somebody takes a command back, one of the last ones mostly; dispatch may decide before it is written."""
         known = [name for name, each in self.given.items() if each.kind != "undo"]
         name = known[-1 - number % min(3, len(known))]
         back, shown = self.given[name], self.shown()
@@ -232,7 +236,15 @@ class Minds(RuleBasedStateMachine):
             last = {of for of, number in back.named.items() if self.fates[of].round == number}
             some = {of for of in last - shown if self.fates[of].decided not in LEFT_OUT}
             wanted = {of: back.before[of] for of in some if not self.fates[of].cancels}
-        self.follow(client.undo(self.root, name), wanted, back, name)
+        with patch.object(client, "withdraw", partial(self.withdraw, meanwhile)):
+            command = client.undo(self.root, name)
+        self.follow(command, wanted, back, name)
+
+    def withdraw(self, meanwhile: bool, *what: Any) -> str:  # noqa: ANN401, FBT001 - of a function that is replaced
+        """Write an undo of a cancel, when dispatch may have decided meanwhile."""
+        if meanwhile:
+            self.dispatch()
+        return withdraw(*what)
 
     def pending(self, keys: set[int], name: str | None) -> dict[Place, int]:
         """What waits for its first delivery under some keys, with its due time."""
@@ -277,7 +289,9 @@ class Minds(RuleBasedStateMachine):
     def cancelled(self, of: Place, fate: Fate, command: Command, back: Given | None, undoes: str) -> None:
         """A place is cancelled, or is not any more."""
         name = str(command.command_id)
-        if back is not None:
+        if back is not None and fate.decided == CANCELLED:
+            self.given[name].late.add(of)
+        elif back is not None:
             fate.cancels.discard(undoes)
             back.undone.add(of)
         elif fate.decided == "delivered":
@@ -362,6 +376,7 @@ class Minds(RuleBasedStateMachine):
         wanted_figures = {name: figures(each) for name, each in self.given.items()}
         assert told == wanted_figures, [(told[n], w) for n, w in wanted_figures.items() if told.get(n) != w]
         assert client.cancel(self.root, "t", where="true", dry_run=True).selection.count == 0
+        assert [each.count for each in pending(self.root).backlogs] == [0] * len(NAMES)
         # There are no checkpoints of Spark's.
         assert {what for what, _ in wrong(self.root)} <= {"foreign_owner"}
 
@@ -390,3 +405,14 @@ def test_what_happened_before_settle_first_looked_counts() -> None:
     first, second = machine.keys
     found = {each.of: each.round for each in machine.delivered if each.of.name == "s"}
     assert found == {Place("s", first, 0): 1, Place("s", second, 0): 0, Place("s", second, 1): 1}
+
+
+def test_an_undo_that_was_written_after_dispatch_had_decided_came_too_late() -> None:
+    """The message stays cancelled, and nothing says that it is pending."""
+    machine = scripted()
+    machine.cancel({0}, "plain")
+    machine.tick(10)
+    machine.undo(0, meanwhile=True)
+    machine.teardown()
+    first, _ = machine.keys
+    assert machine.fates[Place("plain", first, 0)].decided == CANCELLED

@@ -16,7 +16,7 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
 from pipeline.subscriptions.settled import read_mark
-from schemas import CANCELLED, COMMANDS, NEVER_COMES, REJECTED_DISPATCH, ROUND
+from schemas import COMMANDS, NEVER_COMES, REJECTED_DISPATCH, ROUND
 from state.positions import Positions
 from state.positionset import PositionSet, last_of_each
 from state.runs import Runs
@@ -77,12 +77,13 @@ def in_force(root: str, where: str = "true") -> InForce:
 def at_work(root: str) -> InForce:
     """What commands say, and what dispatch left out for good: neither is pending.
 
-    What is below the mark of retention is left out: nobody asks for it. Of what a command moved the rows do not say
-    whether its message is.
+    What was cancelled is among the latter, too: when dispatch had decided before an undo was written, only its row says
+    that the message comes to nobody. What is below the mark of retention is left out: nobody asks for it. Of what a
+    command moved the rows do not say whether its message is.
     """
     said, mark = in_force(root), read_mark(Files(), root)
     below = f"arrow_cast(due_time, 'Int64') <= {mark.due_ms * 1_000} AND ledger_id < {mark.ledger}"
-    where = f"reason <> '{CANCELLED}' AND NOT ({below} AND {ROUND} = redelivery_count)"
+    where = f"NOT ({below} AND {ROUND} = redelivery_count)"
     return InForce(both(said.withdrawn, left_out(root, where)), said.moved)
 
 

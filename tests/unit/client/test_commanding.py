@@ -15,8 +15,9 @@ from pipeline.client.commanding.inforce import InForce
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.commanding.selecting import Example, choose
 from pipeline.client.exceptions import CommandNotFound, SubscriptionNotFound
-from pipeline.client.pending import pending
+from pipeline.client.pending import pending, pending_by_key
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.client.tracing.trace import trace
 from pipeline.config.errors import BadValue, NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.subscriptions.settled import MARK, SettledMark
@@ -192,6 +193,20 @@ def test_what_has_expired_is_neither_pending_nor_cancelled(flights: str) -> None
     put(flights, REJECTED_DISPATCH, left_out_row(*PLACES[3], NOON, subscription="s", reason="expired"))
     assert [each.count for each in pending(flights).backlogs] == [before[0], before[1] - 1]
     assert cancel(flights, "t", "s", key="it's 3").command_id is None
+
+
+def test_what_was_left_out_before_its_cancel_was_taken_back_comes_to_nobody(flights: str) -> None:
+    """The undo was written while dispatch decided: it came too late, and all that tells of the message says so."""
+    done = cancel(flights, "t", "s", key="it's 3")
+    undo(flights, str(done.command_id))
+    assert pending(flights, "t", "s").backlogs[0].count == 5
+    release(flights, *PLACES[3], PLACES[3][1])
+    leave_out(flights, *PLACES[3])
+    assert figures(flights) == [("undo", 1, 0, 1, 0, 0), ("cancel", 1, 1, 0, 0, 0)]
+    assert pending(flights, "t", "s").backlogs[0].count == 4
+    assert [each.key for each in pending_by_key(flights, "t", "s")] == ["it's 0", "it's 1", "it's 2", "it's 4"]
+    assert cancel(flights, "t", "s", key="it's 3").command_id is None
+    assert [state.state for each in trace(flights, "t", "s", key="it's 3") for state in each.states] == ["cancelled"]
 
 
 def test_very_many_cancelled_messages_are_a_table_in_the_query(flights: str, monkeypatch: pytest.MonkeyPatch) -> None:
