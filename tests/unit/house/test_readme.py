@@ -21,6 +21,8 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"`(?:delayline\.)?((?:pipeline|jobs|state|schemas|benchmarks)(?:\.\w+)+)`")
+COMMAND = re.compile(r"(?:^|[ (])(delayline [a-z-]+(?: +(?:\"[^\"]*\"|'[^']*'|[^|;)\"'\s]+))*)", re.MULTILINE)
+"""Also in a loop, before a pipe, and in parentheses."""
 FENCE = re.compile(r"^```[a-z]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -33,9 +35,8 @@ def outcome(text: str) -> doctest.TestResults:
 
 def commands(text: str) -> list[list[str]]:
     """The commands `delayline ...` in the fenced blocks of a text, without what the shell makes of the rest."""
-    lines = "\n".join(FENCE.findall(text)).replace("\\\n", " ").splitlines()
-    told = (re.split(r" [<>&]| # ", line)[0] for line in lines if line.startswith("delayline "))
-    return [shlex.split(line)[1:] for line in told]
+    found = COMMAND.findall("\n".join(FENCE.findall(text)).replace("\\\n", " "))
+    return [shlex.split(re.split(r" [<>&]| # ", line)[0])[1:] for line in found]
 
 
 def test_the_examples_of_the_index_print_what_they_show() -> None:

@@ -1,10 +1,8 @@
-"""The commands that cancel what waits: what they print, what they refuse; and those of the page are commands."""
+"""The commands that cancel what waits: what they print, and what they refuse."""
 
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +12,12 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-import typer
-
-from jobs import cli
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
-from tests.support.guide import blocks
 from tests.support.invoked import run, told
-from tests.support.modules import ROOT
 
 NOON = 1_700_000_000_000
-PAGE = ROOT / "docs" / "change-your-mind.md"
-_LINE = re.compile(r"delayline [a-z-]+(?: (?:\"[^\"]*\"|'[^']*'|[^|;)\"'\s]+))*")
 UA = ("--where", "properties['airline'] = 'UA'")
 
 
@@ -131,16 +122,3 @@ def test_what_cannot_be_followed_is_said_in_a_line(trips: str, words: tuple[str,
     assert result.exit_code == code
     assert says in result.output
     assert told(trips, "commands") == "No command.\n"
-
-
-def test_every_command_of_the_page_is_a_command() -> None:
-    """The page itself is typed by a test that takes minutes."""
-    group: Any = typer.main.get_command(cli.app)
-    texts = [text.replace("\\\n", " ") for kind, text in blocks(PAGE.read_text(encoding="utf-8")) if kind == "shell"]
-    lines = [line for text in texts for line in _LINE.findall(text)]
-    assert len(lines) > 12
-    for words in (shlex.split(line)[1:] for line in lines):
-        with group.make_context("delayline", list(words)) as context:
-            name, found, rest = group.resolve_command(context, list(words))
-            assert found is not None
-            found.make_context(name, [word for word in rest if word != "&"])
