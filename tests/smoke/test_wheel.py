@@ -126,9 +126,13 @@ def test_a_reader_changes_their_mind_about_messages_that_wait(environment: Path)
 
 @pytest.mark.soak
 def test_a_reader_sets_policies_and_sees_what_is_held_come(environment: Path) -> None:
-    """The page of policies: delays, pause and resume, a rate."""
+    """The page of policies: each block prints what the page says."""
     text = followed(environment, ROOT / "docs" / "policies.md")
     assert re.findall(r"order \d", text)[-10:] == [f"order {number}" for number in range(10)]
+    assert re.findall(r"^(?:expired|suppressed) orders reminders.*", text, re.MULTILINE) == [
+        "expired orders reminders None None",
+        "suppressed orders reminders 4713 [('paid', '0')]",
+    ]
 
 
 def test_the_guide_of_the_readme_works_word_for_word(environment: Path) -> None:

@@ -48,11 +48,11 @@ def blocks(page: str) -> Iterator[tuple[str, str]]:
     """
     if page.count(BEGIN) != 1 or page.count(END) != 1:
         raise ValueError(page[:80])
-    for kind, text, _ in _told(page):
+    for kind, text, _ in steps(page):
         yield kind, text
 
 
-def _told(page: str) -> Iterator[tuple[str, str, str | None]]:
+def steps(page: str) -> Iterator[tuple[str, str, str | None]]:
     """The same, with what each one prints; None: it is not said."""
     found = [(each[1], each[2]) for each in _BLOCK.finditer(page.partition(BEGIN)[2].partition(END)[0])]
     for (kind, text), (after, printed) in zip(found, [*found[1:], ("shell", "")], strict=True):
@@ -69,7 +69,7 @@ class Differs(Exception):
         self.printed, self.told = printed, told
 
 
-def _check(printed: str, told: str) -> None:
+def check(printed: str, told: str) -> None:
     """Compare what was printed with what a page says.
 
     Raises:
@@ -95,7 +95,7 @@ def follow(page: str) -> int:
     with ExitStack() as beside:
         typed: dict[str, Any] = {"__name__": "__main__"}
         going, count = list[subprocess.Popen[bytes]](), 0
-        for count, (kind, text, told) in enumerate(_told(page), 1):
+        for count, (kind, text, told) in enumerate(steps(page), 1):
             sys.stdout.write(f">>> {text}\n")
             sys.stdout.flush()
             if kind == "shell" and text.rstrip().endswith("&"):
@@ -103,7 +103,7 @@ def follow(page: str) -> int:
                 continue
             printed = _python(text, typed, count) if kind == "python" else _shell(text)
             if told is not None:
-                _check(printed, told)
+                check(printed, told)
         for each in going:
             if (code := each.wait(timeout=PATIENCE_S)) != 0:
                 raise subprocess.CalledProcessError(code, each.args)
