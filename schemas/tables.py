@@ -9,20 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from schemas import forgetting
 from schemas.columns import BYTES, FLAG, LONG, TEXT, TEXT_MAP, TIME, Columns, listed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-# Every file of these is merged or deleted in the end, tens of thousands a day. What the log says of files that went is
-# in each of its checkpoints for so long; a week is usual. Nobody reads an old version of these tables, and a file is
-# committed as soon as it is written, so that vacuum spares what a log entry that is left has added.
-_SOON_FORGOTTEN = {"delta.deletedFileRetentionDuration": "interval 1 day"}
-# Up to twenty files a second, which a round of maintenance merges. A reader of the versions who is away for longer may
-# find files gone if somebody runs VACUUM.
-_FORGOTTEN_SOONER = {"delta.deletedFileRetentionDuration": "interval 6 hours"}
-# Several commits a second of a small file each, which goes within an hour or two; clients follow the log, for minutes.
-_FORGOTTEN_AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 1 hour"}
 
 LISTENER = Columns.of(("name", TEXT), ("life", LONG), ("tick_ms", LONG), optional=("name", "life", "tick_ms"))
 """Whom a row of `segments` is for: a subscription, in which of its lives (1 is the first), with its tick in ms."""
@@ -99,7 +90,7 @@ MESSAGES = Table(
         optional=("message_key", "properties", "deliver_at", "payload"),
     ),
     writer="ingest",
-    properties=_SOON_FORGOTTEN,
+    properties=forgetting.A_DAY,
 )
 
 # Marker rows (kind `marker`) carry what ingest must know after a restart, whatever became of its checkpoint:
@@ -138,7 +129,7 @@ SEGMENTS = Table(
         ),
     ),
     writer="ingest",
-    properties=_SOON_FORGOTTEN,
+    properties=forgetting.A_DAY,
 )  # fmt: skip
 
 REDELIVERY = Table(
@@ -161,11 +152,11 @@ REDELIVERY = Table(
         optional=("round",),
     ),
     writer="schedule",
-    properties=_SOON_FORGOTTEN,
+    properties=forgetting.A_DAY,
 )
 
 # What is due and held back for its subscription; nothing else. Dispatch takes files out and puts others in.
-HELD = Table("held", REDELIVERY.columns, writer="dispatch", properties=_SOON_FORGOTTEN)
+HELD = Table("held", REDELIVERY.columns, writer="dispatch", properties=forgetting.A_DAY)
 
 DELIVERIES = Table(
     "deliveries",
@@ -190,14 +181,14 @@ DELIVERIES = Table(
         optional=("deliver_at", "round", "message_key", "properties", "payload"),
     ),
     writer="dispatch",
-    properties=_FORGOTTEN_SOONER,
+    properties=forgetting.SIX_HOURS,
 )
 
 PUBLICATIONS = Table(
     "publications",
     Columns.of(("batch_id", LONG), ("committed_at", TIME), ("count", LONG), ("first_due", TIME), ("last_due", TIME)),
     writer="dispatch",
-    properties=_FORGOTTEN_SOONER,
+    properties=forgetting.SIX_HOURS,
 )
 
 REJECTED_INGEST = Table(
@@ -325,7 +316,7 @@ CONSUMER_EVENTS = Table(
         ),
     ),
     writer="consumers",
-    properties=_FORGOTTEN_AT_ONCE,
+    properties=forgetting.AN_HOUR,
 )  # fmt: skip
 
 CURSOR_HEAD, CURSOR_LEASES = -1, -2
@@ -349,7 +340,7 @@ CURSORS = Table(
         optional=("outstanding", "waiting", "bytes"),
     ),
     writer="settle",
-    properties=_FORGOTTEN_AT_ONCE,
+    properties=forgetting.AN_HOUR,
 )
 
 # Redeliveries that wait in the index though the position is settled: it was acknowledged late, after a nack or a
@@ -369,7 +360,7 @@ CLOSED = Table(
         ("batch_id", LONG),
     ),
     writer="settle",
-    properties=_SOON_FORGOTTEN,
+    properties=forgetting.A_DAY,
 )
 
 REJECTED_SETTLE = Table(

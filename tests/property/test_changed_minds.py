@@ -53,7 +53,22 @@ from schemas import (
     SUPPRESSED,
     Table,
 )
-from tests.support.changed_minds import Fate, Given, Place, Release, counted, figures, ms, places, released, where
+from tests.support.changed_minds import (
+    DECIDED,
+    OF_DISPATCH,
+    OF_INGEST,
+    OF_SETTLE,
+    Fate,
+    Given,
+    Place,
+    Release,
+    counted,
+    figures,
+    ms,
+    places,
+    released,
+    where,
+)
 from tests.support.examined import wrong
 from tests.support.stream import at, message
 from tests.support.without_jvm import Stages, no_jvm
@@ -67,14 +82,6 @@ NAMES = ("plain", "s", "asks")
 UNPAID = "NOT EXISTS (SELECT 1 FROM paid WHERE paid.key = message_key)"
 LEFT_OUT = (CANCELLED, SUPPRESSED)
 """Dispatch said so, and it is seen at once."""
-OF_INGEST = tuple(f"ingest.{step}" for step in ("counted", "messages", "segments"))
-OF_DISPATCH = tuple(
-    f"dispatch.{step}"
-    for step in ("counted", "written", "rejected", "shelved", "held", "noted", "deliveries", "publications")
-)
-OF_SETTLE = tuple(f"settle.{step}" for step in ("planned", "noted", "segments", "cursors", "done"))
-DECIDED = frozenset(OF_DISPATCH[2:])
-"""A batch that has come so far is decided."""
 MOST = 8
 """Messages."""
 
@@ -385,34 +392,3 @@ def test_what_was_commanded_comes_once_at_its_last_time_or_never_and_the_outcome
     """Whatever is commanded, consumed and paused when, and whatever dies."""
     examples = settings().max_examples // 20
     run_state_machine_as_test(Minds, settings=settings(stateful_step_count=30, max_examples=examples))
-
-
-def scripted() -> Minds:
-    """A machine with two messages, which a test moves by hand; its `teardown` is the check."""
-    machine = Minds()
-    machine.begin(delays=[8, 9], horizon=0)
-    return machine
-
-
-def test_what_happened_before_settle_first_looked_counts() -> None:
-    """A subscription acknowledges since before its messages came: what dispatch left out comes, and a nack counts."""
-    machine = scripted()
-    machine.tick(10)
-    machine.reschedule({0}, None, 30)
-    machine.dispatch()
-    machine.consume(0, ack=False)
-    machine.teardown()
-    first, second = machine.keys
-    found = {each.of: each.round for each in machine.delivered if each.of.name == "s"}
-    assert found == {Place("s", first, 0): 1, Place("s", second, 0): 0, Place("s", second, 1): 1}
-
-
-def test_an_undo_that_was_written_after_dispatch_had_decided_came_too_late() -> None:
-    """The message stays cancelled, and nothing says that it is pending."""
-    machine = scripted()
-    machine.cancel({0}, "plain")
-    machine.tick(10)
-    machine.undo(0, meanwhile=True)
-    machine.teardown()
-    first, _ = machine.keys
-    assert machine.fates[Place("plain", first, 0)].decided == CANCELLED

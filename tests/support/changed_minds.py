@@ -8,6 +8,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+OF_INGEST = tuple(f"ingest.{step}" for step in ("counted", "messages", "segments"))
+OF_DISPATCH = tuple(
+    f"dispatch.{step}"
+    for step in ("counted", "written", "rejected", "shelved", "held", "noted", "deliveries", "publications")
+)
+OF_SETTLE = tuple(f"settle.{step}" for step in ("planned", "noted", "segments", "cursors", "done"))
+DECIDED = frozenset(OF_DISPATCH[2:])
+"""A batch that has come so far is decided."""
+
 
 class Place(NamedTuple):
     """A message for a subscription, that failed so often."""

@@ -1,0 +1,43 @@
+"""Some ways to change one's mind that once went wrong, on the machine of `test_changed_minds`."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from schemas import CANCELLED
+from tests.property.test_changed_minds import Minds
+from tests.support.changed_minds import Place
+
+
+def scripted() -> Minds:
+    """A machine with two messages, which a test moves by hand; its `teardown` is the check."""
+    machine = Minds()
+    machine.begin(delays=[8, 9], horizon=0)
+    return machine
+
+
+def test_what_happened_before_settle_first_looked_counts() -> None:
+    """A subscription acknowledges since before its messages came: what dispatch left out comes, and a nack counts."""
+    machine = scripted()
+    machine.tick(10)
+    machine.reschedule({0}, None, 30)
+    machine.dispatch()
+    machine.consume(0, ack=False)
+    machine.teardown()
+    first, second = machine.keys
+    found = {each.of: each.round for each in machine.delivered if each.of.name == "s"}
+    assert found == {Place("s", first, 0): 1, Place("s", second, 0): 0, Place("s", second, 1): 1}
+
+
+def test_an_undo_that_was_written_after_dispatch_had_decided_came_too_late() -> None:
+    """The message stays cancelled, and nothing says that it is pending."""
+    machine = scripted()
+    machine.cancel({0}, "plain")
+    machine.tick(10)
+    machine.undo(0, meanwhile=True)
+    machine.teardown()
+    first, _ = machine.keys
+    assert machine.fates[Place("plain", first, 0)].decided == CANCELLED
