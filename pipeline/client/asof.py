@@ -18,7 +18,7 @@ from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import at_work, in_force, left_out
 from pipeline.client.reading.published import ROW, published
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import instant, open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
@@ -74,7 +74,7 @@ def at_instant(root: str, as_of: int) -> Moment:
         BadValue: deliveries of that time are deleted.
         NoWarehouse: the folder lacks a table.
     """
-    publications, micros, then = open_table(root, PUBLICATIONS), as_of * 1_000, _literal(as_of)
+    publications, micros, then = open_table(root, PUBLICATIONS), as_of * 1_000, instant(as_of)
     first = query(_FIRST, t=publications)[0]["ms"]
     if first is not None and first > as_of and read_mark(Files(), root) != SettledMark():
         raise BadValue("as_of", _iso(as_of), f"{_iso(first)} or later: deliveries of before may be deleted")
@@ -104,14 +104,10 @@ def uncertain(root: str, lives: Mapping[Name, int], moment: Moment, as_of: int, 
         as_of: the instant, ms UTC.
         settled: the mark of retention.
     """
-    deleted = f"due_time <= {_literal(settled.due_ms)} AND ledger_id < {settled.ledger}"
-    found = left_out(root, f"{deleted} AND rejected_at > {_literal(as_of)}")
+    deleted = f"due_time <= {instant(settled.due_ms)} AND ledger_id < {settled.ledger}"
+    found = left_out(root, f"{deleted} AND rejected_at > {instant(as_of)}")
     present = {of: each for of, each in found.items() if lives.get((of.topic, of.subscription)) == of.life}
     return count(left(present, moment.in_force))
-
-
-def _literal(ms: int) -> str:
-    return f"arrow_cast({ms * 1_000}, 'Timestamp(Microsecond, Some(\"UTC\"))')"
 
 
 def _iso(ms: int) -> str:

@@ -10,29 +10,30 @@ Pending for a subscription is what ingest accepted for it less what dispatch del
   What got another due time, and is neither delivered nor withdrawn, is counted by that time.
 
 Both sides are counted by minute of due time and subtracted, so no join of positions is needed: memory grows with the
-minutes that have something pending, time with the rows of both tables, of which three narrow columns are read.
+minutes that have something pending, time with the rows of both tables, of which three narrow columns are read. What is
+left out on both sides is joined by its position, and by a number that stands for topic and subscription: with their
+names in the join it takes twice as long.
 `deliveries` is opened before `messages`, so nothing is delivered in the one and unknown in the other. What retention
 may delete from `messages` is below a mark that is read last (`pipeline.subscriptions.settled`): it is delivered, and
 left out on both sides.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from tempfile import TemporaryDirectory
-from typing import TypeAlias
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from pipeline.client.asof import Moment, at_instant, at_present, uncertain
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import delivered
 from pipeline.client.commanding.spelled import later_of, spelled
 from pipeline.client.heldback import held_back
+from pipeline.client.relations import relation, table_of
 from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
 from pipeline.client.untaken import in_inbox
-from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
@@ -44,15 +45,16 @@ from state.positionset import PositionSet
 from state.withdrawals import Parts, Round
 
 MINUTE_MS = 60_000
-_Row: TypeAlias = tuple[str, str, *tuple[int, ...]]
-"""Topic, subscription and numbers."""
-_SPELLED_OUT = 1_000
-"""So many listeners are named in a query."""
+_FIRST = pa.schema([("listener", pa.int64()), ("minute", pa.int64())])
+_LISTENER = pa.schema(
+    [("listener", pa.int64()), ("topic", pa.string()), ("subscription", pa.string())]
+    + [(name, pa.int64()) for name in ("first_ledger", "first_entry", "life")]
+)
 
 # Due times as ingest computes them: the later of delivery and publication, rounded up to ms, not before 1970.
 _DUE = "GREATEST(0, (COALESCE({deliver_at}, {publish_time}) + 999) / 1000, ({publish_time} + 999) / 1000)"
 _ACCEPTED = """
-    SELECT s.topic, s.subscription, m.message_key, m.due_ms, 1 AS change
+    SELECT s.listener, m.message_key, m.due_ms, 1 AS change
     FROM (
         SELECT topic, ledger_id, entry_id, message_key, publish_time, arrow_cast(due_time, 'Int64') / 1000 AS due_ms
         FROM messages
@@ -63,7 +65,7 @@ _ACCEPTED = """
 """
 _DELIVERED = """
     UNION ALL
-    SELECT s.topic, s.subscription, d.message_key, d.due_ms, {change} AS change
+    SELECT s.listener, d.message_key, d.due_ms, {change} AS change
     FROM (
         SELECT topic, subscription, life, ledger_id, entry_id, message_key, publish_time, {due} AS due_ms,
             arrow_cast(due_time, 'Int64') AS bucket
@@ -75,28 +77,29 @@ _DELIVERED = """
 """
 _MOVED = """
     UNION ALL
-    SELECT w.topic, w.subscription, m.message_key, w.due_ms, 1 AS change
-    FROM ({moved}) w JOIN messages m ON w.topic = m.topic AND w.ledger_id = m.ledger_id AND w.entry_id = m.entry_id
+    SELECT w.listener, m.message_key, w.due_ms, 1 AS change
+    FROM ({moved}) w JOIN ({listeners}) s ON w.listener = s.listener
+    JOIN messages m ON s.topic = m.topic AND w.ledger_id = m.ledger_id AND w.entry_id = m.entry_id
 """
 _LESS = """
-    LEFT ANTI JOIN ({withdrawn}) w ON w.topic = s.topic AND w.subscription = s.subscription
-    AND w.ledger_id = {rows}.ledger_id AND w.entry_id = {rows}.entry_id
+    LEFT ANTI JOIN ({withdrawn}) w
+    ON w.listener = s.listener AND w.ledger_id = {rows}.ledger_id AND w.entry_id = {rows}.entry_id
 """
 _MINUTES = """
-    SELECT topic, subscription, due_ms / 60000 AS minute, SUM(change) AS messages
-    FROM ({changes}) GROUP BY 1, 2, 3 HAVING SUM(change) > 0 ORDER BY 1, 2, 3
+    SELECT listener, due_ms / 60000 AS minute, SUM(change) AS messages
+    FROM ({changes}) GROUP BY 1, 2 HAVING SUM(change) > 0 ORDER BY 1, 2
 """
 _KEYS = """
-    SELECT topic, subscription, message_key, SUM(change) AS messages
-    FROM ({changes}) GROUP BY 1, 2, 3 HAVING SUM(change) > 0 ORDER BY 4 DESC, 1, 2, 3 LIMIT {limit}
+    SELECT listener, message_key, SUM(change) AS messages
+    FROM ({changes}) GROUP BY 1, 2 HAVING SUM(change) > 0 ORDER BY 3 DESC, 1, 2 LIMIT {limit}
 """
 _NEXT = """
-    SELECT topic, subscription, MIN(due_ms) AS due_ms FROM (
-        SELECT c.topic, c.subscription, c.due_ms
-        FROM ({changes}) c JOIN ({firsts}) f
-        ON c.topic = f.topic AND c.subscription = f.subscription AND c.due_ms / 60000 = f.minute
-        GROUP BY 1, 2, 3 HAVING SUM(c.change) > 0
-    ) GROUP BY 1, 2
+    SELECT listener, MIN(due_ms) AS due_ms FROM (
+        SELECT c.listener, c.due_ms
+        FROM ({changes}) c JOIN ({firsts}) f ON c.listener = f.listener AND c.due_ms / 60000 = f.minute
+        WHERE c.due_ms >= {begin} AND c.due_ms < {end}
+        GROUP BY 1, 2 HAVING SUM(c.change) > 0
+    ) GROUP BY 1
 """
 
 
@@ -224,9 +227,12 @@ def pending_by_key(
         NoWarehouse: the folder lacks a table.
         BadValue: deliveries of that time are deleted.
     """
-    with _look(root, (topic, subscription), as_of).changes() as (changes, tables):
+    looked = _look(root, (topic, subscription), as_of)
+    with looked.changes() as (changes, tables):
         rows = query(_KEYS.format(changes=changes, limit=limit), **tables) if changes else []
-    return [KeyBacklog(row["topic"], row["subscription"], row["message_key"], row["messages"]) for row in rows]
+    names = list(looked.counted)
+    found = ((*names[row["listener"]], row["message_key"], row["messages"]) for row in rows)
+    return [KeyBacklog(topic, name, key, count) for topic, name, key, count in found]
 
 
 def _since(root: str, lines: Iterable[Subscription]) -> dict[Name, Incarnation | None]:
@@ -263,27 +269,33 @@ class _Looked:
 
     @property
     def counted(self) -> dict[Name, Incarnation]:
-        """Listeners that get something."""
+        """Listeners that get something, in the order in which queries number them."""
         return {name: life for name, life in sorted(self.since.items()) if life is not None}
 
     @contextmanager
     def changes(self) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
         """What adds to what is pending and what takes off, as a subquery; empty when nobody gets anything."""
-        rows = [(*name, life.since or 0, life.entry, life.number) for name, life in self.counted.items()]
+        rows = [
+            (number, *name, life.since or 0, life.entry, life.number)
+            for number, (name, life) in enumerate(self.counted.items())
+        ]
         if not rows:
             yield "", {}
             return
         gone, moved = self._commanded()
-        left_out = spelled([*gone.items(), *((of, each.positions) for of, each in moved.items())])
-        later = later_of([each.less(delivered(self.deliveries, each, self.moment.until)) for each in moved.values()])
+        number = {name: place for place, name in enumerate(self.counted)}
+        without = [*gone.items(), *((of, each.positions) for of, each in moved.items())]
+        left_out = spelled((number[of[:2]], each) for of, each in without)
+        waits = (each.less(delivered(self.deliveries, each, self.moment.until)) for each in moved.values())
+        later = later_of((number[each.of[:2]], each) for each in waits)
         with (
-            _relation("listeners", rows, "first_ledger", "first_entry", "life") as (listeners, more),
+            relation("listeners", table_of(rows, _LISTENER)) as (listeners, more),
             relation("withdrawn", left_out) as (less, others),
-            relation("moved", later) as (waits, rest),
+            relation("moved", later) as (moves, rest),
         ):
             tables = {"deliveries": self.deliveries, "messages": self.messages, **more, **others, **rest}
             text = self._text(listeners, less if left_out.num_rows else None)
-            text += _MOVED.format(moved=waits) if later.num_rows else ""
+            text += _MOVED.format(moved=moves, listeners=listeners) if later.num_rows else ""
             yield text, tables | self.moment.tables
 
     def _commanded(self) -> tuple[Parts, dict[Round, Chosen]]:
@@ -324,64 +336,34 @@ def _look(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -
 
 
 def _backlogs(looked: _Looked) -> Iterator[Backlog]:
-    minutes: dict[Name, dict[int, int]] = {}
-    due: dict[Name, int] = {}
+    minutes: dict[int, dict[int, int]] = {}
+    due: dict[int, int] = {}
     with looked.changes() as (changes, tables):
         if changes:
             minutes = _minutes(tables, changes)
             due = _next(tables, changes, minutes)
+    numbers = {name: number for number, name in enumerate(looked.counted)}
     for name in sorted(looked.since):
-        mine = minutes.get(name, {})
-        yield Backlog(*name, sum(mine.values()), due.get(name), mine)
+        number = numbers.get(name, -1)
+        mine = minutes.get(number, {})
+        yield Backlog(*name, sum(mine.values()), due.get(number), mine)
 
 
-def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[Name, dict[int, int]]:
-    found: dict[Name, dict[int, int]] = {}
+def _minutes(tables: Mapping[str, DeltaTable], changes: str) -> dict[int, dict[int, int]]:
+    """What is pending, by listener and minute."""
+    found: dict[int, dict[int, int]] = {}
     for row in query(_MINUTES.format(changes=changes), **tables):
-        found.setdefault((row["topic"], row["subscription"]), {})[row["minute"] * MINUTE_MS] = row["messages"]
+        found.setdefault(row["listener"], {})[row["minute"] * MINUTE_MS] = row["messages"]
     return found
 
 
-def _next(tables: Mapping[str, DeltaTable], changes: str, minutes: Mapping[Name, Mapping[int, int]]) -> dict[Name, int]:
-    """The first due time to the millisecond: the same subtraction, within the first minute of each subscription."""
+def _next(tables: Mapping[str, DeltaTable], changes: str, minutes: Mapping[int, Mapping[int, int]]) -> dict[int, int]:
+    """The first due time to the millisecond: the same subtraction, within the first minute of each listener."""
     if not minutes:
         return {}
-    with _relation("firsts", [(*name, min(each) // MINUTE_MS) for name, each in minutes.items()], "minute") as (
-        firsts,
-        more,
-    ):
-        text = _NEXT.format(changes=changes, firsts=firsts)
-        return {(row["topic"], row["subscription"]): row["due_ms"] for row in query(text, **tables, **more)}
-
-
-@contextmanager
-def _relation(name: str, rows: Sequence[_Row], *numbers: str) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
-    """Rows as a subquery, and the tables that it reads; `numbers` names the columns after topic and subscription."""
-    names = ("topic", "subscription", *numbers)
-    types = [pa.string(), pa.string(), *(pa.int64() for _ in numbers)]
-    columns = [pa.array(each, kind) for each, kind in zip(zip(*rows, strict=True), types, strict=True)]
-    with relation(name, pa.Table.from_arrays(columns, names=names)) as found:
-        yield found
-
-
-@contextmanager
-def relation(name: str, rows: pa.Table) -> Iterator[tuple[str, dict[str, DeltaTable]]]:
-    """Rows as a subquery, and the tables that it reads: topic and subscription come first, the others are numbers.
-
-    Few rows are spelled out. Of many the parser would take 25 kB each, so they are a table in a folder for temporary
-    files.
-    """
-    if rows.num_rows <= _SPELLED_OUT:
-        told = zip(*(rows.column(each).to_pylist() for each in rows.column_names), strict=True)
-        yield _values(list(told), rows.column_names), {}
-        return
-    with TemporaryDirectory() as folder:
-        write_deltalake(folder, rows)
-        yield f"SELECT * FROM {name}", {name: DeltaTable(folder)}  # noqa: S608 - our own word
-
-
-def _values(rows: Sequence[_Row], names: Sequence[str]) -> str:
-    """Rows as a subquery, with names quoted."""
-    lines = ", ".join(f"({quoted(topic)}, {quoted(name)}, {', '.join(map(str, rest))})" for topic, name, *rest in rows)
-    named = (f"column{place} AS {name}" for place, name in enumerate(names, 1))
-    return f"SELECT {', '.join(named)} FROM (VALUES {lines})"  # noqa: S608 - quoted
+    firsts = {number: min(each) for number, each in minutes.items()}
+    rows = [(number, first // MINUTE_MS) for number, first in firsts.items()]
+    span = {"begin": min(firsts.values()), "end": max(firsts.values()) + MINUTE_MS}
+    with relation("firsts", table_of(rows, _FIRST)) as (found, more):
+        text = _NEXT.format(changes=changes, firsts=found, **span)
+        return {row["listener"]: row["due_ms"] for row in query(text, **tables, **more)}

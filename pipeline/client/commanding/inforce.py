@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyroaring import BitMap
 
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import arrow_of, open_table, query, quoted
+from pipeline.delta.deltars import arrow_of, instant, open_table, quoted
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
 from pipeline.subscriptions.settled import read_mark
-from schemas import COMMANDS, NEVER_COMES, REJECTED_DISPATCH, ROUND
+from schemas import COMMANDS, NEVER_COMES, REJECTED_DISPATCH
+from state.bitmaps import bitmap_of_entries
 from state.positions import Positions
 from state.positionset import PositionSet, last_of_each
 from state.runs import Runs
@@ -27,6 +29,7 @@ _DELIVERED = """
     WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND redelivery_count = {count}
     AND ledger_id BETWEEN {first} AND {last} AND {until}
 """
+_BY_LEDGER = "SELECT topic, subscription, life, ledger_id, array_agg(entry_id) AS entries FROM t"
 _FOR_GOOD = f"reason IN ({', '.join(map(quoted, NEVER_COMES))}) AND redelivery_count = 0 AND life IS NOT NULL"
 
 
@@ -82,8 +85,8 @@ def at_work(root: str) -> InForce:
     command moved the rows do not say whether its message is.
     """
     said, mark = in_force(root), read_mark(Files(), root)
-    below = f"arrow_cast(due_time, 'Int64') <= {mark.due_ms * 1_000} AND ledger_id < {mark.ledger}"
-    where = f"NOT ({below} AND {ROUND} = redelivery_count)"
+    # Said so that files below the mark are not opened: by columns as they are.
+    where = f"(due_time > {instant(mark.due_ms)} OR ledger_id >= {mark.ledger} OR round > 0)"
     return InForce(both(said.withdrawn, left_out(root, where)), said.moved)
 
 
@@ -93,14 +96,13 @@ def left_out(root: str, where: str = "true") -> Parts:
     if not (has(opened, "life") and has(opened, "round")):
         # Nothing expires before a start has added them.
         return {}
-    found: Parts = {}
-    for row in query(f"SELECT DISTINCT topic, subscription, life FROM t WHERE {_FOR_GOOD} AND {where}", t=opened):  # noqa: S608 - our own words
-        of = Round(**row, redelivery_count=0)
-        mine = f"{_FOR_GOOD} AND {where} AND topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
-        rows = arrow_of(f"SELECT ledger_id, entry_id FROM t WHERE {mine} AND life = {of.life}", t=opened)  # noqa: S608 - quoted
-        entries = longs(rows, "entry_id")
-        found[of] = PositionSet.of(Positions.of(longs(rows, "ledger_id"), entries, entries))
-    return found
+    rows = arrow_of(f"{_BY_LEDGER} WHERE {_FOR_GOOD} AND {where} GROUP BY 1, 2, 3, 4", t=opened)
+    ledgers: dict[Round, dict[int, BitMap]] = {}
+    names = rows.select(["topic", "subscription", "life", "ledger_id"]).to_pylist()
+    for name, entries in zip(names, rows.column("entries"), strict=True):
+        of, ledger = Round(name["topic"], name["subscription"], name["life"], 0), name["ledger_id"]
+        ledgers.setdefault(of, {})[ledger] = bitmap_of_entries(np.sort(entries.values.to_numpy()))
+    return {of: PositionSet(each) for of, each in ledgers.items()}
 
 
 def moved(found: pa.Table) -> dict[Round, Chosen]:

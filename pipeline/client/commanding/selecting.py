@@ -22,7 +22,7 @@ from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import InForce, delivered
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.pending import relation
+from pipeline.client.relations import relation
 from pipeline.client.subscribing.subscriptions import lives, subscriptions
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import arrow_of, open_table, query, quoted
@@ -172,10 +172,9 @@ class _Log:
     def again(self, name: Name, waits: Chosen) -> Chosen:
         """Of those that wait for a time that is not that of their message."""
         columns = {"ledger_id": waits.ledgers, "entry_id": waits.entries, "due_ms": waits.due}
-        texts = {"topic": pa.repeat(name[0], len(waits.due)), "subscription": pa.repeat(name[1], len(waits.due))}
         # What is open is kept below the mark, too.
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
-        with relation("waiting", pa.Table.from_pydict({**texts, **columns})) as (rows, more):
+        with relation("waiting", pa.Table.from_pydict(columns)) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
         entries = longs(met, "entry_id")
         return waits.only(PositionSet.of(Positions.of(longs(met, "ledger_id"), entries, entries)))

@@ -213,7 +213,7 @@ def test_very_many_cancelled_messages_are_a_table_in_the_query(flights: str, mon
     """They are subtracted one by one, and not spelled out."""
     cancel(flights, "t", "s", where="entry_id > 0")
     spelled_out = pending(flights)
-    monkeypatch.setattr("pipeline.client.pending._SPELLED_OUT", 1)
+    monkeypatch.setattr("pipeline.client.relations._SPELLED_OUT", 1)
     assert pending(flights) == spelled_out
 
 

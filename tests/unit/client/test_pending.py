@@ -11,12 +11,23 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.inbox import Message, send
-from pipeline.client.pending import Backlog, pending
+from pipeline.client.pending import Backlog, pending, pending_by_key
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.settled import MARK, SettledMark
-from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_INGEST, SUBSCRIPTIONS
-from tests.support.client import MINUTE, at, backlog, delivery_row, message_row, new_warehouse, noticed, put, taken
+from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_DISPATCH, REJECTED_INGEST, SUBSCRIPTIONS
+from tests.support.client import (
+    MINUTE,
+    at,
+    backlog,
+    delivery_row,
+    left_out_row,
+    message_row,
+    new_warehouse,
+    noticed,
+    put,
+    taken,
+)
 
 
 @pytest.fixture
@@ -140,8 +151,36 @@ def test_very_many_listeners_are_a_table_in_the_query_and_count_the_same(
     put(root, DELIVERIES, delivery_row(rows[0], subscription=names[0]))
     spelled_out = pending(root)
     assert [each.count for each in spelled_out.backlogs] == [2 if each == "it's" else 3 for each in sorted(names)]
-    monkeypatch.setattr("pipeline.client.pending._SPELLED_OUT", 1)
+    monkeypatch.setattr("pipeline.client.relations._SPELLED_OUT", 1)
     assert pending(root) == spelled_out
+
+
+@pytest.mark.parametrize("spelled_out", [1_000, 1])
+def test_what_was_left_out_is_subtracted_from_its_own_subscription_and_life(
+    root: str, monkeypatch: pytest.MonkeyPatch, spelled_out: int
+) -> None:
+    """Of three, in three ledgers; what comes next, and the keys, are those of what is left."""
+    monkeypatch.setattr("pipeline.client.relations._SPELLED_OUT", spelled_out)
+    names = ("a", "b", "c")
+    for number, name in enumerate(names):
+        subscribe(root, Subscription("t", name))
+        noticed(root, name, 0, marker=number)
+    rows = [message_row(ledger, entry, MINUTE * (ledger + entry)) for ledger in (1, 2, 3) for entry in range(4)]
+    put(root, MESSAGES, *({**row, "message_key": f"k{row['ledger_id']}"} for row in rows))
+    gone = [(name, 1, entry) for name in "ab" for entry in range(4)] + [("b", 2, 0), ("b", 3, 3)]
+    of = [left_out_row(ledger, entry, MINUTE, subscription=name, reason="expired") for name, ledger, entry in gone]
+    put(root, REJECTED_DISPATCH, *of, {**of[0], "subscription": "c", "life": 9}, {**of[-1], "redelivery_count": 1})
+    found = pending(root).backlogs
+    assert [(each.subscription, each.count, each.next_due) for each in found] == [
+        ("a", 8, 2 * MINUTE),
+        ("b", 6, 3 * MINUTE),
+        ("c", 12, MINUTE),
+    ]
+    keys = [(each.subscription, each.key, each.count) for each in pending_by_key(root)]
+    assert keys == [
+        *(("a", "k2", 4), ("a", "k3", 4), ("c", "k1", 4), ("c", "k2", 4), ("c", "k3", 4)),
+        *(("b", "k2", 3), ("b", "k3", 3)),
+    ]
 
 
 def test_the_inbox_counts_what_ingest_has_not_taken(root: str) -> None:
