@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from jobs.commands.run import Counts, StageFailed, counts, tables
+from jobs.commands.run import Counts, StageFailed, counts
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
 from jobs.commands.values import iso
@@ -62,7 +62,7 @@ def run(told: Told, echo: Callable[[str], None], note: Callable[[str], None]) ->
     with session("delayline replay", profile.machine, told.root, told.source) as spark:
         profile = sized(spark, Warehouse(told.root), profile, note)
         replay_with_bar(spark, told.root, read(spark, told.source), told.course, profile.options.settings)
-    done, took = counts(tables(told.root)), time.monotonic() - start
+    done, took = counts(told.root), time.monotonic() - start
     echo(as_json(done, told.course, took) if told.as_json else f"{done}  in {took:.0f} s")
 
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from deltalake import DeltaTable
-
 from jobs.commands.failures import one_line, storage
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
@@ -95,7 +93,6 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     for table in TABLES:
         open_table(root, table)
     _check_free(root)
-    opened = tables(root)
     stop_file, starting = StopFile(Warehouse(root)), partial(echo, "Starting Spark")
     with (
         session("delayline run", told.machine, root, starting=starting, packages=packages(told.sources)) as spark,
@@ -119,7 +116,7 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)
-    echo(f"Stopped  {counts(opened)}")
+    echo(f"Stopped  {counts(root)}")
 
 
 def followers(upkeep: Upkeep | None) -> Iterator[str]:
@@ -132,16 +129,9 @@ def followers(upkeep: Upkeep | None) -> Iterator[str]:
     yield line
 
 
-def tables(root: str) -> list[DeltaTable]:
-    """The tables that are counted."""
-    return [open_table(root, table) for table in (INBOX, MESSAGES, REJECTED_INGEST, DELIVERIES)]
-
-
-def counts(opened: list[DeltaTable]) -> Counts:
-    """Count rows by the statistics of the logs, of which only what is new is read."""
-    for table in opened:
-        table.update_incremental()
-    return Counts(*(table.count() for table in opened))
+def counts(root: str) -> Counts:
+    """Count rows by the statistics of the logs."""
+    return Counts(*(open_table(root, table).count() for table in (INBOX, MESSAGES, REJECTED_INGEST, DELIVERIES)))
 
 
 def _check_free(root: str) -> None:

@@ -33,6 +33,7 @@ from tests.support.stream import (
     play,
     restart,
     revive,
+    same,
     subscribe,
 )
 
@@ -88,11 +89,6 @@ def became(key: str, *counts: int) -> Step:
 def got(*keys: str, name: str = "s") -> Step:
     """A subscription was given exactly these messages so far, each once."""
     return check(lambda world: same(Counter(received(world, name)), Counter((key, 0) for key in keys)))
-
-
-def same(found: object, wanted: object) -> None:
-    """Both are equal."""
-    assert found == wanted
 
 
 def waiting(count: int, name: str = "s") -> Step:

@@ -28,6 +28,7 @@ from tests.support.stream import (
     play,
     restart,
     revive,
+    same,
     subscribe,
 )
 
@@ -47,11 +48,6 @@ def policies(name: str | None = None, **told: object) -> Step:
 def paused(*, so: bool) -> list[Step]:
     """Both are paused, or are not any more."""
     return [policies(name, paused=so) for name in NAMES]
-
-
-def same(found: object, wanted: object) -> None:
-    """Both are equal."""
-    assert found == wanted
 
 
 def at_second(second: int) -> Step:

@@ -31,6 +31,7 @@ from tests.support.stream import (
     message,
     play,
     revive,
+    same,
     subscribe,
 )
 
@@ -143,11 +144,6 @@ def told_why(world: World) -> None:
         ("plain", True),
         ("s", True),
     ]
-
-
-def same(found: object, wanted: object) -> None:
-    """Both are equal."""
-    assert found == wanted
 
 
 def lost(world: World) -> None:

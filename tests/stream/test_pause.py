@@ -26,6 +26,7 @@ from tests.support.stream import (
     message,
     play,
     revive,
+    same,
     subscribe,
 )
 
@@ -54,11 +55,6 @@ def got(world: World, name: str) -> list[str]:
 def holds(**counts: int) -> Step:
     """So many positions are held of each subscription, and none of the others."""
     return check(lambda world: same(dict(held_back(world)), counts))
-
-
-def same(found: object, wanted: object) -> None:
-    """Both are equal."""
-    assert found == wanted
 
 
 def lost(world: World) -> None:

@@ -325,6 +325,11 @@ def check(look: Callable[[World], None]) -> Step:
     return look
 
 
+def same(found: object, wanted: object) -> None:
+    """Both are equal."""
+    assert found == wanted
+
+
 @cache
 def empty_warehouse(segment_ms: int) -> str:
     """The folder of a warehouse just made, to be copied."""
