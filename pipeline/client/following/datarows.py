@@ -19,9 +19,11 @@ _READ = tuple(dict.fromkeys((*NAMES, *COLUMNS)))
 _FEW = 64
 """Rows at a time of a file that does not tell how long its rows are."""
 _SMALL_BYTES, _KEPT_BYTES, _KEPT = 8 << 20, 64 << 20, 1_024
-"""A file with so many bytes of rows is kept, the last ones up to so many bytes, and no more than so many of them.
+"""The rows of a file are kept if they are at most so many bytes. All that is kept is at most so many bytes, and at most
+so many files; what nobody asked for the longest time goes first.
 
-Each consumer that takes a slot reads what is open of it, mostly in files that others have just read.
+A consumer that takes a slot reads what is open of it. Most of that is in files that others of its process have just
+read.
 """
 
 
