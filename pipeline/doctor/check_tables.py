@@ -37,6 +37,7 @@ def tables(look: Look) -> Iterator[Finding]:
             else:
                 yield from _columns(table, opened.delta)
                 yield from _features(table, opened.delta)
+                yield from _properties(table, opened.delta)
                 yield from _files(opened)
 
 
@@ -76,6 +77,16 @@ def _features(table: Table, delta: DeltaTable) -> Iterator[Finding]:
         text = f"the table asks for {found[0]}, allowed: {found[1]}"
         remedy = "take the feature off the table (ALTER TABLE ... DROP FEATURE), or its partitions"
         yield error(CHECK, "feature_unknown", table.name, text, remedy)
+
+
+def _properties(table: Table, delta: DeltaTable) -> Iterator[Finding]:
+    """A warehouse made by an older release lacks properties that bound the logs of new ones (decision 0070)."""
+    found = delta.metadata().configuration
+    for name, value in table.properties.items():
+        if name not in found:
+            text = f"{name} is not set, new warehouses have '{value}': checkpoints of the log may take seconds"
+            remedy = f"ALTER TABLE delta.`<warehouse>/{table.name}` SET TBLPROPERTIES ('{name}' = '{value}')"
+            yield warning(CHECK, "property_unset", table.name, text, remedy)
 
 
 def _log(opened: Opened) -> Iterator[Finding]:

@@ -23,6 +23,8 @@ from state.settling import Cause, Closed, DeadLetter, Effect, Ignored, Moved, Re
 
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
+_PARTS, _LEAST, _MOST = 32, 1_024, 1 << 16
+"""What comes again in a batch is cut into about so many parts, of so many messages at least and at most."""
 
 
 @dataclass
@@ -104,26 +106,37 @@ class Outcome:
 
     def retry_rows(self) -> pa.Table:
         """Rows of `segments` less their batch; what comes again together, equally often, is one."""
-        together: dict[tuple[Listener, int, int, str, int], list[Runs]] = defaultdict(list)
+        together: dict[tuple[Listener, int, int, str], list[Runs]] = defaultdict(list)
         for listener, each in self.retries:
-            segment = max(each.due, self.now) // self.segment_ms
             due = int(trim_up(each.due, tick_bits(listener.tick_ms)))
-            numbers = each.redelivery_count, each.round
-            together[listener, *numbers, each.reason, segment].append(each.positions.due_at(due))
+            together[listener, each.redelivery_count, each.round, each.reason].append(each.positions.due_at(due))
         for listener, moved, runs in self.moved:
-            numbers = moved.redelivery_count, moved.round
-            for segment, some in self._by_segment(runs, tick_bits(listener.tick_ms)):
-                together[listener, *numbers, RESCHEDULED, segment].append(some)
-        rows = [self._retry_row(*key, _joined(runs)) for key, runs in together.items()]
+            # Nothing is due before it is put into the index.
+            times = np.asarray(trim_up(np.maximum(runs.due, self.now), tick_bits(listener.tick_ms)))
+            whole = Runs(times, runs.ledger_ids, runs.first_entries, runs.last_entries)
+            together[listener, moved.redelivery_count, moved.round, RESCHEDULED].append(whole)
+        rows = [
+            self._retry_row(*key, segment, part)
+            for key, runs in together.items()
+            for segment, part in self._parts(_joined(runs))
+        ]
         return pa.Table.from_pylist(rows, schema=_without_batch(SEGMENTS.schema.names, arrow_schema(SEGMENTS.schema)))
 
-    def _by_segment(self, runs: Runs, bits: int) -> Iterator[tuple[int, Runs]]:
-        """Runs by segment. Nothing is due before it is put into the index."""
-        due = np.maximum(runs.due, self.now)
-        whole = Runs(np.asarray(trim_up(due, bits)), runs.ledger_ids, runs.first_entries, runs.last_entries)
-        segments = due // self.segment_ms
-        for segment in np.unique(segments):
-            yield int(segment), whole[segments == segment]
+    def _parts(self, runs: Runs) -> Iterator[tuple[int, Runs]]:
+        """Runs cut by due time into parts of whole segments that follow one another, each with its first segment.
+
+        The schedule calls its function once for each part, which takes milliseconds, whatever is in it (decision 0071).
+        """
+        segments = np.maximum(runs.due, self.now) // self.segment_ms
+        order = np.argsort(segments, kind="stable")
+        messages = (runs.last_entries - runs.first_entries + 1)[order]
+        before = np.cumsum(messages) - messages
+        size = min(max(int(messages.sum()) // _PARTS, _LEAST), _MOST)
+        firsts, place = np.unique(segments[order], return_index=True)
+        numbers = before[place] // size
+        heads = np.flatnonzero(np.diff(numbers, prepend=-1))
+        for segment, rows in zip(firsts[heads].tolist(), np.split(order, place[heads[1:]]), strict=True):
+            yield segment, runs[rows]
 
     def _retry_row(
         self, listener: Listener, count: int, number: int, cause: str, segment: int, runs: Runs

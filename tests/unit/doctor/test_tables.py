@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.doctor.examine import examine
 from pipeline.doctor.finding import Severity
 from schemas import (
+    DELIVERIES,
     INBOX,
     MESSAGES,
     REJECTED_INGEST,
@@ -63,6 +65,20 @@ def test_columns_are_those_of_the_contract(root: str) -> None:
     columns = {"topic": pa.array([1], pa.int64()), "subscription": ["s"], "type": ["shared"], "start": ["latest"]}
     write_deltalake(path_of(root, SUBSCRIPTIONS), pa.table({**columns, "tick_ms": [1], "active": [True]}))
     assert {("column_changed", "subscriptions"), ("column_missing", "subscriptions")} <= wrong(root)
+
+
+def test_a_table_made_before_its_log_was_bounded_is_named_with_the_command_that_bounds_it(root: str) -> None:
+    """Otherwise a job of an older release would get slower for days before somebody asks why."""
+    first = entries(root, DELIVERIES)[0]
+    lines = [json.loads(line) for line in first.read_text().splitlines()]
+    (metadata,) = (line["metaData"] for line in lines if "metaData" in line)
+    del metadata["configuration"]["delta.deletedFileRetentionDuration"]
+    first.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # It says the same of its version.
+    first.with_suffix(".crc").unlink()
+    (unset,) = examine(root, NOW).findings
+    assert (unset.what, unset.subject, unset.severity) == ("property_unset", "deliveries", Severity.WARNING)
+    assert "'delta.deletedFileRetentionDuration' = 'interval 6 hours'" in unset.remedy
 
 
 def test_a_feature_that_a_stage_would_refuse_is_found_before_the_start(root: str) -> None:
