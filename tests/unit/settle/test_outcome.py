@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import timedelta
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -58,14 +59,9 @@ def test_a_part_has_the_segment_of_its_first_position_and_no_other_part_has_that
     assert len({*starts}) == len(rows) > 1
     for row in rows:
         assert row["first_due"] >= row["segment_start"]
-        assert row["first_due"] - row["segment_start"] < _minutes(1)
-    for row, later in zip(rows, rows[1:], strict=False):
+        assert row["first_due"] - row["segment_start"] < timedelta(minutes=1)
+    for row, later in pairwise(rows):
         assert row["last_due"] < later["segment_start"]
-
-
-def _minutes(count: int) -> object:
-    start = datetime.fromtimestamp(0, UTC)
-    return datetime.fromtimestamp(60 * count, UTC) - start
 
 
 def test_a_part_of_a_large_batch_is_small_enough_to_be_written_again_each_time_that_some_of_it_is_due() -> None:
