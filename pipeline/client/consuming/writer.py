@@ -15,7 +15,8 @@ from schemas import CONSUMER_EVENTS
 
 _LOG = logging.getLogger(__name__)
 _LEAST_MS, _TIMES = 100, 4
-"""Between two commits: so long, and so many times as long as the last one took."""
+"""Between two commits: so long, and so many times as long as each of the last two took. One that takes long alone, as
+when a process starts, changes nothing: leases are as long as the pauses ask for."""
 _LONGEST_MS, _RAREST_MS = 10_000, 60_000
 _LOOK_MS = 1_000
 """So often the thread looks whether it shall end."""
@@ -39,6 +40,7 @@ class EventWriter:
         self._waiting: list[pa.Table] = []
         self._lock, self._committing, self._given = threading.Lock(), threading.Lock(), threading.Event()
         self._not_before, self._soonest, self._failures, self._hurry = 0, 0, 0, False
+        self._took_ms = 0
         self.version, self.asked, self.done = -1, 0, 0
         self.interval_ms = _LEAST_MS
 
@@ -111,9 +113,10 @@ class EventWriter:
             del self._waiting[: len(waiting)]
             self.done += len(waiting)
         took = self._clock.now() - began
-        self.interval_ms = min(_RAREST_MS, max(_LEAST_MS, _TIMES * took))
+        usual, self._took_ms = min(took, self._took_ms), took
+        self.interval_ms = min(_RAREST_MS, max(_LEAST_MS, _TIMES * usual))
         self._not_before, self._failures = began + self.interval_ms, 0
-        self._soonest = began + max(_LEAST_MS, 2 * took)
+        self._soonest = began + max(_LEAST_MS, 2 * usual)
         return True
 
     def _failed(self, error: Exception) -> None:

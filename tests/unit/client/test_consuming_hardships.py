@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -316,18 +317,14 @@ def test_messages_come_while_the_store_takes_long_to_append(tmp_path: Path, monk
 def test_what_a_free_slot_waits_for_is_appended_before_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit that takes a second is followed by a pause of three; claims wait for one. Else slots have no owner."""
+    """Commits that take a second are followed by pauses of three; claims wait for one. Else slots have no owner."""
     world = World(str(tmp_path))
     writer = EventWriter(world.root, world.clock)
-
-    def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
-        world.clock.time += 1_000
-        return append(*told)
-
-    monkeypatch.setattr(APPEND, slowly)
+    monkeypatch.setattr(APPEND, _taking(world, 1_000, 1_000, 1_000, 1_000))
     said = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)
-    writer.add(said)
-    assert writer.flush()
+    for _ in range(2):
+        writer.add(said)
+        assert writer.flush()
     world.clock.time += 1_000
     writer.add(said)
     assert not writer.flush()
@@ -338,3 +335,30 @@ def test_what_a_free_slot_waits_for_is_appended_before_its_turn(
     assert not writer.flush()
     world.clock.time += 1
     assert writer.flush()
+
+
+def test_a_commit_that_takes_long_alone_makes_neither_pauses_nor_leases_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that is longer for a minute lets the others wait longer for the messages of who dies meanwhile."""
+    world = World(str(tmp_path))
+    writer = EventWriter(world.root, world.clock)
+    monkeypatch.setattr(APPEND, _taking(world, 5_000, 20, 3_000, 20))
+    said, paces = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON), []
+    for _ in range(4):
+        writer.add(said)
+        world.clock.time += 100
+        assert writer.flush()
+        paces.append(writer.interval_ms)
+    assert paces == [100] * 4
+
+
+def _taking(world: World, *times: int) -> Callable[..., int]:
+    """An `append` that takes so long, call by call, ms."""
+    left = iter(times)
+
+    def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
+        world.clock.time += next(left)
+        return append(*told)
+
+    return slowly
