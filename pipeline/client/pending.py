@@ -189,7 +189,9 @@ def pending(
     looked = _look(root, (topic, subscription), as_of)
     versions = {DELIVERIES.name: looked.deliveries.version(), MESSAGES.name: looked.messages.version()}
     if as_of is None:
-        return Pending(tuple(shaped(root, _backlogs(looked), looked.counted)), in_inbox(root), versions)
+        counts, waiting = list(_backlogs(looked)), in_inbox(root)
+        # Last, since it changes several times a second, and says how long it takes from now on.
+        return Pending(tuple(shaped(root, counts, looked.counted)), waiting, versions)
     lives = {name: life.number for name, life in looked.counted.items()}
     unknown = uncertain(root, lives, looked.moment, as_of, looked.settled)
     return Pending(tuple(_backlogs(looked)), 0, versions, unknown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,6 +76,15 @@ class Rows:
     def __len__(self) -> int:
         """How many there are."""
         return len(self.ledgers)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of several parts, of at least one."""
+        if len(parts) == 1:
+            return parts[0]
+        names = ("ledgers", "entries", "counts", "slots", "places")
+        arrays = (np.concatenate([getattr(each, name) for each in parts]) for name in names)
+        return cls(pa.concat_tables([each.table for each in parts]).combine_chunks(), *arrays)
 
     def where(self, mask: Mask) -> Rows:
         """Those that are chosen; the same object when all are."""

@@ -17,7 +17,7 @@ from pipeline.storage.arrays import IntArray
 from state.lease_events import Handed
 
 _ANNOUNCED = 1_000
-"""Rows that are announced at once, where somebody died with rows of these slots."""
+"""So many rows are announced at once, where somebody died with rows of these slots."""
 Place = dict[int, int]
 """A place by slot."""
 
@@ -138,8 +138,11 @@ def behind(rows: Rows, owed: Mapping[int, int]) -> Mask:
 
 
 def careful(parts: Iterator[Rows]) -> Iterator[Rows]:
-    """Rows in parts that may be announced at once: what has failed before comes alone, it may have killed somebody."""
-    for rows in parts:
+    """Rows in parts that may be announced at once: what has failed before comes alone, it may have killed somebody.
+
+    An announcement takes a commit, and a file may have few rows of a slot.
+    """
+    for rows in _gathered(parts):
         start = 0
         while start < len(rows):
             stop = min(start + _ANNOUNCED, len(rows))
@@ -148,6 +151,18 @@ def careful(parts: Iterator[Rows]) -> Iterator[Rows]:
                 stop = start + max(1, int(failed[0]))
             yield rows.part(start, stop)
             start = stop
+
+
+def _gathered(parts: Iterator[Rows]) -> Iterator[Rows]:
+    """The same rows in parts of at least `_ANNOUNCED`, but for the last one."""
+    held: list[Rows] = []
+    for rows in parts:
+        held.append(rows)
+        if sum(map(len, held)) >= _ANNOUNCED:
+            yield Rows.concat(held)
+            held = []
+    if held:
+        yield Rows.concat(held)
 
 
 def _within(entries: IntArray, bitmap: BitMap) -> Mask:

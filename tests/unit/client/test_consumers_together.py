@@ -202,6 +202,27 @@ def test_what_is_taken_over_is_announced_before_it_is_handed_out(tmp_path: Path)
     assert sorted(world.settle.retries().items()) == [(1, [(1, 0), (1, 1)])]
 
 
+def test_what_was_delivered_meanwhile_is_announced_together_however_many_files_it_is_in(tmp_path: Path) -> None:
+    """A file that took a commit of its own would let the backlog of a long lease come slower than it grew."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    first = world.joined("a", receiver_queue_size=1)
+    world.dispatch.deliver(MANY[0])
+    world.run(1)
+    first.receive(0)
+    world.crash(first)
+    for each in MANY[1:]:
+        world.dispatch.deliver(each)
+    second = world.joined("b")
+    begun, got = world.clock.time, 0
+    while not (found := drained(second)):
+        world.run(0.2)
+    first_came = world.clock.time - begun
+    while (got := got + len(found)) < len(MANY) - 1:
+        world.run(0.2)
+        found = drained(second)
+    assert world.clock.time - begun - first_came < 1_000
+
+
 def test_a_consumer_that_closes_hands_over_at_once(tmp_path: Path) -> None:
     """Nobody waits for a lease, and nothing counts as failed."""
     world = World(str(tmp_path))
