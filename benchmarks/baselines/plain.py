@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructField
 
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
@@ -28,8 +29,13 @@ _PAUSE = "500 milliseconds"
 
 
 def append(rows: DataFrame, warehouse: Warehouse, table: Table) -> None:
-    """A plain append, in the columns of the table."""
-    columns = [F.col(each.name).cast(each.dataType) for each in table.schema.fields]
+    """A plain append, in the columns of the table; of those that may be NULL, rows need not have any."""
+
+    def column(field: StructField) -> Column:
+        left_out = field.nullable and field.name not in rows.columns
+        return (F.lit(None) if left_out else F.col(field.name)).cast(field.dataType).alias(field.name)
+
+    columns = [column(field) for field in table.schema.fields]
     rows.select(*columns).write.format("delta").mode("append").save(warehouse.path(table))
 
 
