@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,7 @@ from pipeline.config.options import nobody
 from pipeline.config.session import Machine, local_session
 from pipeline.delta.deltars import append, arrow_of, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.withdrawn import WithdrawnLog
 from pipeline.settle.stage import Settle
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.commands import READ, withdrawals
@@ -79,12 +81,25 @@ def _messages(draw: np.random.Generator, first: int, count: int) -> pa.Table:
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
 
 
-def rows(count: int, settling: Callable[[str], Callable[[], int]] | None = None) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class Stages:
+    """What stages do with commands.
+
+    Attributes:
+        settle: lets settle take a batch; how many positions wait for another time then.
+        look: lets dispatch look at what was commanded; how many positions it leaves out.
+    """
+
+    settle: Callable[[], int]
+    look: Callable[[], int]
+
+
+def rows(count: int, begun: Callable[[str], Stages] | None = None) -> Iterator[dict[str, Any]]:
     """What each command took, and how many messages it named.
 
     Args:
         count: so many messages wait.
-        settling: of a warehouse, what lets settle take a batch; None: it is left out.
+        begun: gives the stages of a warehouse; None: they are left out.
     """
     with TemporaryDirectory() as folder:
         root = str(Path(folder) / "warehouse")
@@ -103,16 +118,20 @@ def rows(count: int, settling: Callable[[str], Callable[[], int]] | None = None)
             yield _timed("commands", lambda: sum(each.applied for each in client.commands()))
             last = next(each.command_id for each in found if each.command_id != done.command_id)
             yield _timed("undo", lambda: client.undo(last).selection.count)
-            step = None if settling is None else settling(root)
+            stages = None if begun is None else begun(root)
             later = partial(client.shift, TOPIC, span=timedelta(hours=2), where=WHERE)
             yield _timed("dry run of shift", lambda: later(dry_run=True).selection.count)
             yield _timed("shift", lambda: later().selection.count)
-            yield from [] if step is None else [_timed("put in the index", step)]
+            yield from [] if stages is None else [_timed("put in the index", stages.settle)]
             yield _timed("fold with shift", lambda: _fold(root))
             yield _timed("pending shifted", lambda: pending(root).backlogs[0].count)
             shifted = client.commands(limit=1)[0].command_id
             yield _timed("undo of shift", lambda: client.undo(shifted).selection.count)
-            yield from [] if step is None else [_timed("put in the index", step)]
+            if stages is not None:
+                yield _timed("put in the index", stages.settle)
+                stages.look()
+                client.cancel(TOPIC, key=f"flight-{count // 3}")
+                yield _timed("fold of one more", stages.look)
 
 
 def _applied(client: Client, key: str) -> int:
@@ -128,10 +147,10 @@ def _fold(root: str) -> int:
     return sum(len(each) for each in withdrawals(typed).left_out().values())
 
 
-def _settling(root: str) -> Callable[[], int]:
-    """Settle on a warehouse, which is begun when nobody measures."""
+def stages_of(root: str) -> Stages:
+    """Stages on a warehouse, which are begun when nobody measures."""
     spark = local_session("delayline bench", Machine(memory="4g"))
-    settle = Settle(spark, Warehouse(root), nobody)
+    settle, log = Settle(spark, Warehouse(root), nobody), WithdrawnLog(spark, Warehouse(root))
 
     def step() -> int:
         held = 0
@@ -139,8 +158,11 @@ def _settling(root: str) -> Callable[[], int]:
             held = sum(each.outstanding.counts.waiting for each in settle._opened.values())  # noqa: SLF001 - to count
         return held
 
+    def look() -> int:
+        return sum(len(each) for each in log.look().parts.values())
+
     step()
-    return step
+    return Stages(step, look)
 
 
 def _timed(name: str, call: Callable[[], int]) -> dict[str, Any]:
@@ -162,7 +184,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=10_000_000, help="so many wait")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
-    tell(describe("deltalake", "pyarrow"), rows(options.messages, _settling), show, as_json=options.json)
+    tell(describe("deltalake", "pyarrow"), rows(options.messages, stages_of), show, as_json=options.json)
     return 0
 
 

@@ -81,6 +81,18 @@ class Withdrawals:
         """Positions are due at another time in a round, and in none before it. O(containers)."""
         _add(self.moved.setdefault(to, {}), of, positions)
 
+    def follow(self, others: Withdrawals) -> None:
+        """What other commands, or other rows of the same ones, say counts, too. O(containers of the others)."""
+        for command, parts in others.cancelled.items():
+            for of, positions in parts.items():
+                self.cancel(command, of, positions)
+        for command, parts in others.undone.items():
+            for of, positions in parts.items():
+                self.undo(command, of, positions)
+        for to, parts in others.moved.items():
+            for of, positions in parts.items():
+                self.move(to, of, positions)
+
     def left_out(self) -> dict[Span, PositionSet]:
         """Which rounds of which positions are not to be delivered. O(containers)."""
         found = {Span(of, 0, MAX_ROUND + 1, moved=False): each for of, each in self.in_force().items()}

@@ -29,7 +29,7 @@ from schemas import CANCELLED, COMMANDS, GUARDED, LEFT_OUT, REJECTED_DISPATCH, R
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Round, Span
+from state.withdrawals import Round, Span, Withdrawals
 
 NAMED = ("topic", "subscription", "life", "redelivery_count")
 _REASONS = {True: RESCHEDULED, False: CANCELLED}
@@ -116,13 +116,21 @@ class WithdrawnLog:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
-        self._log, self._known = CommandLog(spark, warehouse), Withdrawn()
+        self._log, self._said, self._known = CommandLog(spark, warehouse), Withdrawals(), Withdrawn()
 
     def look(self) -> Withdrawn:
-        """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log."""
-        version, rows = self._log.look()
-        if version != self._known.version:
-            self._known = Withdrawn(version, withdrawals(rows).left_out() if rows.num_rows else {})
+        """What is withdrawn as of the newest version. While nobody commanded anything, that is a look at the log.
+
+        Of rows that came since the last time the cost is that of these rows: there may be millions of older ones.
+        """
+        seen = self._log.look()
+        if seen.version != self._known.version:
+            if seen.more is None:
+                self._said = Withdrawals()
+            news = seen.rows if seen.more is None else seen.more
+            if news.num_rows:
+                self._said.follow(withdrawals(news))
+            self._known = Withdrawn(seen.version, self._said.left_out())
         return self._known
 
 

@@ -21,7 +21,7 @@ from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
-from pipeline.subscriptions.commandlog import CommandLog, read_files
+from pipeline.subscriptions.commandlog import Commanded, CommandLog, read_files
 from pipeline.subscriptions.commands import due_times, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, Table
@@ -49,16 +49,18 @@ class _Told:
     positions: PositionSet
 
     @classmethod
-    def of(cls, *parts: Runs) -> _Told:
-        runs = parts[0] if len(parts) == 1 else Runs.concat(parts)
+    def of(cls, runs: Runs) -> _Told:
         return cls(runs, PositionSet.of_runs(runs))
+
+    def __or__(self, other: _Told) -> _Told:
+        return _Told(Runs.concat([self.runs, other.runs]), self.positions | other.positions)
 
 
 class Commands(Protocol):
     """The rows of `commands` that are needed."""
 
-    def look(self) -> tuple[int, pa.Table]:
-        """The newest version, and the columns `READ` of its rows that are not below the mark of what is settled."""
+    def look(self) -> Commanded:
+        """Those at the newest version."""
         ...
 
     def forget(self) -> None:
@@ -121,8 +123,7 @@ class Moves:
             self._asked[key] = fresh.positions
             # What was below the mark before it came is not in the log.
             if known is None or len(fresh.positions - known.positions):
-                self._told[key] = fresh if known is None else _Told.of(known.runs, runs)
-
+                self._add(key, fresh)
         self._own = defaultdict(list)
         for of, to in sorted(self._told):
             self._own[(of.topic, of.subscription), of.life].append((of, to))
@@ -155,10 +156,19 @@ class Moves:
         return due_of(told.runs, PositionSet.of(moved.positions))
 
     def _look(self) -> None:
-        version, rows = self._log.look()
-        if version != self._seen:
-            found = due_times(moves(rows)) if rows.num_rows else {}
-            self._seen, self._told = version, {key: _Told.of(runs) for key, runs in found.items()}
+        seen = self._log.look()
+        if seen.version == self._seen:
+            return
+        if seen.more is None:
+            self._told = {}
+        news = seen.rows if seen.more is None else seen.more
+        for key, runs in due_times(moves(news)).items() if news.num_rows else ():
+            self._add(key, _Told.of(runs))
+        self._seen = seen.version
+
+    def _add(self, key: Key, told: _Told) -> None:
+        known = self._told.get(key)
+        self._told[key] = told if known is None else known | told
 
     def _free(self, of: Round, to: int, open_: Outstanding, asked: PositionSet, again: PositionSet) -> PositionSet:
         """Those of which dispatch took no round, and takes none, and that wait for none.

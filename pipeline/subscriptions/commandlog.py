@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,24 @@ from schemas import COMMANDS, Table
 _NOTHING = arrow_schema(COMMANDS.columns).empty_table().select(READ)
 
 
+@dataclass(frozen=True)
+class Commanded:
+    """Rows of `commands`: the columns `READ` of those that are not below the mark of what is settled.
+
+    Attributes:
+        version: of the table.
+        rows: all of them.
+        more: those that were not there at the version before; None: others are gone since then, or nobody looked.
+    """
+
+    version: int
+    rows: pa.Table
+    more: pa.Table | None
+
+
+_NEVER = Commanded(-1, _NOTHING, None)
+
+
 class CommandLog:
     """The files of `commands`.
 
@@ -34,32 +53,37 @@ class CommandLog:
         self._root = warehouse.root
         self._live = LiveFiles(spark, self._path, COMMANDS, lambda file: Bounds.of_statistics(file.get("stats")))
         self._rows: dict[str, pa.Table] = {}
-        self._known = -1, _NOTHING
+        self._mark: SettledMark | None = None
+        self._known = _NEVER
 
-    def look(self) -> tuple[int, pa.Table]:
-        """The newest version, and the columns `READ` of its rows. Without any rows yet, that is a look at the log.
+    def look(self) -> Commanded:
+        """The rows at the newest version. Without any rows yet, that is a look at the log.
 
-        The table is the same object while the version is the same.
+        It is the same object while the version is the same.
         """
-        if self._known[0] <= 0 and newest(self._files, self._path, 0) == 0:
-            self._known = 0, _NOTHING
+        if self._known.version <= 0 and newest(self._files, self._path, 0) == 0:
+            if self._known.version < 0:
+                self._known = Commanded(0, _NOTHING, None)
             return self._known
         version, files = self._live.look()
-        if version != self._known[0]:
-            self._known = version, self._above(files)
+        if version != self._known.version:
+            self._known = self._above(version, files)
         return self._known
 
     def forget(self) -> None:
         """Let go what is below the mark by now, with the next look."""
-        self._known = -1, _NOTHING
+        self._known, self._mark = _NEVER, None
 
-    def _above(self, files: Mapping[str, Bounds]) -> pa.Table:
+    def _above(self, version: int, files: Mapping[str, Bounds]) -> Commanded:
         mark = read_mark(self._files, self._root)
-        fresh = {
-            path: self._read(path) for path, held in files.items() if path not in self._rows and _is_above(held, mark)
-        }
-        self._rows = {path: _needed(rows, mark) for path, rows in (self._rows | fresh).items() if path in files}
-        return pa.concat_tables([_NOTHING, *self._rows.values()])
+        unread = [path for path, held in files.items() if path not in self._rows and _is_above(held, mark)]
+        fresh = {path: _needed(self._read(path), mark) for path in unread}
+        grows = mark == self._mark and self._rows.keys() <= files.keys()
+        if not grows:
+            self._rows = {path: _needed(rows, mark) for path, rows in self._rows.items() if path in files}
+        self._rows, self._mark = self._rows | fresh, mark
+        more = pa.concat_tables([_NOTHING, *fresh.values()]) if grows else None
+        return Commanded(version, pa.concat_tables([_NOTHING, *self._rows.values()]), more)
 
     def _read(self, path: str) -> pa.Table:
         return read_files(self._spark, self._path, COMMANDS, [path], READ)

@@ -23,6 +23,7 @@ from pipeline.dispatch.withdrawn import Withdrawn
 from pipeline.settle.moves import Moves
 from pipeline.settle.stage import _unheard
 from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.commandlog import Commanded
 from pipeline.subscriptions.commands import READ, moves, withdrawals
 from schemas import COMMANDS, REDELIVERY
 from state import Ack, Event, LeftOut, Move, Moved, Nack, Outstanding, Positions, Released, Retry
@@ -77,13 +78,6 @@ class Tables:
         """Rows of `commands`."""
         return pa.Table.from_pylist(self.commands[:upto], schema=arrow_schema(COMMANDS.columns)).select(READ)
 
-    def look(self) -> tuple[int, pa.Table]:
-        """The newest version, for settle."""
-        return len(self.commands), self.rows()
-
-    def forget(self) -> None:
-        """Nothing is below the mark."""
-
     def tick(self, ms: int) -> None:
         """The schedule releases what is due."""
         self.now += ms
@@ -91,6 +85,25 @@ class Tables:
         self.index = [each for each in self.index if each.due > self.now]
         if due:
             self.redelivery.append(due)
+
+
+class Log:
+    """The rows of `commands`, as settle follows them: now and then it begins anew."""
+
+    def __init__(self, tables: Tables) -> None:
+        """Nobody has looked."""
+        self._tables = tables
+        self._seen: int | None = None
+
+    def look(self) -> Commanded:
+        """All rows, and those that came since the last look."""
+        rows, seen = self._tables.rows(), self._seen
+        self._seen = rows.num_rows
+        return Commanded(rows.num_rows, rows, None if seen is None else rows.slice(seen))
+
+    def forget(self) -> None:
+        """Nothing is below the mark."""
+        self._seen = None
 
 
 class Became:
@@ -148,7 +161,7 @@ class Settled:
 
 def settle(tables: Tables, kept: Settled, *, acks: bool) -> Steps:
     """Batches of settle, on the state that was committed."""
-    found = Moves(tables, Became(tables, left_out=False), Became(tables, left_out=True))
+    found = Moves(Log(tables), Became(tables, left_out=False), Became(tables, left_out=True))
     whole = kept.state.snapshot()
     state = Outstanding.restore(whole.head, {n: block for n, block in whole.blocks.items() if block is not None})
     while True:

@@ -96,7 +96,10 @@ def test_runs_are_parted_position_by_position(
     A round that is not the last one that a command made is left out as such, be it cancelled or not.
     """
     moved = [row(kind, command, run) | {"round": run["redelivery_count"] + g} for kind, command, run, g in moves]
-    said = withdrawals(table([row(*each) for each in told] + [each | {"deliver_at": DUE} for each in moved]))
+    rows = [row(*each) for each in told] + [each | {"deliver_at": DUE} for each in moved]
+    seen = data.draw(st.integers(0, len(rows)), label="rows that were seen before")
+    said = withdrawals(table(rows[:seen]))
+    said.follow(withdrawals(table(rows[seen:])))
     asked = in_model(told)
     last: dict[Place, int] = {}
     for each, (*_, run, _) in zip(moved, moves, strict=True):

@@ -15,6 +15,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch import release_spark, withdrawn
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog
 from pipeline.storage.arrays import arrow_schema
+from pipeline.subscriptions.commandlog import Commanded, CommandLog
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import COMMANDS, MESSAGES, REDELIVERY
 from state.positions import Positions
@@ -80,6 +81,29 @@ def told(ledger: int, due: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 
     """A row of `commands` for the first entry of a ledger."""
     of = {"topic": "t", "subscription": "s", "life": 1, "redelivery_count": 0, "first_entry": 0, "last_entry": 0}
     return {"kind": "cancel", "command_id": "c", "ledger_id": ledger, "due_time": at(due), **of, **more}
+
+
+def test_rows_that_come_are_told_apart_from_those_that_were_there(spark: SparkSession, tmp_path: Path) -> None:
+    """Who follows millions of commanded positions takes in a new command for what it is."""
+    warehouse = Warehouse(str(tmp_path))
+    create_all(warehouse.root)
+    log = CommandLog(spark, warehouse)
+
+    def ledgers(seen: Commanded) -> tuple[list[int], list[int] | None]:
+        parts = (seen.rows, seen.more)
+        every, more = (None if each is None else sorted(each.column("ledger_id").to_pylist()) for each in parts)
+        return every or [], more
+
+    assert ledgers(log.look()) == ([], None)
+    put(warehouse.root, COMMANDS, told(3, T0), told(4, T0))
+    assert ledgers(log.look()) == ([3, 4], None)
+    put(warehouse.root, COMMANDS, told(5, T0))
+    assert ledgers(log.look()) == ([3, 4, 5], [5])
+    open_table(warehouse.root, COMMANDS).optimize.compact()
+    assert ledgers(log.look()) == ([3, 4, 5], None)
+    put(warehouse.root, COMMANDS, told(6, T0))
+    log.forget()
+    assert ledgers(log.look()) == ([3, 4, 5, 6], None)
 
 
 def test_the_log_of_commands_is_followed_and_what_is_below_the_mark_is_not_held(
