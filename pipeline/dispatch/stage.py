@@ -233,7 +233,7 @@ class Dispatch:
         It is looked up after the end of the batch was: so a command, or a pause, counts for all that is released later.
         """
         present = self._presence.at(lives, self._registry.at(registry))
-        shapings, most = self._registry.shapings(registry), self._settings.rows_per_task
+        shapings, most = self._registry.shapings(registry), self._settings.held_rows
         waiting = self._backlog.waiting
         now = self._now(batch_id)
         failing = self._guards.failing(shapings, now)

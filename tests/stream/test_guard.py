@@ -199,7 +199,7 @@ def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
         check(lambda world: same([each.count for each in pending(world.warehouse.root).backlogs], [0, 0, 0])),
         check(lambda world: sound(world.warehouse.root)),
     ]
-    world = play(spark, folder, steps, Settings(rows_per_task=6))
+    world = play(spark, folder, steps, Settings(rows_per_task=24))
     assert [key for key, _ in received(world, "other")] == every
     states = [each.state for each in trace(world.warehouse.root, "t", key="1-paid")[0].states]
     assert states == ["published", "suppressed", "settled"]

@@ -139,7 +139,7 @@ def test_what_is_held_comes_in_order_whatever_dies(
         holds(),
         *spreading(T0 + 300 * SECOND),
     ]
-    world = play(spark, folder, steps, Settings(rows_per_task=3))
+    world = play(spark, folder, steps, Settings(rows_per_task=12))
     assert [got(world, name) for name in NAMES] == [every, every, every]
     assert got(world, "paced") == got(world, "free") == SPREAD
     assert [each.count for each in pending(world.warehouse.root).backlogs] == [0, 0, 0, 1, 1]
