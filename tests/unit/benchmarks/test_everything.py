@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,16 @@ def test_kafka_is_judged_by_lateness_by_what_came_and_by_a_copy() -> None:
     assert judged(p99_s=1.1) == [False, True, True]
     assert judged(lost=1) == [True, False, True]
     assert judged(ratio=0.6) == [True, True, False]
+
+
+TOLD = [(name, words) for sizes in (everything.SHORT, everything.FULL) for name, words in sizes.items()]
+
+
+@pytest.mark.parametrize(("name", "words"), [told for told in TOLD if told[0] not in ("index", "stages")])
+def test_each_benchmark_takes_the_words_that_it_is_told(
+    name: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that refuses them ends `make bench` after half an hour. The two that are left out begin to measure at once."""
+    module = import_module(f"benchmarks.{everything.MODULES.get(name, name)}")
+    monkeypatch.setattr(module, "tell", lambda *_, **__: [])
+    assert module.main([*words, "--json"]) == 0
