@@ -281,7 +281,7 @@ TOLD = [(name, words) for sizes in (everything.SHORT, everything.FULL) for name,
 def test_each_benchmark_takes_the_words_that_it_is_told(
     name: str, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that refuses them ends `make bench` after half an hour. The two that are left out begin to measure at once."""
+    """One that refuses them ends `make bench` after half an hour. The two left out begin to measure at once."""
     module = import_module(f"benchmarks.{everything.MODULES.get(name, name)}")
     monkeypatch.setattr(module, "tell", lambda *_, **__: [])
     assert module.main([*words, "--json"]) == 0
