@@ -41,6 +41,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.processes import usage
 from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_table
+from benchmarks.support.words import check_names
 from pipeline.client.client import Client
 from pipeline.client.commanding.commands import Command
 from pipeline.client.pending import pending
@@ -318,8 +319,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="a million beside the load")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    if unknown := [name for name in told.kinds if name not in KINDS]:
-        parser.error(f"no kind {unknown[0]!r}; there are {', '.join(KINDS)}")
+    check_names(parser, "kind", told.kinds, KINDS)
     count = 1_000_000 if told.full else told.messages
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
     tell(machine, rows(told.kinds, told.load, count), show, as_json=told.json)

@@ -31,6 +31,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.processes import started
 from benchmarks.support.report import tell
 from benchmarks.support.usual import LOCAL
+from benchmarks.support.words import check_names
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
@@ -197,7 +198,6 @@ def show(row: dict[str, Any]) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when something was lost, came early or twice."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kafka", description=(__doc__ or "").splitlines()[0])
-    # Choices of no words at all would be compared with the default as one of them.
     parser.add_argument("workload", nargs="*", metavar="WORKLOAD", default=WORKLOADS, help=", ".join(WORKLOADS))
     parser.add_argument("--full", action="store_true", help="5 minutes, 5 million records, a million at once")
     parser.add_argument("--rate", type=int, default=2_000)
@@ -205,8 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--records", type=int)
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    if unknown := [name for name in told.workload if name not in WORKLOADS]:
-        parser.error(f"no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
+    check_names(parser, "workload", told.workload, WORKLOADS)
     size = "full" if told.full else "short"
 
     def measured() -> Iterator[dict[str, Any]]:

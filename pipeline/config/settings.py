@@ -91,7 +91,7 @@ class Settings:
     def held_rows(self) -> int:
         """Of what is held of paused subscriptions, a batch of dispatch takes so many: what is due at once waits for it.
 
-        With 100,000 such batches take 0.9 s each, with a quarter 0.3 s (`python -m benchmarks.control pause`).
+        With 100,000 such batches took 0.7 to 0.9 s each, with a quarter 0.4 s (`python -m benchmarks.control pause`).
         """
         return max(1, self.rows_per_task // 4)
 

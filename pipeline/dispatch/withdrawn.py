@@ -125,11 +125,10 @@ class WithdrawnLog:
         """
         seen = self._log.look()
         if seen.version != self._known.version:
-            if seen.more is None:
+            if seen.anew:
                 self._said = Withdrawals()
-            news = seen.rows if seen.more is None else seen.more
-            if news.num_rows:
-                self._said.follow(withdrawals(news))
+            if seen.rows.num_rows:
+                self._said.follow(withdrawals(seen.rows))
             self._known = Withdrawn(seen.version, self._said.left_out())
         return self._known
 

@@ -60,7 +60,7 @@ class Commands(Protocol):
     """The rows of `commands` that are needed."""
 
     def look(self) -> Commanded:
-        """Those at the newest version."""
+        """What the newest version brought."""
         ...
 
     def forget(self) -> None:
@@ -159,10 +159,9 @@ class Moves:
         seen = self._log.look()
         if seen.version == self._seen:
             return
-        if seen.more is None:
+        if seen.anew:
             self._told = {}
-        news = seen.rows if seen.more is None else seen.more
-        for key, runs in due_times(moves(news)).items() if news.num_rows else ():
+        for key, runs in due_times(moves(seen.rows)).items() if seen.rows.num_rows else ():
             self._add(key, _Told.of(runs))
         self._seen = seen.version
 

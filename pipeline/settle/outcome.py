@@ -24,7 +24,8 @@ from state.settling import Cause, Closed, DeadLetter, Effect, Ignored, Moved, Re
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
 _PARTS, _LEAST, _MOST = 32, 1_024, 1 << 16
-"""What comes again in a batch is cut into about so many parts, of so many messages at least and at most."""
+"""What comes again in a batch is cut into about so many parts, of so many messages at least, and about so many at most:
+a segment is not cut."""
 
 
 @dataclass

@@ -29,16 +29,16 @@ class Commanded:
 
     Attributes:
         version: of the table.
-        rows: all of them.
-        more: those that were not there at the version before; None: others are gone since then, or nobody looked.
+        rows: those that were not there at the version before, or all of them.
+        anew: whether they are all, because others are gone since then, or nobody looked before.
     """
 
     version: int
     rows: pa.Table
-    more: pa.Table | None
+    anew: bool
 
 
-_NEVER = Commanded(-1, _NOTHING, None)
+_NEVER = Commanded(-1, _NOTHING, anew=True)
 
 
 class CommandLog:
@@ -57,13 +57,13 @@ class CommandLog:
         self._known = _NEVER
 
     def look(self) -> Commanded:
-        """The rows at the newest version. Without any rows yet, that is a look at the log.
+        """What the newest version brought. Without any rows yet, that is a look at the log.
 
         It is the same object while the version is the same.
         """
         if self._known.version <= 0 and newest(self._files, self._path, 0) == 0:
             if self._known.version < 0:
-                self._known = Commanded(0, _NOTHING, None)
+                self._known = Commanded(0, _NOTHING, anew=True)
             return self._known
         version, files = self._live.look()
         if version != self._known.version:
@@ -78,12 +78,12 @@ class CommandLog:
         mark = read_mark(self._files, self._root)
         unread = [path for path, held in files.items() if path not in self._rows and _is_above(held, mark)]
         fresh = {path: _needed(self._read(path), mark) for path in unread}
-        grows = mark == self._mark and self._rows.keys() <= files.keys()
-        if not grows:
+        anew = mark != self._mark or not self._rows.keys() <= files.keys()
+        if anew:
             self._rows = {path: _needed(rows, mark) for path, rows in self._rows.items() if path in files}
         self._rows, self._mark = self._rows | fresh, mark
-        more = pa.concat_tables([_NOTHING, *fresh.values()]) if grows else None
-        return Commanded(version, pa.concat_tables([_NOTHING, *self._rows.values()]), more)
+        news = self._rows if anew else fresh
+        return Commanded(version, pa.concat_tables([_NOTHING, *news.values()]), anew)
 
     def _read(self, path: str) -> pa.Table:
         return read_files(self._spark, self._path, COMMANDS, [path], READ)

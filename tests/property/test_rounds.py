@@ -96,10 +96,10 @@ class Log:
         self._seen: int | None = None
 
     def look(self) -> Commanded:
-        """All rows, and those that came since the last look."""
+        """The rows that came since the last look; all of them at the first one."""
         rows, seen = self._tables.rows(), self._seen
         self._seen = rows.num_rows
-        return Commanded(rows.num_rows, rows, None if seen is None else rows.slice(seen))
+        return Commanded(rows.num_rows, rows.slice(seen or 0), anew=seen is None)
 
     def forget(self) -> None:
         """Nothing is below the mark."""

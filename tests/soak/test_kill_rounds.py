@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.client.commanding.commands import Command, HowCommanded, cancel, release_now, shift, undo
+from pipeline.client.commanding.inforce import in_force
 from pipeline.client.commanding.outcomes import outcomes
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
@@ -311,14 +312,15 @@ class Minds:
             self._given.append(found.command_id)
 
     def check(self, sent: Collection[bytes]) -> None:
-        """Each message came once, or was cancelled, and the outcomes say the same of each command."""
+        """Each message came once, or was cancelled, and the outcomes say the same. An undo may come too late, too."""
         came = Counter(row["payload"] for row in table(self._root, DELIVERIES, "payload"))
         assert set(came.values()) == {1}
         found = outcomes(self._root, 9_999)
         assert [each for each in found if each.deciding] == []
         refused = table(self._root, REJECTED_DISPATCH, "reason", "ledger_id", "entry_id")
         gone = {(row["ledger_id"], row["entry_id"]) for row in refused if row["reason"] == CANCELLED}
-        # An undo that comes when dispatch has decided takes nothing back.
+        held = {(n, e) for each in in_force(self._root).withdrawn.values() for n, own in each.by_ledger() for e in own}
+        assert len(held - gone) == sum(each.too_late for each in found if each.kind == "cancel")
         assert len(set(sent) - came.keys()) == len(gone) == sum(e.applied for e in found if e.kind == "cancel")
         kinds = Counter(each.kind for each in found)
         what = Counter({name: sum(getattr(e, name) for e in found) for name in ("applied", "too_late", "undone")})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -318,10 +317,7 @@ def test_what_a_free_slot_waits_for_is_appended_before_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commits that take a second are followed by pauses of three; claims wait for one. Else slots have no owner."""
-    world = World(str(tmp_path))
-    writer = EventWriter(world.root, world.clock)
-    monkeypatch.setattr(APPEND, _taking(world, 1_000, 1_000, 1_000, 1_000))
-    said = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)
+    world, writer, said = _slow(tmp_path, monkeypatch, 1_000, 1_000, 1_000, 1_000)
     for _ in range(2):
         writer.add(said)
         assert writer.flush()
@@ -341,10 +337,8 @@ def test_a_commit_that_takes_long_alone_makes_neither_pauses_nor_leases_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lease that is longer for a minute lets the others wait longer for the messages of who dies meanwhile."""
-    world = World(str(tmp_path))
-    writer = EventWriter(world.root, world.clock)
-    monkeypatch.setattr(APPEND, _taking(world, 5_000, 20, 3_000, 20))
-    said, paces = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON), []
+    world, writer, said = _slow(tmp_path, monkeypatch, 5_000, 20, 3_000, 20)
+    paces = []
     for _ in range(4):
         writer.add(said)
         world.clock.time += 100
@@ -353,12 +347,14 @@ def test_a_commit_that_takes_long_alone_makes_neither_pauses_nor_leases_longer(
     assert paces == [100] * 4
 
 
-def _taking(world: World, *times: int) -> Callable[..., int]:
-    """An `append` that takes so long, call by call, ms."""
-    left = iter(times)
+def _slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *times: int) -> tuple[World, EventWriter, pa.Table]:
+    """A writer of a world whose commits take so long, one by one, ms; and rows for it."""
+    world, left = World(str(tmp_path)), iter(times)
 
     def slowly(*told: Any) -> int:  # noqa: ANN401 - as they are
         world.clock.time += next(left)
         return append(*told)
 
-    return slowly
+    monkeypatch.setattr(APPEND, slowly)
+    said = Voice((TOPIC, SUBSCRIPTION, 1), "a", 7).acks(positions((1, 0, 0)), NOON)
+    return world, EventWriter(world.root, world.clock), said
