@@ -21,6 +21,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
 from benchmarks.support.sharing import Holes, Joining, Killed
 from benchmarks.support.sizes import entries, merged
+from benchmarks.support.words import check_names
 
 FILE = WORKLOADS / "consuming.toml"
 KINDS: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
@@ -54,16 +55,18 @@ def show(row: dict[str, Any]) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the benchmark; 1 when something was lost or came early."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.consuming", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("workload", nargs="*", help="stream, drain, send, holes, joining, killed")
+    names = [each["name"] for each in entries(FILE, full=False)]
+    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", default=names, help=", ".join(names))
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a size")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
+    check_names(parser, "workload", told.workload, names)
     sizes = merged(*(tomllib.loads(each) for each in told.set))
     known = [
         merged(each, {n: value for n, value in sizes.items() if n in each}) for each in entries(FILE, full=told.full)
     ]
-    chosen = [each for each in known if not told.workload or each["name"] in told.workload]
+    chosen = [each for each in known if each["name"] in told.workload]
     machine, begun = describe("pyspark", "delta-spark", "deltalake", "pyarrow"), time.monotonic()
     rows = tell(machine, (measured(each) for each in chosen), show, as_json=told.json)
     sys.stderr.write(f"{time.monotonic() - begun:.0f} s\n")

@@ -35,6 +35,7 @@ from benchmarks.support.sizes import merged
 from benchmarks.support.snapshot import Snapshot, Upkeep
 from benchmarks.support.usual import LOCAL
 from benchmarks.support.way import way
+from benchmarks.support.words import check_names
 from pipeline.client.create import create_all
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.delta.deltars import append, open_table, query, rows_of
@@ -263,8 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    if unknown := [name for name in told.workload if name not in known]:
-        parser.error(f"no workload {unknown[0]!r}; there are {', '.join(known)}")
+    check_names(parser, "workload", told.workload, known)
     try:
         chosen = [changed(workloads(full=told.full)[name], told.set) for name in told.workload]
     except ValueError as error:

@@ -32,6 +32,7 @@ from benchmarks.support.report import tell
 from benchmarks.support.s3 import named
 from benchmarks.support.sizes import merged
 from benchmarks.support.usual import LOCAL
+from benchmarks.support.words import check_names
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import STAGES
@@ -220,6 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--place", nargs="*", default=list(PLACES), choices=[*PLACES])
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
+    check_names(parser, "workload", told.only, [each.name for each in WORKLOADS])
     runs = (measured(each, place) for each in WORKLOADS if each.name in told.only for place in told.place)
     rows = tell(describe("pyspark", "delta-spark", "deltalake", "pyarrow"), runs, show, as_json=told.json)
     return int(any(row[wrong] for row in rows for wrong in ("early", "twice", "missing", "job_exit")))
