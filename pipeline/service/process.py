@@ -18,7 +18,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.inboxsums import summing
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.run import Stage, stop_all
-from pipeline.sinks.running import publishing
+from pipeline.sinks.apart import publishing_apart
 from pipeline.sources.running import following
 from pipeline.storage.files import Files
 from schemas import INBOX
@@ -81,7 +81,7 @@ def upkeep(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], opt
 
 def sinks(warehouse: Warehouse, stages: Sequence[str], watch: Watch) -> AbstractContextManager[None]:
     """What runs beside the stages while they are served: the sinks, in the process that has dispatch."""
-    return publishing(warehouse.root, watch) if DISPATCH in stages else nullcontext()
+    return publishing_apart(warehouse.root, watch) if DISPATCH in stages else nullcontext()
 
 
 @contextmanager

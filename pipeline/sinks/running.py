@@ -20,7 +20,7 @@ from pipeline.subscriptions.sinkplaces import SinkPlaces, late_s
 from schemas import DELIVERIES, SUBSCRIPTIONS
 
 _LOG = logging.getLogger(__name__)
-_LOOK_S, _LOOK_REMOTE_S = 1.0, 5.0
+LOOK_S, LOOK_REMOTE_S = 1.0, 5.0
 """Between two looks at the registry."""
 _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 """Between two looks of a sink at the log of `deliveries`."""
@@ -50,7 +50,7 @@ class Sinks:
         self._running: dict[Line, SinkLoop] = {}
         self._ended = Event()
         here = self._files.local(root) is not None
-        self._look_s, self._pause_s = (_LOOK_S, _PAUSE_S) if here else (_LOOK_REMOTE_S, _PAUSE_REMOTE_S)
+        self._look_s, self._pause_s = (LOOK_S, _PAUSE_S) if here else (LOOK_REMOTE_S, _PAUSE_REMOTE_S)
         self._thread = Thread(target=self._run, name="delayline-sinks", daemon=True)
 
     def start(self) -> None:
