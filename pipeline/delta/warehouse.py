@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import VersionGone
 from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver
-from pipeline.delta.logs.entries import between, rows_of, spelled
+from pipeline.delta.logs.entries import between, rows_of
 from pipeline.delta.logs.logfiles import is_plain
+from pipeline.delta.logsource import LogSource
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -77,22 +77,6 @@ class Warehouse:
     def follow(
         self, spark: SparkSession, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None
     ) -> DataFrame:
-        """A stream of the rows appended to a table from a position (or a version) on; never a snapshot.
-
-        A snapshot would order rows by file and repeat, on a new checkpoint, what was taken before. Deletes (retention)
-        are not news. A version that is not there yet cannot be named: the stream begins with the last one of which
-        anything was taken, and leaves out those of its files.
-        """
-        if isinstance(start, int):
-            start = Position(0, start, EVERYTHING_BEFORE)
-        version = start.version if start.index >= 0 else max(0, start.version - 1)
-        taken = between(session_files(spark), self.path(table), (version, EVERYTHING_BEFORE), start.offset)
-        reader = spark.readStream.format("delta").option("startingVersion", version).option("skipChangeCommits", "true")
-        reader = reader.option("maxFilesPerTrigger", max_files)
-        if max_bytes is not None:
-            reader = reader.option("maxBytesPerTrigger", f"{max_bytes}b")
-        rows = reader.load(self.path(table))
-        if not taken:
-            return rows
-        name = F.element_at(F.split(F.input_file_name(), "/"), -1)
-        return rows.where(~name.isin([spelled(each["path"]) for each in taken]))
+        """A stream for one query: the rows appended to a table from a position or a version on; never a snapshot."""
+        begin = (start, EVERYTHING_BEFORE) if isinstance(start, int) else start.offset
+        return LogSource(spark, self.path(table), begin, max_files, max_bytes).stream()

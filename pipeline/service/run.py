@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipeline.config.errors import MemoryEnded
+from pipeline.config.errors import ColumnsChanged, MemoryEnded
 from pipeline.config.options import Options
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
@@ -41,8 +41,6 @@ from pipeline.storage.locks import StageLock
 from schemas import CURSORS, INBOX, REDELIVERY, SEGMENTS
 
 _ALL_FILES = 1_000_000
-_OTHER_COLUMNS = "[DELTA_SCHEMA_CHANGED"
-"""What Delta's errors begin with when a stream has to be started again."""
 _NO_WORKER = "Python worker failed to connect back"
 """What Spark says when a Python worker did not start within ten seconds: the machine is very busy, for instance."""
 _MOST_STARTS = 3
@@ -85,13 +83,13 @@ class Stage:
     def passing(self) -> str | None:
         """Why the query ended, when a new one can go on; None: it runs, or a new one would end as well.
 
-        Delta's streams keep the columns that they began with. A worker that did not start in time starts later. What
+        Streams keep the columns that they began with. A worker that did not start in time starts later. What
         the query committed is in its checkpoint, so starting it again is like starting the process again.
         """
         if self.query.isActive:
             return None
         error = str(self.query.exception())
-        if _OTHER_COLUMNS in error:
+        if ColumnsChanged.__name__ in error:
             return "its source has other columns now"
         return "a Python worker did not start in time" if _NO_WORKER in error and self._may_start else None
 

@@ -33,13 +33,9 @@ def taken(stream: DataFrame, checkpoint: str) -> list[set[int]]:
     def note(rows: DataFrame, _batch_id: int) -> None:
         batches.append({row["batch_id"] for row in rows.collect()})
 
-    query: StreamingQuery = (
-        stream.writeStream.foreachBatch(note)
-        .option("checkpointLocation", checkpoint)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    query: StreamingQuery = stream.writeStream.foreachBatch(note).option("checkpointLocation", checkpoint).start()
+    query.processAllAvailable()
+    query.stop()
     return batches
 
 

@@ -73,8 +73,9 @@ def test_who_follows_the_table_hears_nothing_of_it(spark: SparkSession, warehous
     """What is written again is not new."""
     delete(spark, warehouse, OLD)
     rows = warehouse.follow(spark, MESSAGES, 0, 100)
-    query = rows.writeStream.format("memory").queryName("followed").trigger(availableNow=True).start()
-    query.awaitTermination()
+    query = rows.writeStream.format("memory").queryName("followed").start()
+    query.processAllAvailable()
+    query.stop()
     count = spark.table("followed").count()
     spark.catalog.dropTempView("followed")
     assert count == 15

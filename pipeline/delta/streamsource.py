@@ -1,0 +1,101 @@
+"""Sources of Spark's streams with methods in Python, which the JVM asks in this process (decision 0055).
+
+A source as PySpark offers it (`pyspark.sql.datasource`) has a process of its own for each query, and starts others
+while a query is planned; each of them imports PySpark and PyArrow first. This is what Delta's streams are to Spark, a
+`Source`, with methods in Python, like the function of `foreachBatch`.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.jvm import java_class
+
+SQL = "org.apache.spark.sql"
+_STREAMING = f"{SQL}.execution.streaming"
+_MOST_HASH = (1 << 31) - 1
+
+
+class StreamSource(ABC):
+    """A source for one query. Names and signatures are Spark's; its offsets are texts of JSON."""
+
+    def __init__(self, spark: SparkSession, columns: JavaObject) -> None:
+        """Answer Spark with rows of these columns, a `StructType` of the JVM."""
+        self.spark, self.columns = spark, columns
+        self.session = spark._jsparkSession  # noqa: SLF001 - PySpark has no public door to its JVM
+        self.nothing = java_class(spark, "scala.Option").empty()
+        self.attributes = singleton(spark, f"{SQL}.catalyst.types.DataTypeUtils").toAttributes(columns)
+        self._limit = java_class(spark, f"{SQL}.connector.read.streaming.ReadLimit").allAvailable()
+        self._of_rows = singleton(spark, f"{SQL}.classic.Dataset").ofRows
+
+    def stream(self) -> DataFrame:
+        """The rows as a stream, for one query."""
+        # As PySpark does for the function of `foreachBatch`.
+        gateway = self.spark.sparkContext._gateway  # noqa: SLF001 - as above
+        ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+        relation = java_class(self.spark, f"{_STREAMING}.runtime.StreamingExecutionRelation")
+        unnamed = getattr(relation, "$lessinit$greater$default$4")()
+        return DataFrame(self.of_plan(relation(self, self.attributes, self.nothing, unnamed, self.session)), self.spark)
+
+    def of_plan(self, plan: JavaObject) -> JavaObject:
+        """A `Dataset` of a logical plan."""
+        return self._of_rows(self.session, plan)
+
+    @abstractmethod
+    def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject | None:  # noqa: N802
+        """Up to where the next batch takes; what it is given: there is nothing new. None as `start`: the first one."""
+
+    @abstractmethod
+    def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
+        """The rows of a batch, as a streaming `Dataset`; `start` is an `Option`."""
+
+    def deserializeOffset(self, text: str) -> JavaObject:  # noqa: N802
+        """An offset of the log, or one to be: Spark compares the texts."""
+        return java_class(self.spark, f"{_STREAMING}.runtime.SerializedOffset")(text)
+
+    def getDefaultReadLimit(self) -> JavaObject:  # noqa: N802
+        """A batch is as large as the source makes it, whatever Spark allows."""
+        return self._limit
+
+    def reportLatestOffset(self) -> None:  # noqa: N802, B027 - there is nothing to tell
+        """Nobody knows the last one."""
+
+    def schema(self) -> JavaObject:
+        """The columns."""
+        return self.columns
+
+    def commit(self, end: JavaObject) -> None:  # noqa: B027 - most keep nothing
+        """Nothing is kept for a batch."""
+
+    def stop(self) -> None:  # noqa: B027 - most hold nothing
+        """The query has ended."""
+
+    @abstractmethod
+    def toString(self) -> str:  # noqa: N802
+        """What plans and the progress of queries call it."""
+
+    def hashCode(self) -> int:  # noqa: N802
+        """Spark has its sources in maps."""
+        return id(self) & _MOST_HASH
+
+    def equals(self, other: object) -> bool:
+        """Each is one of its kind."""
+        return other is self
+
+    class Java:
+        """What Py4J has to know."""
+
+        implements: ClassVar = [f"{_STREAMING}.Source", f"{SQL}.connector.read.streaming.SupportsAdmissionControl"]
+
+
+def of_list(spark: SparkSession, values: list[JavaObject]) -> JavaObject:
+    """A list as a `Seq`."""
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(values)
+
+
+def singleton(spark: SparkSession, name: str) -> Any:  # noqa: ANN401 - a Java object
+    """An object of Scala's by its full name."""
+    return getattr(java_class(spark, f"{name}$"), "MODULE$")
