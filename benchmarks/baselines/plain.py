@@ -12,12 +12,12 @@ from pyspark.sql.types import StructField
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival
+from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival, with_place
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.accept import Limits
 from pipeline.ingest.accept_spark import classify, rejected_rows
 from pipeline.service.clock import ticks
-from pipeline.service.run import Stage, inbox_and_clock
+from pipeline.service.run import Stage
 from pipeline.service.ticksource import TickSource
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
@@ -74,7 +74,8 @@ def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) ->
         seen.unpersist()
 
     clock = ticks(spark, options.clock, warehouse.instants("ingest"))
-    rows = inbox_and_clock(spark, warehouse, options, clock.stream())
+    inbox = with_place(warehouse.follow(spark, INBOX, 0, settings.max_files, settings.max_bytes))
+    rows = clock.stream().unionByName(inbox.withColumn("instant", F.lit(None).cast("bigint")), allowMissingColumns=True)
     return launch(warehouse, "ingest", rows, take, options, clock)
 
 

@@ -1,14 +1,13 @@
-"""What is appended to a Delta table, as a source of Spark's streams that looks for the next version by its name.
+"""What is appended to a Delta table, as sources of Spark's streams that look for the next version by its name.
 
 Delta's own source lists the log twice for each batch, and Hadoop asks for the size and the time of each of its files:
 a quarter of the JVM's time under a small load with five hundred commits in the log, and more with each further one
-(decision 0073). Offsets are Delta's, in its form: each of the two sources goes on from what the other one noted.
+(decision 0073). Offsets are Delta's, in its form: these sources go on from what Delta's noted, and it from theirs.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -17,56 +16,55 @@ from pipeline.config.errors import ColumnsChanged, SourceReplaced, VersionGone
 from pipeline.config.jvm import java_class
 from pipeline.delta.logs.entries import between, entry, newest
 from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
-from pipeline.delta.streamsource import StreamSource, of_list, singleton
+from pipeline.delta.streamsource import INSTANT, SQL, StreamSource
+from pipeline.delta.tablefiles import TableFiles
 from pipeline.storage.hadoop import session_files
 
-_DELTA = "org.apache.spark.sql.delta"
 _FORM = 1
 """The version of Delta's form of an offset."""
-_NEEDED = ("path", "partitionValues", "size", "modificationTime", "dataChange", "deletionVector", "baseRowId")
-"""What is needed of a file's entry in the log to read it."""
-_UNQUOTED = "/:@!$&'()*+,;=-._~"
 
 
-class LogSource(StreamSource):
-    """The rows appended to a table from a place on; never a snapshot.
+class PlaceSource(StreamSource):
+    """Places in the log of a table, for a query whose function reads the files between two of them itself.
 
-    A snapshot would order rows by file and repeat, on a new checkpoint, what was taken before. A version that takes
-    rows out is passed over: deletes (retention) are not news.
+    Its batches have no rows: what Spark would plan for them is not needed. Versions that take rows out are passed over:
+    deletes (retention) are not news.
     """
 
     def __init__(
-        self, spark: SparkSession, path: str, begin: Offset, max_files: int, max_bytes: int | None = None
+        self,
+        spark: SparkSession,
+        path: str,
+        begin: Offset,
+        max_files: int,
+        max_bytes: int | None = None,
+        columns: JavaObject | None = None,
     ) -> None:
-        """Look at the columns of the table, as they are now.
+        """Note how the table is now.
 
         Args:
             spark: the session.
             path: the folder of the table.
             begin: where a query begins that has no checkpoint yet.
             max_files: of a batch.
-            max_bytes: of the files of a batch; what passes it is still taken.
+            max_bytes: of the files of a batch; the file that passes it is still taken.
+            columns: of the rows; None: those of a clock, so that the two make one stream.
         """
-        self._files, self._path, self._begin = session_files(spark), path, begin
+        super().__init__(spark, columns or java_class(spark, f"{SQL}.types.StructType").fromDDL(INSTANT))
+        self.files, self.path, self._begin = session_files(spark), path, begin
         self._max_files, self._max_bytes = max_files, max_bytes
-        session = spark._jsparkSession  # noqa: SLF001 - PySpark has no public door to its JVM
-        log = java_class(spark, f"{_DELTA}.DeltaLog").forTable(session, path)
-        nothing = java_class(spark, "scala.Option").empty()
-        snapshot = log.update(False, nothing, nothing)  # noqa: FBT003 - Java has no names
-        table = snapshot.metadata()
-        self._id, self._told = table.id(), json.loads(table.schemaString())
-        self._known, self._sure = int(snapshot.version()), -1
-        self._action = singleton(spark, f"{_DELTA}.actions.Action").fromJson
-        streaming = True
-        self._of_files: Any = lambda files: log.createDataFrame(snapshot, of_list(spark, files), streaming, nothing)
-        super().__init__(spark, self._of_files([]).schema())
+        head = TableLog(spark, path).head()
+        self._id, self._columns = head.metadata["id"], json.loads(head.metadata["schemaString"])
+        self._known, self._sure = head.version, -1
 
     def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject | None:  # noqa: N802, ARG002
         """Behind the newest version, or behind the last file that a batch may take.
 
         Raises:
             ColumnsChanged: somebody has changed them.
+            SourceReplaced: the query has read another table.
             VersionGone: the log was cut behind the place.
             BrokenVersion: an entry of the log was cut short.
         """
@@ -77,25 +75,29 @@ class LogSource(StreamSource):
         told = {"sourceVersion": _FORM, "reservoirId": self._id, "reservoirVersion": end[0], "index": end[1]}
         return self.deserializeOffset(json.dumps({**told, "isStartingVersion": False}, separators=(",", ":")))
 
-    def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
+    def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802, ARG002
+        """No rows."""
+        return self.of_rows([])
+
+    def between(self, start: JavaObject, end: JavaObject) -> list[dict[str, Any]]:
         """The files of a batch.
 
         Raises:
             VersionGone: the log does not have all of them any more.
         """
         begin = self._begin if start.isEmpty() else self._place(start.get())
-        found = between(self._files, self._path, begin, self._place(end))
+        found = between(self.files, self.path, begin, self._place(end))
         if found is None:
             raise self._gone(begin[0])
-        return self._of_files([self._action(_entry(each)) for each in found])
+        return found
 
     def toString(self) -> str:  # noqa: N802
         """What plans and the progress of queries call it, as they call Delta's."""
-        return f"DeltaSource[{self._path}]"
+        return f"DeltaSource[{self.path}]"
 
     def _end(self, begin: Offset) -> Offset:
         (version, index), files, size = begin, self._max_files, self._max_bytes
-        while (actions := entry(self._files, self._path, version)) is not None:
+        while (actions := entry(self.files, self.path, version)) is not None:
             if version > self._known:
                 self._check(actions, version)
             for number, added in enumerate(appended(actions)):
@@ -113,28 +115,40 @@ class LogSource(StreamSource):
         """Whether files of a version that came since can be read as those before."""
         for each in actions:
             told = each.get("metaData")
-            if "protocol" in each or (told is not None and json.loads(told["schemaString"]) != self._told):
-                raise ColumnsChanged(self._path, version)
+            if "protocol" in each or (told is not None and json.loads(told["schemaString"]) != self._columns):
+                raise ColumnsChanged(self.path, version)
 
     def _check_cut(self, version: int) -> None:
         """Where nothing comes: is that because others have cut the log? What they cut later was there to be seen."""
         if version == self._sure:
             return
-        if newest(self._files, self._path, max(0, version - 1)) > version:
+        if newest(self.files, self.path, max(0, version - 1)) > version:
             raise self._gone(version)
         self._sure = version
 
     def _gone(self, version: int) -> VersionGone:
-        return VersionGone(self._path, version, "_delta_log")
+        return VersionGone(self.path, version, "_delta_log")
 
     def _place(self, offset: JavaObject) -> Offset:
         told = json.loads(offset.json())
         if told["reservoirId"] != self._id:
-            raise SourceReplaced(self._path)
+            raise SourceReplaced(self.path)
         return int(told["reservoirVersion"]), int(told["index"])
 
 
-def _entry(file: Mapping[str, Any]) -> str:
-    """The entry of a file as the log has it, less what a scan does not need."""
-    told = {name: file[name] for name in _NEEDED if file.get(name) is not None}
-    return json.dumps({"add": {**told, "path": quote(file["path"], safe=_UNQUOTED)}})
+class LogSource(PlaceSource):
+    """The rows that are appended to a table from a place on; never a snapshot.
+
+    A snapshot would order rows by file and repeat, on a new checkpoint, what was taken before.
+    """
+
+    def __init__(
+        self, spark: SparkSession, path: str, begin: Offset, max_files: int, max_bytes: int | None = None
+    ) -> None:
+        """As `PlaceSource`, with the columns of the table."""
+        self._table = TableFiles(spark, path)
+        super().__init__(spark, path, begin, max_files, max_bytes, self._table.dataset([], streaming=True).schema())
+
+    def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
+        """The rows of the files between two places."""
+        return self._table.dataset(self.between(start, end), streaming=True)

@@ -17,6 +17,8 @@ from pipeline.config.jvm import java_class
 SQL = "org.apache.spark.sql"
 _STREAMING = f"{SQL}.execution.streaming"
 _MOST_HASH = (1 << 31) - 1
+INSTANT = "instant bigint"
+"""The column of a clock."""
 
 
 class StreamSource(ABC):
@@ -43,6 +45,12 @@ class StreamSource(ABC):
     def of_plan(self, plan: JavaObject) -> JavaObject:
         """A `Dataset` of a logical plan."""
         return self._of_rows(self.session, plan)
+
+    def of_rows(self, rows: list[JavaObject]) -> JavaObject:
+        """A `Dataset` of rows that are part of its plan: no task reads them."""
+        relation = java_class(self.spark, f"{SQL}.catalyst.plans.logical.LocalRelation")
+        streaming = True
+        return self.of_plan(relation(self.attributes, of_list(self.spark, rows), streaming, self.nothing))
 
     @abstractmethod
     def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject | None:  # noqa: N802

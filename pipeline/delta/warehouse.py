@@ -10,6 +10,7 @@ from pipeline.delta.logs.entries import between, rows_of
 from pipeline.delta.logs.logfiles import is_plain
 from pipeline.delta.logsource import LogSource
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
+from pipeline.delta.tablefiles import TableFiles
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import (
@@ -51,9 +52,9 @@ class Warehouse:
         found = between(session_files(spark), self.path(table), begin, end)
         if found is None:
             raise VersionGone(table.name, begin[0], "_delta_log")
-        paths = (f"{self.path(table)}/{each['path']}" for each in found)
-        reader = spark.read.schema(table.schema)
-        return reader.parquet(*paths) if found else spark.createDataFrame([], table.schema)
+        if not found:
+            return spark.createDataFrame([], table.schema)
+        return TableFiles(spark, self.path(table)).frame(found).select(*table.schema.names)
 
     def files_between(
         self, files: Files, table: Table, begin: Position, end: Position, most: int

@@ -48,7 +48,7 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Shaping
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
-from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REJECTED_DISPATCH, SUPPRESSED
+from schemas import DELIVERIES, EXPIRED, HELD, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, SUPPRESSED
 
 Release = LocalRelease | SparkRelease
 Rows: TypeAlias = pa.Table | DataFrame
@@ -173,22 +173,22 @@ class Dispatch:
         self._pacing.follow(shapings, waiting, now, failing)
         return is_open(shapings, waiting, self._pacing, now, self._ahead, failing)
 
-    def __call__(self, redelivery: DataFrame, batch_id: int) -> None:
-        """Hand over one batch, unless it is prepared already."""
+    def __call__(self, session: SparkSession, batch_id: int) -> None:
+        """Hand over one batch, unless it is prepared already. `session` is that of the query."""
         owner = self._checkpoint.owner or ""
         if not self.publisher.knows(owner, batch_id) and self.sinks["held"].found(owner, batch_id) is None:
-            self._prepare(redelivery, owner, batch_id)
+            self._prepare(session, owner, batch_id)
         self.publisher.settle()
         for sink in self.sinks.values():
             sink.appender.checkpoint()
 
-    def _prepare(self, redelivery: DataFrame, owner: str, batch_id: int) -> None:
+    def _prepare(self, session: SparkSession, owner: str, batch_id: int) -> None:
         """Write the deliveries of a batch; first say what is missing or withdrawn, then note what is written."""
         refused = self.sinks["rejected_dispatch"].found(owner, batch_id)
         known = None if refused is None else noted(refused.note)
         registry, lives = self._versions() if known is None else known.decided_by
         by = self._deciding(registry, lives, batch_id) if known is None else self._decided(known, owner, batch_id)
-        by, took = self._taken(redelivery, by, batch_id)
+        by, took = self._taken(session, by, batch_id)
         self._pacing.took(self._rated(registry, took.change), self._now(batch_id))
         if not took:
             return
@@ -270,19 +270,19 @@ class Dispatch:
         self._observe("dispatch.written", batch_id)
         return parts
 
-    def _taken(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> tuple[Deciding, Taken]:
+    def _taken(self, session: SparkSession, by: Deciding, batch_id: int) -> tuple[Deciding, Taken]:
         """What a batch takes; what is guarded waits when its guard fails."""
         while True:
             try:
-                return by, self._take(redelivery, by, batch_id)
+                return by, self._take(session, by, batch_id)
             except Failed as failed:
                 self._guards.failed(failed, self._now(batch_id))
                 by = by.holding(failed.name)
 
-    def _take(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
+    def _take(self, session: SparkSession, by: Deciding, batch_id: int) -> Taken:
         """What a batch takes: in this process when that can be, else by Spark."""
+        ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         try:
-            ends = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
             left, gone = self._parted(runs, by, batch_id, self._look_up_here)
@@ -290,14 +290,14 @@ class Dispatch:
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
+            redelivery = self._warehouse.between(session, REDELIVERY, *(each.offset for each in ends))
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
         return Taken(release, left_out, change, _counts(gone))
 
-    def _take_by_spark(self, redelivery: DataFrame, by: Deciding, batch_id: int) -> Taken:
-        # A batch of the clock has a row of its own, which is of nobody.
-        runs, change, names = redelivery.where("topic IS NOT NULL"), Change(), {*by.allowed, *by.shapings}
+    def _take_by_spark(self, runs: DataFrame, by: Deciding, batch_id: int) -> Taken:
+        change, names = Change(), {*by.allowed, *by.shapings}
         gone, counts = [], dict[tuple[str, Who], int]()
         if names:
             # What policies say of runs is said of arrays.
@@ -313,6 +313,7 @@ class Dispatch:
         rows = [withdrawn_rows(each, batch_id) for each in gone]
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
         release = SparkRelease.of(runs, by.lives, self._log, by.closed, by.priorities)
+        self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
         return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts)
 
     def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:

@@ -27,7 +27,7 @@ from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, newest, rows_of, spelled
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import Position
-from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival
+from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival, with_place
 from pipeline.delta.reading.messagelog import Bounds, MessageLog, about
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
@@ -143,21 +143,21 @@ class Ingest:
         own = [int(commit.note["now"]) for commit in last if commit.owner == checkpoint.owner]
         self._last_instant = max([checkpoint.start(0).instant, *own])
 
-    def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Take one batch: rows of the inbox with their place, and ticks, which are not rows of anything."""
+    def __call__(self, session: SparkSession, batch_id: int) -> None:
+        """Take one batch: rows of the inbox between two places. `session` is that of the query."""
         owner = self._checkpoint.owner or ""
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         # Most batches are of ticks alone.
         changes = self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else []
         noted = self._noted(owner, batch_id)
         plan = noted or self._plan(start, end, changes)
-        with self._batch(rows, plan, start, end, changes) as batch:
+        with self._batch(session, plan, start, end, changes) as batch:
             passed = refused((each for each in changes if each.version < end.version), plan.told)
             self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
 
     @contextmanager
     def _batch(
-        self, rows: DataFrame, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
+        self, session: SparkSession, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
     ) -> Iterator[Batch]:
         """The rows of a batch, looked at: in this process when that can be, else by Spark."""
         ways = Ways(plan.express, plan.load_until, self._segment_ms)
@@ -172,10 +172,11 @@ class Ingest:
             self.watch.took(INGEST, inbox.rows.num_rows)
             yield LocalBatch.of(inbox, *how)
             return
-        with compiled(rows.sparkSession, when=self._is_large(start, end)):
-            ordered = self._ordered(rows.where("instant IS NULL").drop("instant"), start, end, changes)
-            ordered = reduce(DataFrame.unionByName, new, ordered)
+        with compiled(session, when=self._is_large(start, end)):
+            rows = with_place(self._warehouse.between(session, INBOX, start.offset, end.offset))
+            ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
             with SparkBatch.of(ordered, *how) as batch:
+                self.watch.took(INGEST, batch.counts.accepted + batch.counts.rejected)
                 yield batch
 
     def _inbox_here(self, start: Position, end: Position, changes: Sequence[Change], *, told: bool) -> Gathered | None:

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
+from pyspark.sql import SparkSession
 
 from pipeline.config.settings import Clock, VirtualClock
 from pipeline.service.instants import (
@@ -52,15 +51,6 @@ def work_ticks(
     if isinstance(clock, VirtualClock):
         return TickSource(spark, VirtualWorkInstants(path, has_work))
     return TickSource(spark, WorkInstants(has_work, wakes))
-
-
-def behind(ticks: DataFrame, rows: DataFrame) -> DataFrame:
-    """A stream of rows that is asked for more only when a clock without instants has answered.
-
-    The clock comes first: Spark asks the sources in this order, and who waits has not asked the other.
-    """
-    columns = (F.lit(None).cast(field.dataType).alias(field.name) for field in rows.schema)
-    return ticks.select(*columns).unionByName(rows)
 
 
 def advance(path: str, instant: int) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline.config.errors import ColumnsChanged, MemoryEnded
@@ -17,8 +16,8 @@ from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTL
 from pipeline.config.timeline import timeline
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import newest
+from pipeline.delta.logsource import PlaceSource
 from pipeline.delta.offsets import SOURCES, Origin
-from pipeline.delta.reading import arrival
 from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.publisher import Publisher
@@ -28,7 +27,7 @@ from pipeline.ingest.stage import Ingest
 from pipeline.schedule import keys
 from pipeline.schedule import stage as schedule
 from pipeline.schedule.stage import Schedule
-from pipeline.service.clock import behind, ticks, work_ticks
+from pipeline.service.clock import ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.instants import Wakes
 from pipeline.service.settling import Query, SettleLoop
@@ -165,7 +164,7 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
         if publisher is not None:
             publisher.watch = options.watch
             publisher.start()
-        work = AtWork(spark, warehouse, stage, body, checkpoint)
+        work = AtWork(spark, warehouse, stage, _called(body), checkpoint)
         query = _write(rows, work, checkpoint, stage, options).start()
         again = partial(start, spark, warehouse, stage, options)
         return Stage(stage, query, lock, publisher, work, again, clock=time)
@@ -210,7 +209,7 @@ def _parts(
         options = taking_in(options)
         clock = ticks(spark, options.clock, warehouse.instants(stage), origin.instant, wakes)
         take = Ingest(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
-        return clock, inbox_and_clock(spark, warehouse, options, clock.stream(), origin), take
+        return clock, _places(spark, warehouse.path(INBOX), clock, origin, settings.max_files, settings.max_bytes), take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
@@ -219,11 +218,21 @@ def _parts(
         rows = schedule.releases(schedule.of_rebuild(segments, origin.rebuilt), clock.stream(), keys.shards(spark))
         return clock, rows, Schedule(spark, warehouse, checkpoint, options.settings, options.observe)
     checkpoint.know_clock()
-    redelivery = warehouse.follow(spark, REDELIVERY, origin.position, _ALL_FILES)
     give = Dispatch(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
     # What is held has no news in `redelivery` when it may be taken.
     clock = work_ticks(spark, options.clock, warehouse.instants(stage), give.has_work, wakes)
-    return clock, behind(clock.stream(), redelivery), give
+    return clock, _places(spark, warehouse.path(REDELIVERY), clock, origin, _ALL_FILES), give
+
+
+def _places(
+    spark: SparkSession, path: str, clock: TickSource, origin: Origin, max_files: int, max_bytes: int | None = None
+) -> DataFrame:
+    """Instants of a clock, and places in the log of a table, as one stream; only an instant is a row.
+
+    The clock comes first: Spark asks the sources in this order, and who waits for the clock has not asked the table.
+    """
+    places = PlaceSource(spark, path, origin.position.offset, max_files, max_bytes)
+    return clock.stream().union(places.stream())
 
 
 def taking_in(options: Options) -> Options:
@@ -267,17 +276,9 @@ def a_step_ahead(clock: Clock) -> Clock:
     return replace(clock, lookahead_ms=min(clock.lookahead_ms + clock.resolution_ms, DAY_MS))
 
 
-def inbox_and_clock(
-    spark: SparkSession, warehouse: Warehouse, options: Options, instants: DataFrame, origin: Origin | None = None
-) -> DataFrame:
-    """Inbox rows with their place, and the clock's instants, as one stream.
-
-    The clock comes first: Spark asks the sources in this order, and who waits for the clock has not asked the inbox.
-    """
-    origin, settings = origin or Origin(), options.settings
-    inbox = warehouse.follow(spark, INBOX, origin.position, settings.max_files, settings.max_bytes)
-    rows = arrival.with_place(inbox).withColumn("instant", F.lit(None).cast("bigint"))
-    return instants.unionByName(rows, allowMissingColumns=True)
+def _called(body: Body) -> Callable[[DataFrame, int], None]:
+    """What the query calls. Ingest and dispatch read what is new themselves, and need the session of the query."""
+    return body if isinstance(body, Schedule) else lambda rows, batch_id: body(rows.sparkSession, batch_id)
 
 
 def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:

@@ -16,7 +16,6 @@ from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.timeline import timeline
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
-from pipeline.delta.reading import arrival
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch import stage as dispatch
@@ -30,10 +29,8 @@ from pipeline.subscriptions.markers import IngestMemory, Markers
 from schemas import (
     DELIVERIES,
     HELD,
-    INBOX,
     MESSAGES,
     PUBLICATIONS,
-    REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     SEGMENTS,
@@ -77,9 +74,8 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
     plan = Plan.of_note(furthest.note)
     if _ingested(furthest) > _ingested(last[-1]):
         past = Past(furthest.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
-        rows = arrival.with_place(warehouse.between(spark, INBOX, past.begin.offset, past.end.offset))
         body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(rows.withColumn("instant", F.lit(None).cast("bigint")), furthest.batch)
+        body(spark, furthest.batch)
     return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
 
 
@@ -121,9 +117,8 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
         past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
-        rows = warehouse.between(spark, REDELIVERY, past.begin.offset, past.end.offset)
         body = Dispatch(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
-        body(rows, refused.batch)
+        body(spark, refused.batch)
         done = max(done, note.source)
     after = tuple(sorted({*owners(last), *(each.owner for each in noted)}))
     return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin()

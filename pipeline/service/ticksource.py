@@ -6,10 +6,8 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline.config.jvm import java_class
-from pipeline.delta.streamsource import SQL, StreamSource, of_list
+from pipeline.delta.streamsource import INSTANT, SQL, StreamSource
 from pipeline.service.instants import Instants
-
-_COLUMN = "instant bigint"
 
 
 class TickSource(StreamSource):
@@ -20,7 +18,7 @@ class TickSource(StreamSource):
 
     def __init__(self, spark: SparkSession, instants: Instants) -> None:
         """Answer Spark with these."""
-        super().__init__(spark, java_class(spark, f"{SQL}.types.StructType").fromDDL(_COLUMN))
+        super().__init__(spark, java_class(spark, f"{SQL}.types.StructType").fromDDL(INSTANT))
         self._instants = instants
 
     def end(self) -> None:
@@ -34,12 +32,10 @@ class TickSource(StreamSource):
         return self.deserializeOffset(json.dumps({"instant": self._instants.after(last)}))
 
     def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
-        """The row of a batch, if it has one; it is part of the plan, so no task reads it."""
+        """The row of a batch, if it has one."""
         begin = self._instants.start if start.isEmpty() else _instant(start.get())
         rows = [self._row(instant)] if (instant := _instant(end)) > begin else []
-        relation = java_class(self.spark, f"{SQL}.catalyst.plans.logical.LocalRelation")
-        is_streaming = True
-        return self.of_plan(relation(self.attributes, of_list(self.spark, rows), is_streaming, self.nothing))
+        return self.of_rows(rows)
 
     def stop(self) -> None:
         """The query has ended."""

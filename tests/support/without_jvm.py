@@ -250,7 +250,7 @@ class Stages:
             end = newest(Files(), self.warehouse.path(follows)) + 1
             book.ends.append(Position(self.instant, end, EVERYTHING_BEFORE))
         try:
-            self._body(name)(None, book.done)
+            self._body(name)(self._session, book.done)
         except Killed:
             self._bodies.pop(name, None)
             return False
