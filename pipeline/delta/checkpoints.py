@@ -58,8 +58,8 @@ class Checkpoint:
     def position(self, batch_id: int) -> Position:
         """The logged end of a batch. Raises what the file system raises when the batch was never logged.
 
-        Never before where the checkpoint begins: a stream of Delta begins with a version, and counts those of its
-        files that others have taken (`Warehouse.follow`) as if it took them.
+        Never before where the checkpoint begins: earlier releases followed a version from its first file on, and
+        counted files that others had taken as if they took them.
         """
         logged, origin = self._entry(batch_id), self.origin
         version, index = max((logged.version, logged.index), (origin.version, origin.index))

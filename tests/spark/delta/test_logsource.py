@@ -1,0 +1,156 @@
+"""A stream of a Delta table that looks for the next version by its name is what Delta's own stream is."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.config.jvm import java_class
+from pipeline.delta.logsource import LogSource, PlaceSource
+from pipeline.delta.offsets import EVERYTHING_BEFORE
+from pipeline.storage.local import LocalFiles
+
+BEGIN = (0, EVERYTHING_BEFORE)
+
+
+class Table:
+    """A table of numbers, and a query that follows it."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        """Nothing is there yet."""
+        self._spark, self.path, self._checkpoint = spark, str(folder / "numbers"), str(folder / "checkpoint")
+        self.batches = list[list[int]]()
+
+    def append(self, *numbers: int, files: int = 1, **options: str) -> None:
+        """A version that appends numbers, one after the other."""
+        rows = self._spark.range(numbers[0], numbers[-1] + 1, numPartitions=files).toDF("number")
+        rows.write.format("delta").mode("append").options(**options).save(self.path)
+
+    def sql(self, text: str) -> None:
+        """A statement on the table."""
+        self._spark.sql(text.format(table=f"delta.`{self.path}`"))
+
+    def ours(self, max_files: int = 100, max_bytes: int | None = None) -> DataFrame:
+        """The stream under test."""
+        return LogSource(self._spark, self.path, BEGIN, max_files, max_bytes).stream()
+
+    def deltas(self) -> DataFrame:
+        """Delta's own."""
+        options = {"startingVersion": "0", "skipChangeCommits": "true"}
+        return self._spark.readStream.format("delta").options(**options).load(self.path)
+
+    def take(self, stream: DataFrame) -> list[list[int]]:
+        """What the batches of a query hold that goes on from the checkpoint and takes what there is."""
+        before = len(self.batches)
+        query = stream.writeStream.foreachBatch(self._note).option("checkpointLocation", self._checkpoint).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+        return [sorted(each) for each in self.batches[before:] if each]
+
+    def offset(self) -> str:
+        """The place of the last batch, as the checkpoint has it."""
+        last = max(Path(self._checkpoint, "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+        return last.read_text(encoding="utf-8").splitlines()[-1]
+
+    def _note(self, rows: DataFrame, _batch: int) -> None:
+        self.batches.append([row["number"] for row in rows.collect()])
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Table:
+    """A table of one version."""
+    made = Table(spark, tmp_path)
+    made.append(1, 2)
+    return made
+
+
+def test_either_source_goes_on_from_what_the_other_one_noted(table: Table) -> None:
+    """Checkpoints of earlier releases go on, and an earlier release goes on from a checkpoint of this one."""
+    assert table.take(table.deltas()) == [[1, 2]]
+    theirs = table.offset()
+    table.append(3)
+    assert table.take(table.ours()) == [[3]]
+    assert table.offset() == theirs.replace('"reservoirVersion":1', '"reservoirVersion":2')
+    table.append(4)
+    assert table.take(table.deltas()) == [[4]]
+    assert table.take(table.ours()) == []
+
+
+def test_what_takes_rows_out_or_writes_them_again_is_no_news(table: Table) -> None:
+    """Deletes, merges of files and changes of properties; the place goes on, so that the log need not stay."""
+    table.append(3, 4)
+    table.sql("DELETE FROM {table} WHERE number = 1")
+    table.sql("OPTIMIZE {table}")
+    table.sql("ALTER TABLE {table} SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval 9 days')")
+    table.append(5)
+    assert sorted(chain.from_iterable(table.take(table.ours()))) == [1, 2, 3, 4, 5]
+    assert '"reservoirVersion":6,' in table.offset()
+
+
+@pytest.mark.parametrize(("limit", "batches"), [({"max_files": 2}, 3), ({"max_bytes": 1}, 5), ({}, 1)])
+def test_a_batch_takes_no_more_files_or_bytes_than_it_may(table: Table, limit: dict[str, int], batches: int) -> None:
+    """At least one file; it may end in the middle of a version."""
+    table.append(3, 4, 5, 6, files=4)
+    taken = table.take(table.ours(**limit))
+    assert (sorted(chain.from_iterable(taken)), len(taken)) == ([1, 2, 3, 4, 5, 6], batches)
+
+
+def test_names_of_files_may_have_any_character(table: Table) -> None:
+    """As Delta writes them: decoded in one place, and encoded in the other."""
+    table.path += "_2"
+    table.sql("CREATE TABLE {table} (number BIGINT, part STRING) USING delta PARTITIONED BY (part)")
+    table.sql("INSERT INTO {table} VALUES (7, 'a b%20/:é=')")
+    assert table.take(table.ours()) == [[7]]
+
+
+def test_other_columns_end_the_query_and_the_next_one_has_them(table: Table) -> None:
+    """A query keeps the columns that it began with."""
+    stream = table.ours()
+    table.append(3)
+    table.sql("ALTER TABLE {table} ADD COLUMN (name STRING)")
+    with pytest.raises(StreamingQueryException, match=r"ColumnsChanged.* since version 2"):
+        table.take(stream)
+    table.append(4, mergeSchema="true")
+    assert table.take(table.ours()) == [[1, 2, 3, 4]]
+
+
+def test_a_log_that_was_cut_behind_the_place_is_not_waited_for(table: Table) -> None:
+    """What comes would be passed over, or never come."""
+    table.append(3)
+    table.append(4)
+    DeltaTable(table.path).create_checkpoint()
+    Path(table.path, "_delta_log", f"{0:020d}.json").unlink()
+    with pytest.raises(StreamingQueryException, match=r"VersionGone.* version 0 cannot be read any more"):
+        table.take(table.ours())
+
+
+def test_a_table_that_was_made_again_is_another_one(table: Table) -> None:
+    """The place says nothing of it."""
+    table.take(table.ours())
+    shutil.rmtree(table.path)
+    table.append(3)
+    with pytest.raises(StreamingQueryException, match="SourceReplaced"):
+        table.take(table.ours())
+
+
+def test_who_asks_again_lists_no_log(table: Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It grows for as long as it is kept."""
+    source = PlaceSource(spark, table.path, BEGIN, 100)
+    limit, none = source.getDefaultReadLimit(), java_class(spark, "scala.Option").empty()
+    first = source.latestOffset(None, limit)
+    assert first is not None
+    monkeypatch.setattr(LocalFiles, "names", lambda *_: pytest.fail("the log was listed"))
+    assert source.latestOffset(first, limit) == first
+    table.append(3)
+    second = source.latestOffset(first, limit)
+    assert second is not None
+    assert '"reservoirVersion":2,' in second.json()
+    assert source.getBatch(none, second).queryExecution().analyzed().data().isEmpty()
