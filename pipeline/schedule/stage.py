@@ -27,7 +27,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.schedule.keys import NO_POSITION, addressed
 from pipeline.worker.release import KEY, RELEASE, release
-from pipeline.worker.unpack import DUE, RUN, SAME, Unpacker
+from pipeline.worker.unpack import RUN, Refusals, Unpacker, listeners
 from schemas import REDELIVERY, REJECTED_SCHEDULE
 from schemas.state import STATE_ROW
 
@@ -35,19 +35,8 @@ RETRY = "retry"
 """The kind of rows with what comes again to one subscription, with `redelivery_count`, `round` and `cause`."""
 REBUILD = "rebuild"
 """The kind of the rows with which a rebuild fills a new checkpoint; their `batch_id` is the rebuild's number."""
-_LISTENERS = """inline(transform(sequence(1, size(owners) - 2, 2), place ->
-    named_struct('topic', owners[0], 'subscription', owners[place], 'life', cast(owners[place + 1] as bigint))
-))"""
-"""The subscriptions that share an index, a row each; `owners` is the array that the name of its owner holds."""
-_AGAIN = "size(owners) % 2 = 0"
-"""Whether the positions of an index come again: then the last text of `owners` is redelivery count, colon, cause; the
-count may be followed by a point and the round."""
-_NUMBERS = "split(substring_index(element_at(owners, -1), ':', 1), '[.]')"
-_COUNT = f"if({_AGAIN}, cast({_NUMBERS}[0] as bigint), 0)"
-_ROUND = f"if({_AGAIN}, cast(get({_NUMBERS}, 1) as bigint), NULL)"
-_CAUSE = f"if({_AGAIN}, substr(element_at(owners, -1), instr(element_at(owners, -1), ':') + 1), '{DUE}')"
-_NAMES = "from_json(owner, 'array<string>', map('mode', 'FAILFAST'))"
-"""A name that cannot be read would be nobody's, and what it was given would be gone without a word."""
+_OF_OWNER = ("owner", "tick_ms", "instant")
+"""What the runs of an answer have in common."""
 _HEARERS = "coalesce((json_array_length(owner) - 1) div 2, 1)"
 _SIZE = f"coalesce(sum(octet_length(runs) * {_HEARERS}), 0)"
 """Bytes of runs for all who get them. As text: each call that builds a column asks the JVM several times."""
@@ -156,10 +145,10 @@ def few(released: DataFrame) -> Answers | None:
     """
     held = f"if(octet_length(runs) <= {_SHORT}, runs, NULL) AS runs"
     told = "coalesce(octet_length(runs), 0) AS bytes", "error IS NOT NULL AS failed"
-    rows = _each(released).selectExpr(*SAME, held, *told).limit(_FEW + 1).collect()
+    rows = released.selectExpr(*_OF_OWNER, held, *told).limit(_FEW + 1).collect()
     if len(rows) > _FEW or any(row["bytes"] > _SHORT for row in rows):
         return None
-    size, failed = (sum(row[name] for row in rows) for name in ("bytes", "failed"))
+    size, failed = sum(row["bytes"] * len(listeners(row["owner"])) for row in rows), sum(row["failed"] for row in rows)
     return Answers(size, failed, len(rows), tuple(row for row in rows if row["bytes"]))
 
 
@@ -170,7 +159,7 @@ def counted(released: DataFrame) -> Answers:
 
 def run_rows(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `redelivery`."""
-    return _packed(released).mapInArrow(Unpacker(batch_id).__call__, REDELIVERY.schema)
+    return _packed(released).mapInArrow(Unpacker(batch_id).of_owners, REDELIVERY.schema)
 
 
 def held_run_rows(held: Sequence[Row], batch_id: int) -> pa.Table:
@@ -184,30 +173,14 @@ def local_run_rows(released: DataFrame, batch_id: int) -> pa.Table:
 
 
 def _unpacked(answers: Iterable[pa.RecordBatch], batch_id: int) -> pa.Table:
-    return pa.Table.from_batches(Unpacker(batch_id)(iter(answers)), RUN)
+    return pa.Table.from_batches(Unpacker(batch_id).of_owners(iter(answers)), RUN)
 
 
 def _packed(released: DataFrame) -> DataFrame:
-    """Answers that hold runs, for each subscription."""
-    return _each(released.where("octet_length(runs) > 0")).select(*SAME, "runs")
-
-
-def _each(released: DataFrame) -> DataFrame:
-    """Answers, once for each subscription that shares the index, which `topic`, `subscription` and `life` name."""
-    named = released.selectExpr("*", f"{_NAMES} AS owners")
-    told = named.selectExpr("*", f"{_COUNT} AS redelivery_count", f"{_ROUND} AS round", f"{_CAUSE} AS cause")
-    return told.selectExpr("*", _LISTENERS).drop("owner", "owners")
+    """Answers that hold runs."""
+    return released.where("octet_length(runs) > 0").select(*_OF_OWNER, "runs")
 
 
 def failures(released: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_schedule`."""
-    reason = F.format_string("('%s', '%s', %d, %d): %s", "topic", "subscription", "life", "segment_ms", "error")
-    return _each(released.where("error IS NOT NULL")).select(
-        reason.alias("reason"),
-        F.timestamp_millis("instant").alias("rejected_at"),
-        F.lit(batch_id).alias("batch_id"),
-        "topic",
-        "subscription",
-        F.timestamp_millis("segment_ms").alias("segment_start"),
-        "chunk",
-    )
+    return released.where("error IS NOT NULL").mapInArrow(Refusals(batch_id).__call__, REJECTED_SCHEDULE.schema)

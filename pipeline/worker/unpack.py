@@ -1,22 +1,92 @@
-"""Packed runs into rows of `redelivery`, by whole arrays."""
+"""Answers of the stateful function: who gets them, and packed runs into rows of `redelivery`, by whole arrays."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.storage.arrays import IntArray, arrow_schema
-from schemas import REDELIVERY
+from schemas import REDELIVERY, REJECTED_SCHEDULE
 
 SAME = ("topic", "subscription", "life", "tick_ms", "instant", "redelivery_count", "round", "cause")
 """What all runs of an answer have in common."""
 DUE = "due"
 """The cause of what is released for the first time, by the schedule."""
 RUN = arrow_schema(REDELIVERY.schema)
+_REFUSED = arrow_schema(REJECTED_SCHEDULE.schema)
 _ROW_BYTES, _MOST_BYTES = 100, 128 << 20
 """Bytes of a row of `redelivery` beside its texts, and of the rows that are made at once."""
+
+
+class Listener(NamedTuple):
+    """A subscription that gets what an index releases; fields as in `redelivery`."""
+
+    topic: str
+    subscription: str
+    life: int
+    redelivery_count: int
+    round: int | None
+    cause: str
+
+
+_LISTENER = pa.schema([RUN.field(name) for name in Listener._fields])
+
+
+@lru_cache(4_096)
+def listeners(owner: str) -> tuple[Listener, ...]:
+    """Who shares an index, by the name of its owner (`pipeline.schedule.keys.addressed`).
+
+    Raises:
+        ValueError: it is no such name.
+    """
+    topic, *names = json.loads(owner)
+    again = names.pop() if len(names) % 2 else f"0:{DUE}"
+    numbers, _, cause = again.partition(":")
+    count, _, number = numbers.partition(".")
+    order = int(number) if number else None
+    each = zip(names[::2], names[1::2], strict=True)
+    return tuple(Listener(topic, name, int(life), int(count), order, cause) for name, life in each)
+
+
+def heard(answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Answers, once for each subscription that shares their index: what its `owner` says, and their other columns."""
+    for rows in answers:
+        owners, lengths = rows.column("owner").to_pylist(), pc.binary_length(rows.column("runs")).to_pylist()
+        who = [(number, each) for number, owner in enumerate(owners) for each in listeners(owner)]
+        names = [name for name in rows.schema.names if name != "owner"]
+        others = rows.select(names)
+        for first, last in _few([(1, _ROW_BYTES + (lengths[number] or 0)) for number, _ in who]):
+            some = who[first:last]
+            own = others.take(pa.array([number for number, _ in some]))
+            told = pa.RecordBatch.from_pylist([each._asdict() for _, each in some], schema=_LISTENER)
+            yield pa.RecordBatch.from_arrays([*told.columns, *own.columns], names=[*_LISTENER.names, *names])
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Answers that are errors, to rows of `rejected_schedule`, one for each subscription.
+
+    Attributes:
+        batch: which batch of the schedule.
+    """
+
+    batch: int
+
+    def __call__(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of `pipeline.worker.release.RELEASE` in, for `mapInArrow`."""
+        for rows in heard(answers):
+            yield pa.RecordBatch.from_pylist([self._row(each) for each in rows.to_pylist()], schema=_REFUSED)
+
+    def _row(self, told: dict[str, Any]) -> dict[str, Any]:
+        where = "('{topic}', '{subscription}', {life}, {segment_ms})".format_map(told)
+        same = {name: told[name] for name in ("topic", "subscription", "chunk")}
+        times = {"rejected_at": told["instant"] * 1_000, "segment_start": told["segment_ms"] * 1_000}
+        return {"reason": f"{where}: {told['error']}", "batch_id": self.batch} | same | times
 
 
 @dataclass(frozen=True)
@@ -45,6 +115,10 @@ class Unpacker:
                     some = pa.array(answer[start : start + step])
                     same = {name: rows.column(name).take(some) for name in SAME}
                     yield self._rows(same, *runs[:, start : start + step])
+
+    def of_owners(self, answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same of answers that name the owner of their index."""
+        return self(heard(answers))
 
     def _rows(
         self, same: dict[str, pa.Array], ledgers: IntArray, firsts: IntArray, lasts: IntArray, dues: IntArray
