@@ -269,27 +269,6 @@ class VersionGone(PipelineError):
         self.table, self.version, self.part = table, version, part
 
 
-class ColumnsChanged(PipelineError):
-    """Somebody has changed the columns of a table that a query follows. A query that starts now has the new ones."""
-
-    def __init__(self, table: str, version: int) -> None:
-        """Name the table, and the version that changed them."""
-        super().__init__(f"{table} has other columns since version {version}")
-        self.table, self.version = table, version
-
-
-class SourceReplaced(PipelineError):
-    """A table that a query follows was deleted and made again: what was read of it says nothing of the new one."""
-
-    def __init__(self, table: str) -> None:
-        """Name the table."""
-        super().__init__(
-            f"{table} is another table than the checkpoint has read; restore it together with the checkpoint "
-            "(docs/operations.md)"
-        )
-        self.table = table
-
-
 class ColumnGone(PipelineError):
     """Somebody dropped or renamed a column that is to be written; nothing was written. Bring the column back."""
 

@@ -8,6 +8,7 @@ __all__ = [
     "properties",
     "reading",
     "smallqueries",
+    "streams",
     "tables",
     "views",
     "warehouse",

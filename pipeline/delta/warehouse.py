@@ -8,9 +8,9 @@ from pipeline.config.errors import VersionGone
 from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver
 from pipeline.delta.logs.entries import between, rows_of
 from pipeline.delta.logs.logfiles import is_plain
-from pipeline.delta.logsource import LogSource
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
-from pipeline.delta.tablefiles import TableFiles
+from pipeline.delta.streams.files import TableFiles
+from pipeline.delta.streams.log import LogSource
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import (

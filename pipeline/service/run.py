@@ -9,15 +9,15 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipeline.config.errors import ColumnsChanged, MemoryEnded
+from pipeline.config.errors import MemoryEnded
 from pipeline.config.options import Options
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.config.timeline import timeline
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.logsource import PlaceSource
 from pipeline.delta.offsets import SOURCES, Origin
+from pipeline.delta.streams.log import ColumnsChanged, PlaceSource
 from pipeline.delta.tables import bring_up_to_date
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.publisher import Publisher

@@ -6,7 +6,7 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline.config.jvm import java_class
-from pipeline.delta.streamsource import INSTANT, SQL, StreamSource
+from pipeline.delta.streams.source import INSTANT, SQL, StreamSource
 from pipeline.service.instants import Instants
 
 

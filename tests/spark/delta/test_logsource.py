@@ -12,8 +12,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
-from pipeline.delta.logsource import LogSource, PlaceSource
 from pipeline.delta.offsets import EVERYTHING_BEFORE
+from pipeline.delta.streams.log import LogSource, PlaceSource
 from pipeline.storage.local import LocalFiles
 
 BEGIN = (0, EVERYTHING_BEFORE)

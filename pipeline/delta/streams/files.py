@@ -9,7 +9,7 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
-from pipeline.delta.streamsource import of_list, singleton
+from pipeline.delta.streams.source import of_list, singleton
 
 _DELTA = "org.apache.spark.sql.delta"
 _NEEDED = ("path", "partitionValues", "size", "modificationTime", "dataChange", "deletionVector", "baseRowId")

@@ -12,18 +12,39 @@ from typing import Any
 from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from pipeline.config.errors import ColumnsChanged, SourceReplaced, VersionGone
+from pipeline.config.errors import PipelineError, VersionGone
 from pipeline.config.jvm import java_class
 from pipeline.delta.logs.entries import between, entry, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
-from pipeline.delta.streamsource import INSTANT, SQL, StreamSource
-from pipeline.delta.tablefiles import TableFiles
+from pipeline.delta.streams.files import TableFiles
+from pipeline.delta.streams.source import INSTANT, SQL, StreamSource
 from pipeline.storage.hadoop import session_files
 
 _FORM = 1
 """The version of Delta's form of an offset."""
+
+
+class ColumnsChanged(PipelineError):
+    """Somebody has changed the columns of a table that a query follows. A query that starts now has the new ones."""
+
+    def __init__(self, table: str, version: int) -> None:
+        """Name the table, and the version that changed them."""
+        super().__init__(f"{table} has other columns since version {version}")
+        self.table, self.version = table, version
+
+
+class SourceReplaced(PipelineError):
+    """A table that a query follows was deleted and made again: what was read of it says nothing of the new one."""
+
+    def __init__(self, table: str) -> None:
+        """Name the table."""
+        super().__init__(
+            f"{table} is another table than the checkpoint has read; restore it together with the checkpoint "
+            "(docs/operations.md)"
+        )
+        self.table = table
 
 
 class PlaceSource(StreamSource):
