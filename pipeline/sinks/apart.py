@@ -3,10 +3,10 @@
 Clients of brokers are C libraries. Each message that they send or confirm waits for the lock that all threads of a
 Python share, and a fault of theirs ends the process. So they are not where the stages are (decision 0072).
 
-    python -m pipeline.sinks.apart WAREHOUSE
+    python -m pipeline.sinks.apart WAREHOUSE PIPE
 
-The process ends with its standard input. Each line that it writes is JSON, for its parent: how late a sink is, or what
-is to be logged.
+The process ends with its standard input. What it writes into the pipe is for its parent, a line of JSON each: how late
+a sink is, or what is to be logged. Clients of brokers may print what they like.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Keeper:
         self._root, self._watch, self._files = root, watch, Files()
         self._look_s, self._seen = LOOK_S if self._files.local(root) is not None else LOOK_REMOTE_S, -1
         self._ended, self._lock = Event(), Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._thread = Thread(target=self._run, name="delayline-sinks", daemon=True)
 
     @property
@@ -96,10 +96,13 @@ class Keeper:
                 self._ended.wait(self._look_s)
                 continue
             begun = monotonic_ms()
-            code = self._follow()
+            try:
+                end: object = self._follow()
+            except OSError as error:
+                end = error
             if self._ended.is_set():
                 return
-            _LOG.warning("the process of the sinks has ended with %s; it is started again", code)
+            _LOG.warning("the process of the sinks has ended with %s; it is started again", end)
             self._ended.wait(pause_s)
             long = monotonic_ms() - begun >= 2_000 * _LONGEST_PAUSE_S
             pause_s = _FIRST_PAUSE_S if long else min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -120,25 +123,32 @@ class Keeper:
     def _follow(self) -> int | None:
         """Start a process, and pass on what it says until it has ended; its exit code."""
         path = os.pathsep.join([import_root(), *filter(None, [os.environ.get("PYTHONPATH")])])
-        with self._lock:
-            if self._ended.is_set():
-                return None
-            self._process = process = subprocess.Popen(  # noqa: S603 - our own
-                [sys.executable, "-m", __name__, self._root],
-                env=os.environ | {"PYTHONPATH": path},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-            )
+        heard, told = os.pipe()
+        with open(heard, encoding="utf-8") as lines:  # noqa: PTH123 - a pipe has no path
+            try:
+                with self._lock:
+                    if self._ended.is_set():
+                        return None
+                    self._process = process = subprocess.Popen(  # noqa: S603 - our own
+                        [sys.executable, "-m", __name__, self._root, str(told)],
+                        env=os.environ | {"PYTHONPATH": path},
+                        stdin=subprocess.PIPE,
+                        pass_fds=(told,),
+                    )
+            finally:
+                os.close(told)
+            self._pass_on(lines)
         with process:
-            self._pass_on(process.stdout or ())
-        return process.returncode
+            return process.wait()
 
     def _pass_on(self, lines: Iterable[str]) -> None:
         known = set[tuple[str, str]]()
         for line in lines:
-            kind, *told = json.loads(line)
+            try:
+                kind, *told = json.loads(line)
+            except ValueError:
+                # It was killed in the middle of a line.
+                continue
             if kind == _LATE:
                 topic, subscription, seconds = told
                 known.add((topic, subscription))
@@ -171,15 +181,16 @@ class _Teller(Watch, logging.Handler):
             self._out.flush()
 
 
-def main(root: str) -> None:
+def main(root: str, pipe: str) -> None:
     """Publish for the sinks of a warehouse until the standard input ends, as it does when the parent dies."""
     # They are sent to each process of a job. The parent stops its stages first, and then this process.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    teller = _Teller(sys.stdout)
-    logging.basicConfig(level=logging.WARNING, handlers=[teller])
-    with publishing(root, teller):
-        sys.stdin.read()
+    with open(int(pipe), "w", encoding="utf-8") as out:  # noqa: PTH123 - it has no path
+        teller = _Teller(out)
+        logging.basicConfig(level=logging.WARNING, handlers=[teller])
+        with publishing(root, teller):
+            sys.stdin.read()
 
 
 if __name__ == "__main__":
