@@ -17,7 +17,7 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
-from pipeline.config.session import import_root
+from pipeline.config.paths import import_root
 from pipeline.config.settings import LiveClock
 from pipeline.delta.deltars import open_table, query
 from pipeline.delta.warehouse import Warehouse

@@ -32,3 +32,8 @@ def local_path(path: str, here: Path | None = _HERE) -> Path | None:
     if colon and "/" not in scheme:
         return Path("/", rest.lstrip("/")) if scheme == "file" and rest.startswith("/") else None
     return None if here is None else here / path
+
+
+def import_root() -> str:
+    """The folder from which this project is imported: in its tree, or installed, where its names are one longer."""
+    return str(Path(__file__).resolve().parents[__name__.count(".")])

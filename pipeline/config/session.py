@@ -5,14 +5,13 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
 from pipeline.config.jvm import java_class, keep_classes
-from pipeline.config.paths import is_s3
+from pipeline.config.paths import import_root, is_s3
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check
 from pipeline.config.sizing import cores_here
@@ -120,11 +119,6 @@ class Machine:
         """Refuse values that could not work."""
         check("cores", self.cores, 1, 100_000)
         check("partitions", self.partitions, 1, 100_000)
-
-
-def import_root() -> str:
-    """The folder from which this project is imported: in its tree, or installed, where its names are one longer."""
-    return str(Path(__file__).resolve().parents[__name__.count(".")])
 
 
 @contextmanager

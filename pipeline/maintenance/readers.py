@@ -88,7 +88,7 @@ def _unread_by(spark: SparkSession, warehouse: Warehouse, table: Table, stage: s
         needed = min(needed, _begin_of_ingest(spark, warehouse))
     elif table is REDELIVERY:
         needed = min(needed, _begin_of_dispatch(spark, warehouse))
-    # A stream that begins at a version that is not there yet begins with the one before (`Warehouse.follow`).
+    # A stream that waits for a version looks for the one before it, too: it is there when the log was not cut.
     return max(0, needed - 1)
 
 

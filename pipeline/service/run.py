@@ -208,8 +208,9 @@ def _parts(
     if stage == INGEST:
         options = taking_in(options)
         clock = ticks(spark, options.clock, warehouse.instants(stage), origin.instant, wakes)
+        rows = _places(spark, warehouse.path(INBOX), clock, origin, settings.max_files, settings.max_bytes)
         take = Ingest(spark, warehouse, checkpoint, options.settings, timeline(options.clock), options.observe)
-        return clock, _places(spark, warehouse.path(INBOX), clock, origin, settings.max_files, settings.max_bytes), take
+        return clock, rows, take
     if stage == SCHEDULE:
         # An instant of the virtual clock is one release, so what came with it is one batch.
         most = settings.max_bytes if isinstance(options.clock, LiveClock) else None
@@ -228,6 +229,8 @@ def _places(
     spark: SparkSession, path: str, clock: TickSource, origin: Origin, max_files: int, max_bytes: int | None = None
 ) -> DataFrame:
     """Instants of a clock, and places in the log of a table, as one stream; only an instant is a row.
+
+    Made before the function of the query looks at the table: what changes in between is seen.
 
     The clock comes first: Spark asks the sources in this order, and who waits for the clock has not asked the table.
     """

@@ -23,7 +23,7 @@ from threading import Event, Lock, Thread
 from typing import TextIO
 
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.config.session import import_root
+from pipeline.config.paths import import_root
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import path_of
@@ -57,7 +57,7 @@ def publishing_apart(root: str, watch: Watch = NOBODY) -> Iterator[None]:
 
 
 class Keeper:
-    """Keeps the process running while a subscription has a sink."""
+    """Keeps the process running, from when a subscription has a sink for the first time."""
 
     def __init__(self, root: str, watch: Watch) -> None:
         """Start nothing yet."""
@@ -98,7 +98,7 @@ class Keeper:
             begun = monotonic_ms()
             try:
                 end: object = self._follow()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - this thread is all that starts it again
                 end = error
             if self._ended.is_set():
                 return
@@ -130,7 +130,7 @@ class Keeper:
                     if self._ended.is_set():
                         return None
                     self._process = process = subprocess.Popen(  # noqa: S603 - our own
-                        [sys.executable, "-m", __name__, self._root, str(told)],
+                        [sys.executable, "-P", "-m", __name__, self._root, str(told)],
                         env=os.environ | {"PYTHONPATH": path},
                         stdin=subprocess.PIPE,
                         pass_fds=(told,),

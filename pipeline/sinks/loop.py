@@ -122,6 +122,10 @@ class SinkLoop:
         self._thread = Thread(target=self._run, name=f"delayline-sink-{self.name}", daemon=True)
         self._thread.start()
 
+    def end(self) -> None:
+        """Begin nothing more; `stop` waits for the end."""
+        self._ended.set()
+
     def stop(self) -> None:
         """End. What a broker has not confirmed by then is published by the next one."""
         self._ended.set()

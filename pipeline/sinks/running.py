@@ -96,6 +96,9 @@ class Sinks:
             self._watch.sink_late(line.topic, line.subscription, late_s(self._files, table, loop.version, now_ms))
 
     def _end(self, lines: set[Line]) -> None:
+        # All at once: one that waits for its broker is not to keep the others from it.
+        for line in lines:
+            self._running[line].end()
         for line in lines:
             self._running.pop(line).stop()
             self._watch.sink_late(line.topic, line.subscription, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.config.errors import BadSetting, SourcePlaceGone
 from pipeline.config.sources import Source
 from pipeline.delta.logs.entries import between, newest, reaches_back, rows_of
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.door import LOOK, NOTHING_YET, Place
@@ -57,10 +59,32 @@ class DeltaSource:
             raise SourcePlaceGone(
                 self._source.name, f"the log of {self._path} does not have its version {place.version}"
             )
+        if after is not None:
+            self._check(spark, place.version - 1, after.get("reservoirId"))
         try:
             return self._warehouse.follow(spark, self._table, place, self._source.max_rows, _ALL_BYTES)
         except PySparkException as error:
             raise BadSetting(self._source.field("address"), self._path, "a Delta table that Spark reads") from error
+
+    def _check(self, spark: SparkSession, read: int, table: object) -> None:
+        """Whether what was read is of this table, and what comes after it can be read with the columns of today.
+
+        Raises:
+            SourcePlaceGone: it is not, or it cannot.
+        """
+        head = TableLog(spark, self._path).head()
+        if table not in (None, head.metadata["id"]) or head.version < read:
+            raise SourcePlaceGone(self._source.name, f"{self._path} is another table than was read, or was set back")
+        if not 0 <= read < head.version:
+            return
+        # When nobody can say what it was like then, it is read as it is now.
+        with suppress(PySparkException):
+            now, then = (self._warehouse.read(spark, self._table, each).schema for each in (None, read))
+            types = {field.name: field.dataType for field in now}
+            gone = [field.name for field in then if types.get(field.name) != field.dataType]
+            if gone:
+                text = f"the columns {', '.join(gone)} of {self._path} went or changed after version {read}"
+                raise SourcePlaceGone(self._source.name, text)
 
     def count(self, begin: Place, end: Place) -> int | None:
         """See `Door`."""

@@ -1,7 +1,7 @@
 """Files on a file system that only Hadoop reaches, such as HDFS, by a few calls into the JVM each time.
 
-Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.service.watch.listener` and
-`pipeline.service.ticksource` the only module that reaches into the JVM.
+Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.streams`, `pipeline.service.ticksource`
+and `pipeline.service.watch.listener` the only module that reaches into the JVM.
 """
 
 from pathlib import Path

@@ -49,6 +49,8 @@ def listeners(owner: str) -> tuple[Listener, ...]:
     numbers, _, cause = again.partition(":")
     count, _, number = numbers.partition(".")
     order = int(number) if number else None
+    if not names:
+        raise ValueError(f"{owner}: this index has no subscription")
     each = zip(names[::2], names[1::2], strict=True)
     return tuple(Listener(topic, name, int(life), int(count), order, cause) for name, life in each)
 

@@ -80,6 +80,30 @@ def test_a_source_may_begin_with_what_is_new(spark: SparkSession, root: str, tab
     assert payloads(root) == ["new", "newer"]
 
 
+def test_a_table_that_was_made_again_or_set_back_stands_still(spark: SparkSession, root: str, table: str) -> None:
+    """What it lacks now would be passed over when it is as long as the old one was."""
+    for name in ("a", "b", "c"):
+        append(table, name)
+    take_all(spark, root, source(table))
+    rmtree(table)
+    for names in (["d"], ["e"], ["f"], ["g"]):
+        with pytest.raises(SourcePlaceGone, match="another table than was read"):
+            append(table, *names)
+            take_all(spark, root, source(table))
+    assert payloads(root) == ["a", "b", "c"]
+
+
+def test_columns_that_went_while_nobody_looked_stand_still(spark: SparkSession, root: str, table: str) -> None:
+    """What was written before they went would be taken without them."""
+    append(table, "a")
+    take_all(spark, root, source(table))
+    append(table, "b")
+    changed = pa.table({"text": ["c"], "wait": [1_000]})
+    write_deltalake(table, changed, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(SourcePlaceGone, match="the columns name of .* went or changed after version 0"):
+        take_all(spark, root, source(table, payload="text"))
+
+
 def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, table: str) -> None:
     """Each knows its own place; one that cannot be followed leaves none running."""
     append(table, "a")

@@ -65,7 +65,7 @@ class TableLog:
         found = described(self._files, self._path)
         if found is not None:
             return Head(*found)
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         protocol, metadata = (json.loads(each.json()) for each in (snapshot.protocol(), snapshot.metadata()))
         return Head(int(snapshot.version()), protocol["protocol"], metadata["metaData"])
 
@@ -77,7 +77,7 @@ class TableLog:
         found = live_files(self._files, self._path)
         if found is not None:
             return found
-        snapshot = self._snapshot()
+        snapshot = self.snapshot()
         live = DataFrame(snapshot.allFiles().toDF(), self._spark)
         told = live.select("path", "size", "stats", "tags", "deletionVector").collect()
         return int(snapshot.version()), [row.asDict() for row in told]
@@ -135,7 +135,7 @@ class TableLog:
                 names = (f"{table.version():020d}.checkpoint.parquet", "_last_checkpoint", ".")
                 self._files.sync(*(f"{self._path}/_delta_log/{name}" for name in names))
                 return
-        self._log.checkpointAndCleanUpDeltaLog(self._snapshot(), self._class("scala.Option").empty())
+        self._log.checkpointAndCleanUpDeltaLog(self.snapshot(), self._class("scala.Option").empty())
 
     @property
     def _log(self) -> Any:  # noqa: ANN401 - a Java object
@@ -174,7 +174,8 @@ class TableLog:
             return False
         return True
 
-    def _snapshot(self) -> Any:  # noqa: ANN401 - a Java object
+    def snapshot(self) -> Any:  # noqa: ANN401 - a Java object
+        """The newest version, as Delta has it."""
         # Delta asks the thread for its session when it reads a checkpoint. A thread in which no query ran has none.
         sessions = self._class("org.apache.spark.sql.classic.SparkSession")
         if sessions.getActiveSession().isEmpty():

@@ -1,6 +1,7 @@
 """Some files of a Delta table as Spark reads them, with what the table says of its files: names of columns, vectors."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -9,12 +10,14 @@ from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.streams.source import of_list, singleton
 
 _DELTA = "org.apache.spark.sql.delta"
 _NEEDED = ("path", "partitionValues", "size", "modificationTime", "dataChange", "deletionVector", "baseRowId")
 """What is needed of the entry of a file to read it."""
-_UNQUOTED = "/:@!$&'()*+,;=-._~"
+_UNQUOTED = "/@!$&'()*+,;=-._~"
+_ABSOLUTE = re.compile("[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class TableFiles:
@@ -22,11 +25,9 @@ class TableFiles:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Note how the table is now."""
-        self._spark = spark
-        session = spark._jsparkSession  # noqa: SLF001 - PySpark has no public door to its JVM
-        self._log: Any = java_class(spark, f"{_DELTA}.DeltaLog").forTable(session, path)
+        self._spark, self._snapshot = spark, TableLog(spark, path).snapshot()
+        self._log: Any = self._snapshot.deltaLog()
         self._nothing = java_class(spark, "scala.Option").empty()
-        self._snapshot = self._log.update(False, self._nothing, self._nothing)  # noqa: FBT003 - Java has no names
         self._action: Any = singleton(spark, f"{_DELTA}.actions.Action").fromJson
 
     def dataset(self, files: Iterable[Mapping[str, Any]], *, streaming: bool = False) -> JavaObject:
@@ -42,4 +43,5 @@ class TableFiles:
 def _entry(file: Mapping[str, Any]) -> str:
     """The entry of a file as the log has it, less what a scan does not need."""
     told = {name: file[name] for name in _NEEDED if file.get(name) is not None}
-    return json.dumps({"add": {**told, "path": quote(file["path"], safe=_UNQUOTED)}})
+    safe = _UNQUOTED + (":" if _ABSOLUTE.match(file["path"]) else "")
+    return json.dumps({"add": {**told, "path": quote(file["path"], safe=safe)}})

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.errors import PipelineError, VersionGone
 from pipeline.config.jvm import java_class
-from pipeline.delta.logs.entries import between, entry, newest
+from pipeline.delta.logs.entries import between, entry, exists, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
@@ -36,12 +36,12 @@ class ColumnsChanged(PipelineError):
 
 
 class SourceReplaced(PipelineError):
-    """A table that a query follows was deleted and made again: what was read of it says nothing of the new one."""
+    """A table that a query follows was made again, or set back: what was read of it says nothing of the new one."""
 
     def __init__(self, table: str) -> None:
         """Name the table."""
         super().__init__(
-            f"{table} is another table than the checkpoint has read; restore it together with the checkpoint "
+            f"{table} is another table than was read, or was set back; restore it together with the checkpoint "
             "(docs/operations.md)"
         )
         self.table = table
@@ -55,13 +55,7 @@ class PlaceSource(StreamSource):
     """
 
     def __init__(
-        self,
-        spark: SparkSession,
-        path: str,
-        begin: Offset,
-        max_files: int,
-        max_bytes: int | None = None,
-        columns: JavaObject | None = None,
+        self, spark: SparkSession, path: str, begin: Offset, max_files: int, max_bytes: int | None = None
     ) -> None:
         """Note how the table is now.
 
@@ -71,13 +65,13 @@ class PlaceSource(StreamSource):
             begin: where a query begins that has no checkpoint yet.
             max_files: of a batch.
             max_bytes: of the files of a batch; the file that passes it is still taken.
-            columns: of the rows; None: those of a clock, so that the two make one stream.
         """
-        super().__init__(spark, columns or java_class(spark, f"{SQL}.types.StructType").fromDDL(INSTANT))
+        # The column of a clock, so that the two make one stream.
+        super().__init__(spark, java_class(spark, f"{SQL}.types.StructType").fromDDL(INSTANT))
         self.files, self.path, self._begin = session_files(spark), path, begin
         self._max_files, self._max_bytes = max_files, max_bytes
         head = TableLog(spark, path).head()
-        self._id, self._columns = head.metadata["id"], json.loads(head.metadata["schemaString"])
+        self._id, self._shape = head.metadata["id"], _shape(head.metadata)
         self._known, self._sure = head.version, -1
 
     def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject | None:  # noqa: N802, ARG002
@@ -136,16 +130,20 @@ class PlaceSource(StreamSource):
         """Whether files of a version that came since can be read as those before."""
         for each in actions:
             told = each.get("metaData")
-            if "protocol" in each or (told is not None and json.loads(told["schemaString"]) != self._columns):
+            if "protocol" in each or (told is not None and _shape(told) != self._shape):
                 raise ColumnsChanged(self.path, version)
 
     def _check_cut(self, version: int) -> None:
         """Where nothing comes: is that because others have cut the log? What they cut later was there to be seen."""
         if version == self._sure:
             return
-        if newest(self.files, self.path, max(0, version - 1)) > version:
+        last = newest(self.files, self.path, max(0, version - 1))
+        if last < version - 1:
+            raise SourceReplaced(self.path)
+        # It may have come since it was looked for.
+        if last > version and not exists(self.files, self.path, version):
             raise self._gone(version)
-        self._sure = version
+        self._sure = version if last < version else -1
 
     def _gone(self, version: int) -> VersionGone:
         return VersionGone(self.path, version, "_delta_log")
@@ -154,7 +152,13 @@ class PlaceSource(StreamSource):
         told = json.loads(offset.json())
         if told["reservoirId"] != self._id:
             raise SourceReplaced(self.path)
-        return int(told["reservoirVersion"]), int(told["index"])
+        # Earlier releases passed over what lies before the begin of a checkpoint that a rebuild had made.
+        return max(self._begin, (int(told["reservoirVersion"]), int(told["index"])))
+
+
+def _shape(metadata: Mapping[str, Any]) -> object:
+    """What must not change while files are read: columns, those of partitions, and which table it is."""
+    return json.loads(metadata["schemaString"]), metadata.get("partitionColumns") or [], metadata["id"]
 
 
 class LogSource(PlaceSource):
@@ -167,8 +171,10 @@ class LogSource(PlaceSource):
         self, spark: SparkSession, path: str, begin: Offset, max_files: int, max_bytes: int | None = None
     ) -> None:
         """As `PlaceSource`, with the columns of the table."""
+        super().__init__(spark, path, begin, max_files, max_bytes)
+        # Behind the version that is known: what changes in between is seen then, and the next start has it.
         self._table = TableFiles(spark, path)
-        super().__init__(spark, path, begin, max_files, max_bytes, self._table.dataset([], streaming=True).schema())
+        self.answer_with(self._table.dataset([], streaming=True).schema())
 
     def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802
         """The rows of the files between two places."""

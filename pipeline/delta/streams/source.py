@@ -26,12 +26,17 @@ class StreamSource(ABC):
 
     def __init__(self, spark: SparkSession, columns: JavaObject) -> None:
         """Answer Spark with rows of these columns, a `StructType` of the JVM."""
-        self.spark, self.columns = spark, columns
+        self.spark = spark
         self.session = spark._jsparkSession  # noqa: SLF001 - PySpark has no public door to its JVM
         self.nothing = java_class(spark, "scala.Option").empty()
-        self.attributes = singleton(spark, f"{SQL}.catalyst.types.DataTypeUtils").toAttributes(columns)
         self._limit = java_class(spark, f"{SQL}.connector.read.streaming.ReadLimit").allAvailable()
         self._of_rows = singleton(spark, f"{SQL}.classic.Dataset").ofRows
+        self.answer_with(columns)
+
+    def answer_with(self, columns: JavaObject) -> None:
+        """Answer with rows of other columns from here on; before the query starts."""
+        self.columns = columns
+        self.attributes = singleton(self.spark, f"{SQL}.catalyst.types.DataTypeUtils").toAttributes(columns)
 
     def stream(self) -> DataFrame:
         """The rows as a stream, for one query."""

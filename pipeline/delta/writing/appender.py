@@ -117,7 +117,7 @@ class Appender:
         try:
             with ThreadPoolExecutor(_WRITERS) as pool:
                 for few in _a_few(piece for piece in pieces if piece.num_rows):
-                    # Who reads a stream knows a file by its name alone (`Warehouse.follow`).
+                    # A batch of Spark's knows a file by its name alone (`input_file_name`).
                     names = [f"{folder}/part-{count + place:05d}-{folder}.parquet" for place in range(len(few))]
                     count += len(few)
                     files += filter(None, pool.map(self._put_one, names, few))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -12,8 +13,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class
+from pipeline.delta.logs.entries import entry
 from pipeline.delta.offsets import EVERYTHING_BEFORE
-from pipeline.delta.streams.log import LogSource, PlaceSource
+from pipeline.delta.streams import log
+from pipeline.delta.streams.log import LogSource, PlaceSource, SourceReplaced
+from pipeline.storage.files import Files
 from pipeline.storage.local import LocalFiles
 
 BEGIN = (0, EVERYTHING_BEFORE)
@@ -154,3 +158,54 @@ def test_who_asks_again_lists_no_log(table: Table, spark: SparkSession, monkeypa
     assert second is not None
     assert '"reservoirVersion":2,' in second.json()
     assert source.getBatch(none, second).queryExecution().analyzed().data().isEmpty()
+
+
+def test_what_comes_while_it_is_looked_for_is_no_gap(
+    table: Table, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two versions that are added between two looks are not a log that was cut."""
+    source = PlaceSource(spark, table.path, BEGIN, 100)
+    limit = source.getDefaultReadLimit()
+    first = source.latestOffset(None, limit)
+
+    def late(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:
+        found = entry(files, path, version)
+        if found is None and version == 1:
+            table.append(3)
+            table.append(4)
+        return found
+
+    monkeypatch.setattr(log, "entry", late)
+    assert source.latestOffset(first, limit) == first
+    monkeypatch.undo()
+    second = source.latestOffset(first, limit)
+    assert second is not None
+    assert '"reservoirVersion":3,' in second.json()
+
+
+def test_a_table_that_ends_before_the_place_is_another_one(table: Table, spark: SparkSession) -> None:
+    """Whoever waited for it to be that long again would pass over what comes until then."""
+    source = PlaceSource(spark, table.path, (5, EVERYTHING_BEFORE), 100)
+    with pytest.raises(SourceReplaced, match="set back"):
+        source.latestOffset(None, source.getDefaultReadLimit())
+
+
+def test_other_columns_of_partitions_end_the_query(table: Table, spark: SparkSession) -> None:
+    """Values of such a column are not in the files."""
+    table.sql("ALTER TABLE {table} ADD COLUMN (part STRING)")
+    stream = table.ours()
+    rows = spark.createDataFrame([(3, "x")], "number bigint, part string").write.format("delta").mode("overwrite")
+    rows.option("overwriteSchema", "true").partitionBy("part").save(table.path)
+    with pytest.raises(StreamingQueryException, match="ColumnsChanged"):
+        table.take(stream)
+
+
+def test_what_lies_before_the_begin_of_a_checkpoint_is_not_taken(table: Table, spark: SparkSession) -> None:
+    """Earlier releases noted places there, and passed over the files."""
+    table.append(3)
+    source = LogSource(spark, table.path, (1, EVERYTHING_BEFORE), 100)
+    end = source.latestOffset(None, source.getDefaultReadLimit())
+    assert end is not None
+    before = source.deserializeOffset(end.json().replace('"reservoirVersion":2,', '"reservoirVersion":0,'))
+    some = java_class(spark, "scala.Option").apply(before)
+    assert [each["version"] for each in source.between(some, end)] == [1]

@@ -33,7 +33,7 @@ def test_the_name_of_an_owner_says_who_shares_its_index(owner: list[object], fou
     assert [tuple(each) for each in listeners(json.dumps(owner))] == found
 
 
-@pytest.mark.parametrize("owner", ["", "null", '["t","s"', '["t"', '["t","s","x"]'])
+@pytest.mark.parametrize("owner", ["", "null", '["t","s"', '["t"]', '["t","2:nack"]', '["t","s","x"]'])
 def test_a_name_that_is_none_is_an_error(owner: str) -> None:
     """It would be nobody's, and what it was given would be gone without a word."""
     with pytest.raises((ValueError, TypeError)):
