@@ -13,7 +13,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipeline.client.reading.deliveries import first_row, may_hold
@@ -26,14 +25,12 @@ from pipeline.dispatch.prepared import Prepared, Visible
 from pipeline.sinks.topic import Place, Row
 
 DUE = "due_time"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
 _SHIFT = 20
 """A lot that is taken up late has 2^20 rows in one turn at most: brokers know a place in a turn by a bounded number."""
 Added = Mapping[str, Any]
 """A file as a version names it: its path and its statistics."""
 Read = Callable[["Lot", str], Iterator[tuple[list[int], list[dict[str, Any]]]]]
-"""Reads a file of a lot: places in it, from 1 on, and rows; some thousand at once."""
+"""Reads a file of a lot: places in it, from 1 on, and rows, whose due time is in us UTC; some thousand at once."""
 
 
 @dataclass
@@ -83,7 +80,7 @@ class Lot:
         for path, before in self.files:
             for places, rows in read(self, path):
                 for place, row in zip(places, rows, strict=True):
-                    due = -(-(row[DUE] - _EPOCH) // _MS)
+                    due = -(-row[DUE] // 1_000)
                     turn = max(turn, due, self.since + (before + place - 1 >> _SHIFT))
                     if before + place > self.skip:
                         yield turn, due, row

@@ -195,7 +195,7 @@ class Taking:
 
     def _read(self, lot: Lot, path: str) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
         version = self._deliveries.next_version if lot.version is None else lot.version
-        return self._deliveries.rows(version, path, self._wanted, self._columns)
+        return self._deliveries.rows(version, path, self._wanted, self._columns, DUE)
 
 
 def _visible(root: str, newest: int) -> Visible:

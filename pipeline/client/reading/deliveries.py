@@ -140,9 +140,11 @@ class Deliveries:
         return self._next
 
     def rows(
-        self, version: int, path: str, wanted: Mapping[str, str], columns: Sequence[str]
+        self, version: int, path: str, wanted: Mapping[str, str], columns: Sequence[str], in_us: str | None = None
     ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
         """The rows of a file with these values, and the place of each in the file, from 1 on; some thousand at once.
+
+        The time `in_us` is a number, microseconds UTC: a `datetime` takes Arrow as long as all the rest of a row.
 
         Raises:
             VersionGone: the file is not there; `version` names it.
@@ -160,7 +162,8 @@ class Deliveries:
                 rows = batch.append_column(_PLACE, places)
                 for column, value in wanted.items():
                     rows = rows.filter(pc.equal(rows.column(column), value))
-                yield rows.column(_PLACE).to_pylist(), rows.select(columns).to_pylist()
+                told = [_us(rows.column(name)) if name == in_us else rows.column(name) for name in columns]
+                yield rows.column(_PLACE).to_pylist(), pa.RecordBatch.from_arrays(told, list(columns)).to_pylist()
                 place += batch.num_rows
 
     def _entry(self) -> list[dict[str, Any]] | None:
@@ -246,3 +249,8 @@ def may_hold(add: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
         not (isinstance(least, str) and value < least) and not (isinstance(most, str) and value > most)
         for least, value, most in ends
     )
+
+
+def _us(times: pa.Array) -> pa.Array:
+    """Times as microseconds UTC, whatever their unit is in the file."""
+    return times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
