@@ -1,5 +1,6 @@
 """Paths of warehouses: how they are spelled, and which of them lie on this machine."""
 
+import os
 from pathlib import Path
 
 _HERE = Path()
@@ -34,6 +35,9 @@ def local_path(path: str, here: Path | None = _HERE) -> Path | None:
     return None if here is None else here / path
 
 
-def import_root() -> str:
-    """The folder from which this project is imported: in its tree, or installed, where its names are one longer."""
-    return str(Path(__file__).resolve().parents[__name__.count(".")])
+def python_path() -> str:
+    """`PYTHONPATH` for a Python that we start: where this project is imported from, then what is there now."""
+    # Installed, its names are one longer than in its tree.
+    root = str(Path(__file__).resolve().parents[__name__.count(".")])
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join([root, *(path for path in known if path and path != root)])

@@ -11,7 +11,7 @@ from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
 from pipeline.config.jvm import java_class, keep_classes
-from pipeline.config.paths import import_root, is_s3
+from pipeline.config.paths import is_s3, python_path
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check
 from pipeline.config.sizing import cores_here
@@ -164,9 +164,7 @@ def local_session(
     machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    here = import_root()
-    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join([here, *(path for path in known if path and path != here)])
+    os.environ["PYTHONPATH"] = python_path()
     plain = (
         builder(app, *paths).master(f"local[{machine.cores},{_ATTEMPTS}]").config("spark.driver.memory", machine.memory)
     )

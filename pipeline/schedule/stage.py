@@ -128,7 +128,7 @@ class Answers:
     Attributes:
         size: bytes of runs, for all who get them.
         failed: answers that are errors.
-        rows: answers, for all who get them; those without runs, too.
+        rows: answers, those without runs, too. Where they were counted: for all who get them.
         held: the answers with runs, when all are in the driver already.
     """
 

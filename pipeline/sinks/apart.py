@@ -23,7 +23,7 @@ from threading import Event, Lock, Thread
 from typing import TextIO
 
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.config.paths import import_root
+from pipeline.config.paths import python_path
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import path_of
@@ -122,7 +122,6 @@ class Keeper:
 
     def _follow(self) -> int | None:
         """Start a process, and pass on what it says until it has ended; its exit code."""
-        path = os.pathsep.join([import_root(), *filter(None, [os.environ.get("PYTHONPATH")])])
         heard, told = os.pipe()
         with open(heard, encoding="utf-8") as lines:  # noqa: PTH123 - a pipe has no path
             try:
@@ -131,7 +130,7 @@ class Keeper:
                         return None
                     self._process = process = subprocess.Popen(  # noqa: S603 - our own
                         [sys.executable, "-P", "-m", __name__, self._root, str(told)],
-                        env=os.environ | {"PYTHONPATH": path},
+                        env=os.environ | {"PYTHONPATH": python_path()},
                         stdin=subprocess.PIPE,
                         pass_fds=(told,),
                     )

@@ -1,4 +1,4 @@
-"""The process of the sinks: there while a subscription has a sink, started again when it dies, gone with its parent."""
+"""The process of the sinks starts when a subscription has one, and again when it dies. It ends with its parent."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def lives(pid: int) -> bool:
     return True
 
 
-def test_it_runs_while_there_is_a_sink_and_starts_again_when_it_dies(
-    root: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_starts_when_there_is_a_sink_and_again_when_it_dies(root: str, caplog: pytest.LogCaptureFixture) -> None:
     """What it logs and how late its sinks are is told here."""
     watch = Late()
     keeper = Keeper(root, watch)
