@@ -2,6 +2,8 @@
 
 Executors have one core each, and share the disk. `batch` sends one topic's messages through all stages by Spark alone
 and says for each stage how much of its time is serial: Amdahl's fraction, of the time with one executor and with more.
+Its executors stay on their core, compiler and Python workers included, where the system can see to it; the driver may
+use every core.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from benchmarks.support.processes import apart, memory, usage
 from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
-from benchmarks.support.standalone import DELTA, HERE, Cluster, cluster, submit
+from benchmarks.support.standalone import CONFINES, DELTA, HERE, Cluster, cluster, submit
 from benchmarks.support.usual import usual_machine
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -85,11 +87,11 @@ _SHARED = {"spark.executorEnv.PYTHONPATH": str(ROOT), "spark.executor.memory": M
 
 
 @contextmanager
-def standing(executors: int) -> Iterator[tuple[Path, Cluster]]:
-    """A folder, and a cluster with so many workers."""
+def standing(executors: int, *, confine: bool = False) -> Iterator[tuple[Path, Cluster]]:
+    """A folder, and a cluster with so many workers, each of them confined to a core if asked for."""
     with (
         tempfile.TemporaryDirectory(prefix="delayline-cluster-") as folder,
-        cluster(Path(folder, "cluster"), executors, MEMORY) as nodes,
+        cluster(Path(folder, "cluster"), executors, MEMORY, confine=confine) as nodes,
     ):
         run = Path(folder, "run")
         run.mkdir()
@@ -218,10 +220,11 @@ def compared(batch: Batch, counts: Sequence[int]) -> dict[str, Any]:
     """The batch on so many executors each; with two sizes also how they compare."""
     sizes = {}
     for count in counts:
-        with standing(count) as (folder, nodes):
+        with standing(count, confine=True) as (folder, nodes):
             workers = [worker.process.pid for worker in nodes.workers]
             sizes[str(count)] = apart(one_size, batch, folder, nodes.url, workers)
-    told = {"workload": "cluster, batch", "kind": "batch", "parameters": vars(batch), "sizes": sizes}
+    told = {"workload": "cluster, batch", "kind": "batch", "parameters": vars(batch) | {"confined": CONFINES}}
+    told |= {"sizes": sizes}
     return told | (scaled(sizes) if len(sizes) > 1 else {})
 
 

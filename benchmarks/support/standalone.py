@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,8 @@ DELTA = f"io.delta:delta-spark_4.2_2.13:{version('delta-spark')}"
 """Delta for Spark, as Maven names it."""
 EXECUTOR = "CoarseGrainedExecutorBackend"
 """What the command line of an executor has."""
+CONFINES = sys.platform == "linux"
+"""Whether a worker can be kept on one core of this machine."""
 _PATIENCE_S = 60
 _DAEMONS = {
     "SPARK_HOME": str(HOME),
@@ -85,12 +88,33 @@ class Daemon:
                 os.kill(pid, signal.SIGKILL)
 
 
+@contextmanager
+def confined(core: int | None) -> Iterator[None]:
+    """What this thread starts meanwhile stays on one core of the machine; None leaves it alone.
+
+    Spark's "cores" are tasks at a time and bind nothing: the compiler of a JVM, its garbage collector and the Python
+    workers take every core that is free. Where the system cannot confine a process nothing happens.
+    """
+    if core is None or not CONFINES:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(before)[core % len(before)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Cluster:
     """A master, and workers of one core each that come and go."""
 
-    def __init__(self, folder: Path, memory: str, environment: Mapping[str, str]) -> None:
-        """Start the master; workers have so much memory for executors, and an environment beside ours."""
-        self._folder, self._memory, self._environment = folder, memory, environment
+    def __init__(self, folder: Path, memory: str, environment: Mapping[str, str], *, confine: bool = False) -> None:
+        """Start the master; workers have so much memory for executors, and an environment beside ours.
+
+        With `confine` each worker, and what it starts, has one core of the machine.
+        """
+        self._folder, self._memory, self._environment, self._confine = folder, memory, environment, confine
         with socket.socket() as found:
             found.bind((HERE, 0))
             port = found.getsockname()[1]
@@ -109,7 +133,8 @@ class Cluster:
         """Another worker, which the master knows."""
         folder = self._folder / f"worker-{len(self.workers)}"
         words = ["org.apache.spark.deploy.worker.Worker", self.url, "--cores", "1", "--memory", self._memory]
-        worker = Daemon.begin([*words, "--work-dir", str(folder)], folder, self._environment)
+        with confined(len(self.workers) if self._confine else None):
+            worker = Daemon.begin([*words, "--work-dir", str(folder)], folder, self._environment)
         self.workers.append(worker)
         worker.until_said("Successfully registered with master")
         return worker
@@ -140,9 +165,11 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, workers: int, memory: str = "1g", **environment: str) -> Iterator[Cluster]:
-    """A cluster with so many workers, ended after the block."""
-    found = Cluster(folder, memory, environment)
+def cluster(
+    folder: Path, workers: int, memory: str = "1g", *, confine: bool = False, **environment: str
+) -> Iterator[Cluster]:
+    """A cluster with so many workers, ended after the block; see `Cluster` for `confine`."""
+    found = Cluster(folder, memory, environment, confine=confine)
     try:
         for _ in range(workers):
             found.join()
