@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -17,7 +18,8 @@ from pipeline.config.watching import Watch
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.inboxsums import summing
 from pipeline.maintenance.upkeep import maintaining
-from pipeline.service.run import Stage, stop_all
+from pipeline.service.outages import Wait, no_answer
+from pipeline.service.run import STORE_AWAY, Stage, stop_all
 from pipeline.sinks.apart import publishing_apart
 from pipeline.sources.running import following
 from pipeline.storage.files import Files
@@ -43,6 +45,8 @@ class StopFile:
         self._path = f"{warehouse.root}/_control/stop" if Files().reaches(warehouse.root) else None
         self.pause_s = _LOOK_S if Files().local(warehouse.root) is not None else _LOOK_REMOTE_S
         self._known = self._asked_at()
+        self.answered = True
+        """Whether the store answered the last look."""
 
     def ask(self) -> None:
         """Ask whoever runs on the warehouse to stop.
@@ -58,10 +62,12 @@ class StopFile:
     def asked(self) -> bool:
         """Whether there is a request that was not there at the beginning; a store that does not answer says nothing."""
         try:
-            return self._asked_at() != self._known
-        except OSError:
-            _LOG.warning("nobody can tell whether a stop was asked for at %s", self._path, exc_info=True)
-            return False
+            asked, self.answered = self._asked_at() != self._known, True
+        except OSError as error:
+            if self.answered:
+                _LOG.warning("nobody can tell whether a stop was asked for at %s: %s", self._path, error)
+            asked = self.answered = False
+        return asked
 
     def _asked_at(self) -> str:
         """The time of the last request; empty before the first one."""
@@ -119,8 +125,10 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
     running = list(stages)
     while reason is None and not asked.wait(stop_file.pause_s) and not stop_file.asked:
         try:
-            running = [going_on(stage) for stage in running]
-            reason = next((stage.failure for stage in running if stage.failure is not None), None)
+            running = [going_on(stage, answers=stop_file.answered) for stage in running]
+            # What passes, and came after the look, is seen by the next one.
+            ended = [stage.failure for stage in running if stage.passing is None]
+            reason = next((failure for failure in ended if failure is not None), None)
         except Py4JJavaError:
             raise
         except (ConnectionError, Py4JError) as error:
@@ -146,16 +154,40 @@ def _jvm_gone(running: Sequence[Stage]) -> MemoryEnded:
     return MemoryEnded(at[0].name, "Spark's JVM ended", files, memory)
 
 
-def going_on(stage: Stage) -> Stage:
-    """The stage; a new one in its place when its query ended of something that passes.
+def going_on(stage: Stage, *, answers: bool = True) -> Stage:
+    """The stage; a new one in its place when it ended of something that passes.
+
+    Args:
+        stage: one that may have ended.
+        answers: whether the store has answered just now. One that waits for the store is not started before.
 
     Raises:
         PipelineError: it was started again, and was refused.
     """
     if stage.again is None or (why := stage.passing) is None:
         return stage
+    if why == STORE_AWAY:
+        return _when_it_answers(stage, answers=answers)
     _LOG.warning("stage %s is started again: %s", stage.name, why)
     return stage.begun_again()
+
+
+def _when_it_answers(stage: Stage, *, answers: bool) -> Stage:
+    """A stage that ended because the store did not answer: a new one when its time has come."""
+    wait = Wait.after(stage.wait)
+    if wait is not stage.wait:
+        said = no_answer(stage.failure)
+        _LOG.warning("stage %s has ended, and is started again when the store answers: %s", stage.name, said)
+    if wait.asleep or not answers:
+        return replace(stage, wait=wait)
+    try:
+        begun = stage.begun_again()
+    except Exception as error:
+        if no_answer(error) is None:
+            raise
+        return replace(stage, wait=wait.longer())
+    _LOG.warning("stage %s is started again", stage.name)
+    return replace(begun, wait=wait.longer())
 
 
 def _finish_batch(stage: Stage, end: float) -> None:

@@ -30,6 +30,7 @@ from pipeline.schedule.stage import Schedule
 from pipeline.service.clock import ticks, work_ticks
 from pipeline.service.currentbatch import AtWork, memory_ended
 from pipeline.service.instants import Wakes
+from pipeline.service.outages import Wait, no_answer
 from pipeline.service.settling import Query, SettleLoop
 from pipeline.service.startup import check_batches, check_clock, check_owner, check_source
 from pipeline.service.ticksource import TickSource
@@ -42,6 +43,8 @@ from schemas import CURSORS, INBOX, REDELIVERY, SEGMENTS
 _ALL_FILES = 1_000_000
 _NO_WORKER = "Python worker failed to connect back"
 """What Spark says when a Python worker did not start within ten seconds: the machine is very busy, for instance."""
+STORE_AWAY = "the store did not answer"
+"""Why a stage ended that waits until the store answers."""
 _MOST_STARTS = 3
 """In a row without a batch: a Python that never starts ends the stage."""
 _REMOTE_PAUSE = "500 milliseconds"
@@ -65,32 +68,41 @@ class Stage:
     again: Callable[[], "Stage"] | None = None
     starts: int = 1
     clock: TickSource | None = None
+    remote: bool = False
+    wait: Wait | None = None
 
     @property
     def failure(self) -> str | None:
         """Why the stage ended; None while it runs. One that ends without being asked has failed too."""
-        if self.publisher is not None and self.publisher.error is not None:
-            return f"stage {self.name}: {self.publisher.error}"
-        if self.query.isActive:
+        error = self._error
+        if error is None and self.query.isActive:
             return None
-        error = self.query.exception()
         if self.work is not None and memory_ended(str(error)):
             return str(MemoryEnded(self.name, "memory ended", self.work.files, self.work.memory))
         return f"stage {self.name}: {error or 'the query ended'}"
 
     @property
     def passing(self) -> str | None:
-        """Why the query ended, when a new one can go on; None: it runs, or a new one would end as well.
+        """Why the stage ended, when a new one can go on; None: it runs, or a new one would end as well.
 
-        Streams keep the columns that they began with. A worker that did not start in time starts later. What
-        the query committed is in its checkpoint, so starting it again is like starting the process again.
+        Streams keep the columns that they began with. A worker that did not start in time starts later, and a store
+        answers later. What the stage committed is in its checkpoint, so starting it again is like starting the process
+        again.
         """
-        if self.query.isActive:
-            return None
-        error = str(self.query.exception())
+        error = str(self._error)
         if ColumnsChanged.__name__ in error:
             return "its source has other columns now"
-        return "a Python worker did not start in time" if _NO_WORKER in error and self._may_start else None
+        if _NO_WORKER in error:
+            return "a Python worker did not start in time" if self._may_start else None
+        patient = self.wait is None or not self.wait.over
+        return STORE_AWAY if self.remote and patient and no_answer(error) is not None else None
+
+    @property
+    def _error(self) -> BaseException | None:
+        """What the stage died of: its query, or the publisher beside it."""
+        if self.publisher is not None and self.publisher.error is not None:
+            return self.publisher.error
+        return None if self.query.isActive else self.query.exception()
 
     @property
     def _may_start(self) -> bool:
@@ -145,11 +157,13 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
     lock = StageLock(stage, f"{warehouse.root}/_checkpoints")
     lock.take()
     publisher: Publisher | None = None
+    again = partial(start, spark, warehouse, stage, options)
+    remote = Files().local(warehouse.root) is None
     try:
         if stage == SETTLE:
             settle = Settle(spark, warehouse, options.observe)
             settle.watch = options.watch
-            return Stage(stage, SettleLoop(settle, warehouse, options.clock), lock)
+            return Stage(stage, SettleLoop(settle, warehouse, options.clock), lock, again=again, remote=remote)
         checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
         check_clock(stage, options.clock, checkpoint)
         if stage == DISPATCH:
@@ -166,8 +180,7 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
             publisher.start()
         work = AtWork(spark, warehouse, stage, _called(body), checkpoint)
         query = _write(rows, work, checkpoint, stage, options).start()
-        again = partial(start, spark, warehouse, stage, options)
-        return Stage(stage, query, lock, publisher, work, again, clock=time)
+        return Stage(stage, query, lock, publisher, work, again, clock=time, remote=remote)
     except BaseException:
         if publisher is not None:
             publisher.stop()

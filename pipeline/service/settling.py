@@ -14,6 +14,7 @@ from pipeline.config.stages import SETTLE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.instants import given
+from pipeline.service.outages import no_answer
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
@@ -131,7 +132,9 @@ class SettleLoop:
                 self._ended.wait(pause)
                 self._wait(seen)
         except Exception as error:  # noqa: BLE001 - it ends the stage, which looks for it
-            _LOG.exception("settle ended")
+            # Who looks for it tells of a store that does not answer.
+            if no_answer(error) is None:
+                _LOG.exception("settle ended")
             self._error = error
 
     def _wait(self, seen: list[int] | None) -> None:

@@ -116,8 +116,8 @@ class Keeper:
             if any(map(Line.of, subscriptions(self._root))) or SinkPlaces(self._files, self._root).names():
                 return True
             self._seen = version
-        except Exception:  # noqa: BLE001 - a store that does not answer; it is asked again
-            _LOG.warning("the registry could not be read for sinks; it is tried again", exc_info=True)
+        except Exception as error:  # noqa: BLE001 - a store that does not answer; it is asked again
+            _LOG.warning("the registry could not be read for sinks; it is tried again: %s", error)
         return False
 
     def _follow(self) -> int | None:

@@ -5,29 +5,38 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
+from benchmarks.support.s3 import variables
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing import subscriptions
+from pipeline.config import s3
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import DELIVERIES
 from tests.support import jobs
+from tests.support.line import Line
 from tests.support.modules import ROOT
 from tests.support.racing import Race, payloads
-from tests.support.s3 import named
+from tests.support.s3 import named, serving
 
 SECONDS = 60
+OUTAGES_S = (3, 20, 8, 40, 1, 12)
+"""The store is away for so long, in turn cut off and silent."""
+BETWEEN_S = 25
 REFUSALS = ("was last written by", "Multiple streaming jobs detected", "CONCURRENT_STREAM_LOG_UPDATE")
 """What is said to the second process: by us at its first commit, or by Spark at its first new batch."""
 
@@ -129,6 +138,69 @@ def test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice(tmp_pa
         assert max(job.wait(jobs.PATIENCE_S) for job in both) == 1
     call.run("again", sent)
     assert sorted(payloads(call.root, DELIVERIES)) == sorted(b"%d" % number for number in range(sent))
+
+
+@dataclass
+class Producer:
+    """Sends until it is stopped, whatever the store does.
+
+    Attributes:
+        root: the warehouse.
+        acknowledged: the payloads of which `send` came back.
+        unsure: those of which it failed: they may be in the inbox.
+    """
+
+    root: str
+    acknowledged: list[bytes] = field(default_factory=list)
+    unsure: list[bytes] = field(default_factory=list)
+    stopped: Event = field(default_factory=Event)
+
+    def run(self) -> None:
+        """A message each tenth of a second, due within ten seconds."""
+        for number in count():
+            if self.stopped.wait(0.1):
+                return
+            payload = b"%d" % number
+            try:
+                send(self.root, [Message("t", payload, deliver_after_ms=number % 11 * 1_000)])
+            except Exception:  # noqa: BLE001 - whatever it is, nobody said that it was taken
+                self.unsure.append(payload)
+            else:
+                self.acknowledged.append(payload)
+
+
+def test_a_store_that_goes_away_ends_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All stages wait for it, and go on by themselves: each acknowledged message is delivered once."""
+    with serving("bucket") as told:
+        line = Line(int(told["AWS_ENDPOINT_URL"].rpartition(":")[2]))
+        for name, value in variables(line.port).items():
+            monkeypatch.setenv(name, value)
+        s3.files.cache_clear()
+        call, producer = Typing(tmp_path, "s3a://bucket/away"), Producer("s3a://bucket/away")
+        call("init")
+        call("subscribe", "--topic", "t", "--subscription", "s", "--from", "earliest")
+        command, folder = jobs.module("cli", "run", "--warehouse", call.root), tmp_path / "run"
+        thread = Thread(target=producer.run)
+        with jobs.started(command, folder, PYTHONPATH=str(ROOT)) as job:
+            jobs.until(lambda: "Running on" in jobs.said(folder), job, folder)
+            thread.start()
+            for number, seconds in enumerate(OUTAGES_S):
+                time.sleep(BETWEEN_S)
+                with line.silent() if number % 2 else line.cut():
+                    time.sleep(seconds)
+            time.sleep(BETWEEN_S)
+            producer.stopped.set()
+            thread.join()
+            jobs.until(lambda: {*producer.acknowledged} <= {*payloads(call.root, DELIVERIES)}, job, folder)
+            call("stop")
+            assert job.wait(jobs.PATIENCE_S) == 0, jobs.said(folder)
+        found = Counter(payloads(call.root, DELIVERIES))
+        line.end()
+    again = jobs.said(folder).count("is started again\n")
+    print(f"{len(producer.acknowledged)} sent, {len(producer.unsure)} perhaps, {again} starts of stages")
+    assert again
+    assert max(found.values()) == 1
+    assert {*found} <= {*producer.acknowledged, *producer.unsure}
 
 
 @pytest.mark.usefixtures("store")

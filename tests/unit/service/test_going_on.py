@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,9 +12,14 @@ import pytest
 
 pytest.importorskip("delta", reason="stages are started by Spark")
 
+from pipeline.config.errors import StageRunning
+from pipeline.service import outages
+from pipeline.service.outages import PATIENCE_MS
 from pipeline.service.process import going_on
 from pipeline.service.run import Stage
 
+AWAY = "OSError: When reading information for key 'w' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject"
+MINUTE_MS = 60_000
 BUSY = "org.apache.spark.SparkException: Python worker failed to connect back."
 
 
@@ -76,3 +81,102 @@ def test_another_error_ends_the_stage() -> None:
     """What does not pass by itself is not repeated."""
     ended = stage(iter((Query("disk full", worked=True),)))
     assert going_on(ended) is ended
+
+
+@dataclass
+class World:
+    """A store that is away until a moment, and a stage on it.
+
+    Attributes:
+        now_ms: the monotonic clock.
+        back_ms: when the store answers.
+        started: when the stage was started.
+    """
+
+    now_ms: int = 0
+    back_ms: int = MINUTE_MS
+    started: list[int] = field(default_factory=list)
+
+    def stage(self, *, remote: bool = True) -> Stage:
+        """The stage; started before the store is back it does not come up."""
+        query = Query("" if self.started else AWAY, isActive=bool(self.started))
+        lock = SimpleNamespace(release=lambda: None)
+        return Stage("ingest", cast("Any", query), cast("Any", lock), again=self.again, remote=remote)
+
+    def again(self) -> Stage:
+        """Start it."""
+        if self.now_ms < self.back_ms:
+            raise OSError(AWAY)
+        self.started.append(self.now_ms)
+        return self.stage()
+
+    def goes_on(self, stage: Stage, until_ms: int, *, answers: bool = True) -> Stage:
+        """Look at it every two seconds."""
+        while self.now_ms < until_ms and stage.failure is not None:
+            stage = going_on(stage, answers=answers)
+            self.now_ms += 2_000
+        return stage
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """The world, whose clock is looked at."""
+    made = World()
+    monkeypatch.setattr(outages, "monotonic_ms", lambda: made.now_ms)
+    return made
+
+
+def test_a_stage_waits_for_its_store(world: World) -> None:
+    """A store that is away for a minute ends no service; half a minute after it is back at the latest all goes on."""
+    found = world.goes_on(world.stage(), 10 * MINUTE_MS)
+    assert found.failure is None
+    assert world.started[0] <= world.back_ms + 32_000
+
+
+def test_a_stage_is_not_started_while_nobody_answers(world: World) -> None:
+    """To start takes minutes then, and whoever asks for a stop would wait."""
+    found = world.goes_on(world.stage(), 5 * MINUTE_MS, answers=False)
+    assert (found.passing is not None, world.started) == (True, [])
+    assert world.goes_on(found, 6 * MINUTE_MS).failure is None
+    assert world.started == [5 * MINUTE_MS]
+
+
+def test_a_store_that_stays_away_ends_the_stage(world: World) -> None:
+    """After a quarter of an hour the reason is said, and whoever runs it can look."""
+    world.back_ms = 10 * PATIENCE_MS
+    found = world.stage()
+    while found.passing is not None and world.now_ms < 2 * PATIENCE_MS:
+        found = going_on(found)
+        world.now_ms += 2_000
+    assert PATIENCE_MS < world.now_ms < PATIENCE_MS + 10_000
+    assert AWAY in str(found.failure)
+
+
+def test_each_outage_has_its_own_patience(world: World) -> None:
+    """A service that runs for a year meets more than a quarter of an hour of them."""
+    found = world.goes_on(world.stage(), 10 * MINUTE_MS)
+    for _ in range(30):
+        world.now_ms += 30 * MINUTE_MS
+        world.back_ms = world.now_ms + MINUTE_MS
+        cast("Any", found.query).isActive, cast("Any", found.query).error = False, AWAY
+        found = world.goes_on(found, world.now_ms + 10 * MINUTE_MS)
+        assert found.failure is None
+
+
+def test_what_looks_like_it_on_a_disk_ends_the_stage(world: World) -> None:
+    """There is no store that could come back."""
+    ended = world.stage(remote=False)
+    assert going_on(ended) is ended
+
+
+def test_a_stage_that_is_refused_is_not_tried_again(world: World) -> None:
+    """Another process has taken over meanwhile, for instance."""
+    world.back_ms = 0
+
+    def again() -> Stage:
+        raise StageRunning("ingest", "process 1")
+
+    found = going_on(replace(world.stage(), again=again))
+    world.now_ms += 2_000
+    with pytest.raises(StageRunning):
+        going_on(found)
