@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -15,6 +16,7 @@ from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives
 from pipeline.worker.audience import Audience
 from pipeline.worker.encode import ARROW, ROW, Key, encoder
+from pipeline.worker.express import NOW
 
 NEAR, LOAD, BACKFILL, EXPRESS = "near", "load", "backfill", "express"
 _PLACE = ("topic", "ledger_id", "entry_id")
@@ -141,7 +143,9 @@ class Roll:
 def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: int, kinds: frozenset[str]) -> DataFrame:
     """The rows of `segments`, less `batch_id`, of the kinds asked for. Reads positions and due times, no payloads."""
     where = {kind: bounds(kind, span) for kind in sorted(kinds)}
-    kind = F.coalesce(*(F.when(each.inside, F.lit(kind)) for kind, each in where.items()), F.lit(None).cast("string"))
+    # The first one counts.
+    named = ({NOW: bounds(NOW, span)} if EXPRESS in kinds else {}) | where
+    kind = F.coalesce(*(F.when(each.inside, F.lit(kind)) for kind, each in named.items()), F.lit(None).cast("string"))
     positions = log.where(any_of(where.values())).select(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
@@ -163,8 +167,9 @@ def _positions(log: MessageLog, span: Span, kinds: frozenset[str]) -> Iterator[p
     """What the encoder takes."""
     for kind in sorted(kinds):
         for batch in messages(log, bounds(kind, span), (*_PLACE, "due_time")):
-            due = pa.array(np.floor_divide(longs(batch, "due_time"), 1_000))
-            columns = [pa.repeat(kind, len(due)), *(batch.column(name) for name in _PLACE), due]
+            due = np.floor_divide(longs(batch, "due_time"), 1_000)
+            named = pc.if_else(pa.array(due <= span.now), NOW, kind) if kind == EXPRESS else pa.repeat(kind, len(due))
+            columns = [named, *(batch.column(name) for name in _PLACE), pa.array(due)]
             yield pa.RecordBatch.from_arrays(columns, names=["kind", *_PLACE, "due_ms"])
 
 
@@ -182,17 +187,20 @@ def pieces(rows: Iterable[pa.RecordBatch], most_bytes: int, schema: pa.Schema = 
 
 def _heard(members: Membership, kinds: frozenset[str]) -> dict[Key, Audience]:
     """Who listens, by kind and topic."""
-    who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in kinds}
+    heard = kinds | {NOW} if EXPRESS in kinds else kinds
+    who = {kind: members.backfill if kind == BACKFILL else members.everybody for kind in heard}
     return {(kind, topic): each for kind, by in who.items() for topic, each in by.items()}
 
 
 def bounds(kind: str, span: Span) -> Bounds:
-    """Where in the log the positions of a kind are. No position is of two kinds.
+    """Where in the log the positions of a kind are. No position is of two kinds, but for what is due now.
 
-    Near is what this batch accepted and did not park; of that, express is what is due too soon to wait in the state. Of
-    the older ledgers, what is due before `loaded` was addressed already, to everybody but those who come late and want
-    it all; what is due between `loaded` and `load_until` is loaded now.
+    Near is what this batch accepted and did not park. Of that, express is what is due too soon to wait in the state; a
+    part of it is due now. Of the older ledgers, what is due before `loaded` was addressed already, to everybody but
+    those who come late and want it all; what is due between `loaded` and `load_until` is loaded now.
     """
+    if kind == NOW:
+        return Bounds(span.first_ledger, span.next_ledger - 1, last_due=span.now)
     if kind == EXPRESS:
         return Bounds(span.first_ledger, span.next_ledger - 1, last_due=span.express - 1)
     if kind == NEAR:

@@ -244,7 +244,7 @@ class Ingest:
     def _released(self, members: Membership, plan: Plan, batch_id: int) -> "Rows | None":
         """Rows of `redelivery`; None when nobody listens."""
         where = (members, plan.span, self._segment_ms, frozenset({EXPRESS}))
-        express = Express(plan.express, batch_id)
+        express = Express(plan.express, batch_id, plan.now)
         if self._settings.driver_rows:
             with suppress(NotInDriver):
                 files = list(pieces(express(local_segment_rows(self._log, *where)), _FILE_BYTES, RUN))

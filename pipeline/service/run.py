@@ -94,8 +94,8 @@ class Stage:
             return "its source has other columns now"
         if _NO_WORKER in error:
             return "a Python worker did not start in time" if self._may_start else None
-        patient = self.wait is None or not self.wait.over
-        return STORE_AWAY if self.remote and patient and no_answer(error) is not None else None
+        away = self.remote and no_answer(error) is not None
+        return STORE_AWAY if away and not Wait.after(self.wait).over else None
 
     @property
     def _error(self) -> BaseException | None:

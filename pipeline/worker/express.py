@@ -4,10 +4,11 @@ What the schedule would answer when such a chunk comes, because its clock is pas
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.config.settings import LAST_INSTANT_MS
@@ -17,6 +18,8 @@ from state import TimeBucketIndex
 
 CAUSE = "express"
 """What `redelivery` and `deliveries` say of such a position."""
+NOW = "now"
+"""The kind of rows whose positions were due already when they came. They do not wait for the end of their bucket."""
 _ANSWER = pa.schema(
     [
         *((name, RUN.field(name).type if name in RUN.names else pa.int64()) for name in SAME),
@@ -34,10 +37,12 @@ class Express:
         until: what these positions are due before, ms; they are released at this instant, or at their bucket's if that
             is later.
         batch: which batch of ingest it is.
+        now: when the batch was taken, ms: no position of `NOW` is due later.
     """
 
     until: int
     batch: int
+    now: int = 0
 
     def __call__(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of `pipeline.worker.encode.ROW` in, for `mapInArrow`."""
@@ -55,6 +60,8 @@ class Express:
             index = TimeBucketIndex(tick_ms)
             index.append_chunk(row["chunk"])
             runs = index.pop_due_runs(LAST_INSTANT_MS)
+            if row["kind"] == NOW:
+                runs = replace(runs, due=np.minimum(runs.due, self.now)).sorted()
             told = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
             told |= {"redelivery_count": row["redelivery_count"] or 0, "round": row["round"]}
             told |= {"cause": row["cause"] or CAUSE}

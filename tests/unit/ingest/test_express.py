@@ -1,5 +1,6 @@
 """What goes past the schedule: each position for each listener, once, at the bucket of its tick."""
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -9,13 +10,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="rows of segments are described by Spark's types")
 
+from pipeline.ingest.segments import EXPRESS
 from pipeline.worker.audience import Audience, Listener
 from pipeline.worker.encode import Encoder
-from pipeline.worker.express import Express
+from pipeline.worker.express import NOW, Express
 from state import tick_bits, trim_up
 
 T0 = 1_700_000_000_000
-NEAR = "near"
 POSITIONS = st.sets(st.tuples(st.sampled_from("tu"), st.integers(3, 6), st.integers(0, 40)), max_size=60)
 LISTENERS: dict[str, tuple[Listener, ...]] = {
     "t": (("fine", 1, 1), ("alike", 2, 1), ("coarse", 1, 60_000)),
@@ -27,22 +28,30 @@ SINCE = {"t": (0,), "u": (5,)}
 def rows(positions: list[tuple[str, int, int]], dues: list[int], until: int) -> list[dict[str, Any]]:
     """Positions, encoded as ingest does, and released."""
     topics, ledgers, entries = zip(*positions, strict=True)
-    columns = {"kind": [NEAR] * len(topics), "topic": topics, "ledger_id": ledgers, "entry_id": entries, "due_ms": dues}
-    audiences = {(NEAR, topic): Audience(SINCE[topic], (LISTENERS[topic],)) for topic in LISTENERS}
+    kinds = [NOW if due <= T0 else EXPRESS for due in dues]
+    columns = {"kind": kinds, "topic": topics, "ledger_id": ledgers, "entry_id": entries, "due_ms": dues}
+    heard = itertools.product((NOW, EXPRESS), LISTENERS)
+    audiences = {(kind, topic): Audience(SINCE[topic], (LISTENERS[topic],)) for kind, topic in heard}
     encoded = Encoder(audiences, 300_000, T0)(iter(pa.table(columns).to_batches()))
-    return [row for batch in Express(until, 7)(encoded) for row in batch.to_pylist()]
+    return [row for batch in Express(until, 7, T0)(encoded) for row in batch.to_pylist()]
+
+
+def due_at(due: int, tick: int) -> int:
+    """At the end of its bucket, or when the batch was taken if it was due then."""
+    bucket = trim_up(due, tick_bits(tick))
+    return bucket if due > T0 else min(bucket, T0)
 
 
 @given(POSITIONS, st.randoms(use_true_random=False), st.integers(0, 10_000))
 def test_every_listener_gets_each_position_once_at_its_own_bucket(positions: set[Any], draw: Any, ahead: int) -> None:  # noqa: ANN401
-    """As the schedule would release them; never before the bucket, and all of a batch at one instant if they can."""
+    """As the schedule would release them, but what is due already; and all of a batch at one instant if they can."""
     placed, until = sorted(positions), T0 + ahead
     if not placed:
         return
-    dues = [draw.randrange(0, until) for _ in placed]
+    dues = [draw.randrange(draw.choice((0, T0 - 2_000)), until) for _ in placed]
     found = rows(placed, dues, until)
     wanted = {
-        (topic, name, life, ledger, entry, trim_up(due, tick_bits(tick)))
+        (topic, name, life, ledger, entry, due_at(due, tick))
         for (topic, ledger, entry), due in zip(placed, dues, strict=True)
         for name, life, tick in LISTENERS[topic]
         if ledger >= SINCE[topic][0]
