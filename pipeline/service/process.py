@@ -127,8 +127,8 @@ def serve(stages: Sequence[Stage], asked: threading.Event, stop_file: StopFile) 
         try:
             running = [going_on(stage, answers=stop_file.answered) for stage in running]
             # What passes, and came after the look, is seen by the next one.
-            ended = [stage.failure for stage in running if stage.passing is None]
-            reason = next((failure for failure in ended if failure is not None), None)
+            ended = [stage for stage in running if stage.failure is not None]
+            reason = next((stage.failure for stage in ended if stage.passing is None), None)
         except Py4JJavaError:
             raise
         except (ConnectionError, Py4JError) as error:

@@ -74,9 +74,9 @@ class Stage:
     @property
     def failure(self) -> str | None:
         """Why the stage ended; None while it runs. One that ends without being asked has failed too."""
-        error = self._error
-        if error is None and self.query.isActive:
+        if not self._ended:
             return None
+        error = self._error
         if self.work is not None and memory_ended(str(error)):
             return str(MemoryEnded(self.name, "memory ended", self.work.files, self.work.memory))
         return f"stage {self.name}: {error or 'the query ended'}"
@@ -89,6 +89,8 @@ class Stage:
         answers later. What the stage committed is in its checkpoint, so starting it again is like starting the process
         again.
         """
+        if not self._ended:
+            return None
         error = str(self._error)
         if ColumnsChanged.__name__ in error:
             return "its source has other columns now"
@@ -99,10 +101,13 @@ class Stage:
 
     @property
     def _error(self) -> BaseException | None:
-        """What the stage died of: its query, or the publisher beside it."""
-        if self.publisher is not None and self.publisher.error is not None:
-            return self.publisher.error
-        return None if self.query.isActive else self.query.exception()
+        """What the stage died of: the publisher beside its query, or the query."""
+        error = None if self.publisher is None else self.publisher.error
+        return self.query.exception() if error is None else error
+
+    @property
+    def _ended(self) -> bool:
+        return (self.publisher is not None and self.publisher.error is not None) or not self.query.isActive
 
     @property
     def _may_start(self) -> bool:
