@@ -33,6 +33,7 @@ from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.sizes import entries
 from benchmarks.support.usual import usual_machine
+from benchmarks.support.words import check_only
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.session import compiled, local_session
@@ -245,7 +246,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", type=int, nargs="*", help="other sizes than those of the file")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
-    chosen = (workload for workload in load(full=told.full) if told.only in workload.name)
+    workloads = list(load(full=told.full))
+    check_only(parser, told.only, [workload.name for workload in workloads])
+    chosen = (workload for workload in workloads if told.only in workload.name)
     rows = (measured(replace(workload, sizes=told.sizes or workload.sizes)) for workload in chosen)
     tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=told.json)
     return 0

@@ -27,6 +27,7 @@ from benchmarks.support import WORKLOADS
 from benchmarks.support.contenders import BASELINES, Contender, Index, NestedBitmaps
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import machine_line
+from benchmarks.support.words import check_only
 from pipeline.subscriptions.topicpolicies import EXACT, PROPORTIONAL
 from state.buckets import IntArray, proportional_deliver_at
 
@@ -267,6 +268,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="workloads whose name holds this text")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    kinds = ("workload", "published", "step")
+    check_only(parser, options.only, list(dict.fromkeys(each.name for kind in kinds for each in load(kind))))
     number = 10_000_000 if options.full else options.messages
     machine = describe("numpy", "pyarrow", "pyroaring")
     report: dict[str, Any] = {"machine": machine, "messages": number, "rows": [], "published": [], "steps": []}

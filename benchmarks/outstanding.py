@@ -25,6 +25,7 @@ import numpy as np
 from benchmarks.support import WORKLOADS
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import tell
+from benchmarks.support.words import check_only
 from state import Ack, Cursor, Nack, Outstanding, Positions, Released
 from state.buckets import IntArray
 
@@ -246,6 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="workloads whose name holds this text")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    check_only(parser, options.only, [workload.name for workload in load()])
     tell(describe("numpy", "pyroaring"), rows(options.only), show, as_json=options.json)
     return 0
 

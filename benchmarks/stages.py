@@ -27,6 +27,7 @@ from benchmarks.support.machine import describe
 from benchmarks.support.report import tell
 from benchmarks.support.rows import inbox_rows
 from benchmarks.support.usual import usual
+from benchmarks.support.words import check_only
 from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
@@ -293,9 +294,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="workloads whose name holds this text")
     parser.add_argument("--json", action="store_true")
     told = parser.parse_args(arguments)
+    workloads = list(load())
+    check_only(parser, told.only, [each.name for each in workloads])
     spark = local_session("delayline bench", Machine(memory="6g"))
     try:
-        rows = (measured(spark, each, full=told.full) for each in load() if told.only in each.name)
+        rows = (measured(spark, each, full=told.full) for each in workloads if told.only in each.name)
         tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=told.json)
     finally:
         spark.stop()

@@ -13,3 +13,9 @@ def check_names(parser: ArgumentParser, what: str, names: Iterable[str], known: 
     """
     if unknown := [name for name in names if name not in known]:
         parser.error(f"no {what} {unknown[0]!r}; there are {', '.join(known)}")
+
+
+def check_only(parser: ArgumentParser, text: str, workloads: Collection[str]) -> None:
+    """End with an error of the parser when no workload has the text of `--only` in its name."""
+    if not any(text in workload for workload in workloads):
+        parser.error(f"no workload has {text!r} in its name; there are {', '.join(workloads)}")
