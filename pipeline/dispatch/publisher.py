@@ -26,8 +26,8 @@ from pipeline.config.watching import Watch
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 
-_LOOK_S = 0.05
-"""The wall clock may be set while we wait for it, so it is looked at so often."""
+_LOOK_MS = 50
+"""The wall clock may be set while we wait for it, so it is looked at so often at least."""
 _ACCOUNT_MS = 1_000
 """A live publisher accounts for what it showed so often."""
 _TIME = pa.timestamp("us", "UTC")
@@ -59,6 +59,7 @@ class Publisher:
         self._drop(noted)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None
+        self._published_ms = 0
         self.watch = Watch()
         self.error: BaseException | None = None
 
@@ -131,7 +132,7 @@ class Publisher:
                 if not self._publish():
                     if self._publication_log.owed_ms >= _ACCOUNT_MS:
                         self._settle_account()
-                    self._wake.wait(_LOOK_S)
+                    self._wake.wait(self._pause_ms() / 1_000)
             self._settle_account()
         except BaseException as error:  # noqa: BLE001 - it ends the stage, which looks for it
             self.error = error
@@ -146,7 +147,18 @@ class Publisher:
         numbers = {part.number for _, part in due}
         self._commit(due, [part.number for _, part in waiting if part.number not in numbers])
         self._drop(each for each, _ in due)
+        self._published_ms = monotonic_ms()
         return True
+
+    def _pause_ms(self) -> int:
+        """Until the next part is due, or it is time for a look at the clock.
+
+        Parts of several batches that are due soon after each other become visible together.
+        """
+        with self._lock:
+            left = [part.last_due - self._timeline.now(each.released_at) for each, part in self._waiting]
+        together = self._published_ms + _LOOK_MS - monotonic_ms()
+        return min(_LOOK_MS, max(1, together, min(left, default=_LOOK_MS)))
 
     def _commit(self, due: Sequence[Waiting], hidden: Iterable[int]) -> None:
         top, part = max(due, key=lambda each: each[1].number)
