@@ -264,3 +264,24 @@ def test_a_virtual_clock_has_no_thread_and_publishes_at_the_start_what_was_prepa
     assert disk.deliveries.shown == []
     disk.start().start()
     assert disk.deliveries.shown == ["1@10"]
+
+
+def test_the_publisher_sleeps_until_the_next_part_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 ms at most, for the clock may be set; after a version so long, that what is due soon after comes together."""
+    at = [500]
+    monkeypatch.setattr("pipeline.dispatch.publisher.monotonic_ms", lambda: at[0])
+    disk = Disk()
+    publisher = disk.start()
+    assert publisher._pause_ms() == 50
+    publisher.take(batch(1, 10, 20, 200))
+    assert publisher._pause_ms() == 10
+    disk.now, at[0] = 10, 510
+    publisher.settle()
+    at[0] = 515
+    assert publisher._pause_ms() == 45
+    at[0] = 561
+    assert publisher._pause_ms() == 10
+    disk.now = 20
+    publisher.settle()
+    at[0] = 700
+    assert publisher._pause_ms() == 50
