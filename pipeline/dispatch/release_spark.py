@@ -3,9 +3,11 @@
 Files outside are not opened: a release costs the same however much the log holds.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import pyarrow as pa
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -25,8 +27,12 @@ from schemas import DELIVERIES, GUARDED, REDELIVERY, REJECTED_DISPATCH, ROUND
 
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
-_BROADCAST = 2_000_000
-"""Up to so many positions, about 200 MB as a hash table, are sent to every task instead of being shuffled."""
+_BROADCAST = 100_000
+"""Up to so many positions, about 10 MB as a hash table, are sent to every task instead of being shuffled.
+
+The driver makes that table, and each executor takes it in, so more executors do not make it faster. Spark would go by
+the size of files, in which five million runs take no more than that.
+"""
 _RUNS_PER_LEDGER = 20
 """Up to so many runs in a ledger a message is compared with each; with more, runs are taken apart to positions."""
 
@@ -64,14 +70,16 @@ class SparkRelease:
             return self._write(appender, settings, batch_id, now)
 
     def _write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
-        positions, tasks = self.window.positions, settings.tasks(self.window.positions)
-        if self.window.last_bucket <= now:
-            files = appender.write(delivery_rows(self._joined, positions, tasks, batch_id))
-            return (Part.of(files),) if files else ()
+        cut = () if self.window.last_bucket <= now else (PART,)
         ahead = F.ceil((F.unix_millis("due_time") - now) / F.lit(settings.publish_ms))
-        cut = self._joined.withColumn(PART, F.greatest(ahead, F.lit(0)).cast("bigint"))
-        rows = delivery_rows(cut, positions, tasks, batch_id, PART)
-        return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
+        joined = self._joined.withColumn(PART, F.greatest(ahead, F.lit(0)).cast("bigint")) if cut else self._joined
+        tasks = settings.tasks(self.window.positions)
+        with kept(joined.select(*cut, *columns_of(ORDER)), when=tasks > 1) as small:
+            rows = delivery_rows(joined, self.window.positions, tasks, batch_id, *cut, small=small)
+            if cut:
+                return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
+            files = appender.write(rows)
+            return (Part.of(files),) if files else ()
 
     def missing(self, batch_id: int) -> DataFrame:
         """Rows of `rejected_dispatch`."""
@@ -172,7 +180,7 @@ def join(runs: DataFrame, messages: DataFrame, window: Window, priorities: Prior
         messages.where(any_of(window.bounds)).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
     )
     small = window.positions <= _BROADCAST
-    joined = held.join(F.broadcast(wanted) if few or small else wanted, same & matched)
+    joined = held.join(F.broadcast(wanted) if few or small else wanted.hint("merge"), same & matched)
     order = {EXACT: F.coalesce("deliver_at", "message_time"), RANK: rank_column(priorities)}
     return joined.withColumns(order).drop("run_topic", "run_ledger", "first_entry", "last_entry")
 
@@ -191,12 +199,28 @@ def positions(runs: DataFrame) -> DataFrame:
     return taken_apart.withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
 
 
-def delivery_rows(joined: DataFrame, count: int, tasks: int, batch_id: int, *cut: str) -> DataFrame:
+@contextmanager
+def kept(rows: DataFrame, *, when: bool) -> Iterator[DataFrame | None]:
+    """Rows that are read several times while the block runs; None when they are not."""
+    if not when:
+        yield None
+        return
+    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
+
+
+def delivery_rows(
+    joined: DataFrame, count: int, tasks: int, batch_id: int, *cut: str, small: DataFrame | None = None
+) -> DataFrame:
     """Rows of `deliveries`: about `count` joined rows in the stated order, numbered from 1 in `sequence`.
 
-    `cut` is a column that grows with the order, and stays; rows come sorted by it, for files of their own.
+    `cut` is a column that grows with the order, and stays; rows come sorted by it, for files of their own. `small` has
+    the columns of the order, persisted: texts are read once then.
     """
-    ordered = in_order(joined, [*cut, *columns_of(ORDER)], count, tasks)
+    ordered = in_order(joined, [*cut, *columns_of(ORDER)], count, tasks, small)
     numbers = {"sequence": F.col(NUMBER) + 1, "batch_id": F.lit(batch_id)}
     return ordered.withColumns(numbers).select(*DELIVERIES.schema.names, *cut)
 
