@@ -22,7 +22,7 @@ class Options:
         clock: live or virtual.
         settings: sizes and limits.
         trigger: pause between batches, as Spark writes intervals; None: a batch starts when there is something to do,
-            and in an object store every half second.
+            and in an object store what others wrote is looked for every half second.
         upkeep: maintenance beside ingest; None: there is none.
         observe: told of each step.
         watch: told of what becomes visible.

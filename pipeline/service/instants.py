@@ -14,11 +14,12 @@ from typing import Protocol
 from pipeline.config.errors import ClockJumped
 from pipeline.config.settings import LiveClock
 from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.storage.bells import Bells
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 
-_LONGEST_WAIT_MS = 2_000
-"""So long a change that nobody noticed may wait for its batch."""
+_LONGEST_WAIT_MS, _LONGEST_WAIT_REMOTE_MS = 2_000, 500
+"""So long a change that nobody noticed may wait for its batch. In a store nobody notices what others put there."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,16 @@ class Wakes:
     """What wakes a query that waits for its clock.
 
     Attributes:
-        at_once: folders of this machine; when something comes into one of them the query looks at its sources.
+        at_once: folders; when something comes into one of them the query looks at its sources.
         gathered: such folders whose news may wait a little, so that one batch takes what several would.
         gather_ms: they wait until so long after the query looked last, in ms.
+        here: whether the folders are on this machine, and not in a store.
     """
 
     at_once: Sequence[str] = ()
     gathered: Sequence[str] = ()
     gather_ms: int = 0
+    here: bool = True
 
 
 NOTHING = Wakes()
@@ -105,13 +108,14 @@ class NoInstants:
     """No instant ever; who asks for one waits until there may be something else to do."""
 
     def __init__(self, wakes: Wakes = NOTHING) -> None:
-        """Watch folders of this machine.
+        """Watch folders.
 
         While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
         commit wakes the one that follows it.
         """
-        folders = [*wakes.at_once, *wakes.gathered]
-        self._folders = Folders(folders) if folders else None
+        folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else Bells
+        self._folders = watch(folders) if folders else None
+        self._longest_ms = _LONGEST_WAIT_MS if wakes.here else _LONGEST_WAIT_REMOTE_MS
         self._at_once, self._gather_ms = len(wakes.at_once), wakes.gather_ms
         self._seen: list[int] = []
         self._answered = monotonic_ms() - wakes.gather_ms
@@ -123,7 +127,7 @@ class NoInstants:
 
     def after(self, last: int) -> int:
         """The next instant, or the last one again when there may be something else to do."""
-        end = monotonic_ms() + _LONGEST_WAIT_MS
+        end = monotonic_ms() + self._longest_ms
         while not self._ended:
             # The folders first: what changes after this look ends the next wait.
             seen = [] if self._folders is None else self._folders.state()

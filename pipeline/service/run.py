@@ -47,8 +47,6 @@ STORE_AWAY = "the store did not answer"
 """Why a stage ended that waits until the store answers."""
 _MOST_STARTS = 3
 """In a row without a batch: a Python that never starts ends the stage."""
-_REMOTE_PAUSE = "500 milliseconds"
-"""Between two looks of a query at its source in a store, where no clock waits for changes."""
 _NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 _STEPS = 2
 """Steps of the clocks within a lookahead."""
@@ -305,8 +303,7 @@ def _called(body: Body) -> Callable[[DataFrame, int], None]:
 def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, options: Options) -> DataStreamWriter:
     writer = rows.writeStream.queryName(f"delayline-{stage}").foreachBatch(body)
     writer = writer.option("checkpointLocation", checkpoint.path).outputMode("append")
-    pause = _pause(checkpoint, options)
-    return writer if pause is None else writer.trigger(processingTime=pause)
+    return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
 
 
 @contextmanager
@@ -323,22 +320,21 @@ def _batches_for_watermarks(spark: SparkSession, clock: Clock) -> Iterator[None]
 def _wakes(warehouse: Warehouse, stage: str, checkpoint: Checkpoint, options: Options) -> Wakes:
     """What wakes a stage: news in the log of its source, and in that of its own batches.
 
-    A batch may have left something for the next one, but for those of dispatch, which take all that is there. Nothing
-    where they are not on this machine. The schedule gathers (decision 0056). What settle puts back may be due sooner
-    than the rest, and the log of `cursors` tells of it at once.
+    A batch may have left something for the next one, but for those of dispatch, which take all that is there. The
+    schedule gathers (decision 0056). What settle puts back may be due sooner than the rest, and the log of `cursors`
+    tells of it at once.
     """
-    source = [f"{warehouse.path(SOURCES[stage])}/_delta_log"]
-    source += [] if stage == DISPATCH else [f"{checkpoint.path}/offsets"]
+    source, cursors = (_folder(f"{warehouse.path(table)}/_delta_log") for table in (SOURCES[stage], CURSORS))
+    places = [source] if stage == DISPATCH else [source, _folder(f"{checkpoint.path}/offsets")]
+    here = Files().local(warehouse.root) is not None
     gather_ms = _gathering_ms(options) if stage == SCHEDULE else 0
-    if not gather_ms:
-        return Wakes(_here(source))
-    return Wakes(_here([f"{warehouse.path(CURSORS)}/_delta_log"]), _here(source), gather_ms)
+    return Wakes([cursors], places, gather_ms, here) if gather_ms else Wakes(places, here=here)
 
 
-def _here(folders: Sequence[str]) -> list[str]:
-    """Those that are on this machine."""
-    found = [Files().local(folder) for folder in folders]
-    return [str(folder) for folder in found if folder is not None]
+def _folder(path: str) -> str:
+    """A folder as this machine names it, if it is here."""
+    found = Files().local(path)
+    return path if found is None else str(found)
 
 
 def _gathering_ms(options: Options) -> int:
@@ -348,10 +344,3 @@ def _gathering_ms(options: Options) -> int:
     """
     express = taking_in(options).settings.express_ms or 0
     return min(express // _PARTS, _GATHER_MS) if isinstance(options.clock, LiveClock) else 0
-
-
-def _pause(checkpoint: Checkpoint, options: Options) -> str | None:
-    """The pause between two looks for something to do, when nobody has stated one; None: a clock waits for it."""
-    if options.trigger is not None or not isinstance(options.clock, LiveClock):
-        return options.trigger
-    return _REMOTE_PAUSE if Files().local(checkpoint.path) is None else None
