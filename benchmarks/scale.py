@@ -91,25 +91,23 @@ class Cost:
     """A part of a batch by Spark, s.
 
     Attributes:
-        fixed_s: the driver's time between the jobs, when it is warm.
-        cold_s: its processor time for the first large batch after a start.
-        cpu_s: the executors' processor time for a million messages, soon after a start.
+        fixed_s: what no executor shortens: the driver's time between the jobs, most of all.
+        cpu_s: the executors' processor time for a million messages.
     """
 
     fixed_s: float
-    cold_s: float
     cpu_s: float
 
-    def seconds(self, messages: float, executors: int, *, cold: bool = False) -> float:
+    def seconds(self, messages: float, executors: int) -> float:
         """A batch on executors of one core."""
-        return (self.cold_s if cold else self.fixed_s) + messages / 1e6 * self.cpu_s / executors
+        return self.fixed_s + messages / 1e6 * self.cpu_s / executors
 
 
 COSTS: Mapping[str, Cost] = {
-    "ingest": Cost(0.7, 4.1, 22.0),
-    "encode": Cost(0.3, 0.7, 3.4),
-    "schedule": Cost(1.2, 1.3, 2.0),
-    "release": Cost(2.8, 8.9, 17.3),
+    "ingest": Cost(1.2, 8.5),
+    "encode": Cost(0.3, 1.1),
+    "schedule": Cost(1.1, 0.25),
+    "release": Cost(1.9, 6.7),
 }
 """By part, as `benchmarks.cluster` has them."""
 CPU_S = sum(cost.cpu_s for cost in COSTS.values())
