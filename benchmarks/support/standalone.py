@@ -166,10 +166,10 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    folder: Path, workers: int, memory: str = "1g", *, confine: bool = False, **environment: str
+    folder: Path, workers: int, memory: str = "1g", environment: Mapping[str, str] | None = None, *, confine: bool = False
 ) -> Iterator[Cluster]:
-    """A cluster with so many workers, ended after the block; see `Cluster` for `confine`."""
-    found = Cluster(folder, memory, environment, confine=confine)
+    """A cluster with so many workers, ended after the block; see `Cluster` for the rest."""
+    found = Cluster(folder, memory, environment or {}, confine=confine)
     try:
         for _ in range(workers):
             found.join()

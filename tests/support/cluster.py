@@ -80,7 +80,7 @@ def site(folder: Path, workers: int) -> Iterator[Site]:
     shipped, python = package(folder), node_python(folder / "env")
     # Workers hand their environment down: nothing of ours may be found there.
     told = {"PYTHONPATH": "", "PYSPARK_PYTHON": str(python), "SPARK_DAEMON_JAVA_OPTS": QUICK_JVM}
-    with standalone.cluster(folder / "cluster", workers, **told) as found:
+    with standalone.cluster(folder / "cluster", workers, environment=told) as found:
         yield Site(found, shipped, python)
 
 
