@@ -166,7 +166,12 @@ class Cluster:
 
 @contextmanager
 def cluster(
-    folder: Path, workers: int, memory: str = "1g", environment: Mapping[str, str] | None = None, *, confine: bool = False
+    folder: Path,
+    workers: int,
+    memory: str = "1g",
+    environment: Mapping[str, str] | None = None,
+    *,
+    confine: bool = False,
 ) -> Iterator[Cluster]:
     """A cluster with so many workers, ended after the block; see `Cluster` for the rest."""
     found = Cluster(folder, memory, environment or {}, confine=confine)
