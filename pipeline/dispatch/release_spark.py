@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import compiled
 from pipeline.config.settings import Settings
-from pipeline.delta.reading.messagelog import Bounds, MessageLog, any_of
+from pipeline.delta.reading.messagelog import Bounds, MessageLog, about, any_of
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
 from pipeline.dispatch.closed import AGAIN, Closed
@@ -27,11 +27,12 @@ from schemas import DELIVERIES, GUARDED, REDELIVERY, REJECTED_DISPATCH, ROUND
 
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
-_BROADCAST = 100_000
-"""Up to so many positions, about 10 MB as a hash table, are sent to every task instead of being shuffled.
+_BROADCAST, _MOST_BROADCAST, _SPARSE = 100_000, 2_000_000, 4
+"""Up to so many positions, about 10 MB as a hash table, are sent to every task; beyond them both sides are sorted.
 
-The driver makes that table, and each executor takes it in, so more executors do not make it faster. Spark would go by
-the size of files, in which five million runs take no more than that.
+The driver makes that table, and each executor takes it in, so more executors do not make it faster. But sorting takes
+every message of the window. Where there are more than so many times as many as are wanted, up to two million positions
+are sent. Spark would go by the size of files, in which five million runs take less than its limit.
 """
 _RUNS_PER_LEDGER = 20
 """Up to so many runs in a ledger a message is compared with each; with more, runs are taken apart to positions."""
@@ -45,7 +46,9 @@ class SparkRelease:
     ) -> None:
         """The runs of a batch that somebody listens to, and what they span."""
         self.window, self._wanted = window, wanted
-        self._joined = join(wanted, log.read(window.bounds, wanted.sparkSession), window, priorities)
+        files = log.files(window.bounds)
+        rows = sum(about(files, each) for each in window.bounds)
+        self._joined = join(wanted, log.read(window.bounds, wanted.sparkSession), window, priorities, rows)
 
     @classmethod
     def of(
@@ -164,8 +167,10 @@ def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     return gone.withColumns({**told, "entry_id": F.col("first_entry")}).select(*REJECTED_DISPATCH.schema.names)
 
 
-def join(runs: DataFrame, messages: DataFrame, window: Window, priorities: Priorities = NO_PRIORITIES) -> DataFrame:
-    """Runs with the messages of their positions.
+def join(
+    runs: DataFrame, messages: DataFrame, window: Window, priorities: Priorities = NO_PRIORITIES, rows: int = 0
+) -> DataFrame:
+    """Runs with the messages of their positions; about so many `rows` of `messages` are in the window.
 
     Few runs a ledger: a message is compared with its ledger's runs. Many: that would be quadratic, so runs are taken
     apart and matched by position.
@@ -179,7 +184,7 @@ def join(runs: DataFrame, messages: DataFrame, window: Window, priorities: Prior
     held = (
         messages.where(any_of(window.bounds)).drop("batch_id", "parked").withColumnRenamed("due_time", "message_time")
     )
-    small = window.positions <= _BROADCAST
+    small = window.positions <= (_MOST_BROADCAST if rows > _SPARSE * window.positions else _BROADCAST)
     joined = held.join(F.broadcast(wanted) if few or small else wanted.hint("merge"), same & matched)
     order = {EXACT: F.coalesce("deliver_at", "message_time"), RANK: rank_column(priorities)}
     return joined.withColumns(order).drop("run_topic", "run_ledger", "first_entry", "last_entry")

@@ -37,7 +37,7 @@ def ticks(spark: SparkSession, clock: Clock, path: str, start: int = 0, wakes: W
 def work_ticks(
     spark: SparkSession, clock: Clock, path: str, has_work: Callable[[int], bool], wakes: Wakes = NOTHING
 ) -> TickSource:
-    """A clock without instants, for a query that waits until there is news in folders of this machine.
+    """A clock without instants, for a query that waits until there is news in some folders.
 
     It gives some while there is work of which no source tells.
 

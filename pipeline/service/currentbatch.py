@@ -1,4 +1,4 @@
-"""Which batch a stage is at, for the error that says what memory was not enough for."""
+"""Which batch a stage is at: for the error that says what memory was not enough for, and when it is started again."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,12 +6,16 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.delta.checkpoints import Log
+from pipeline.config.errors import StageRunning
+from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import between
 from pipeline.delta.offsets import SOURCES
 from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.bells import ring
 from pipeline.storage.hadoop import session_files
 
+Body = Callable[[DataFrame, int], None]
+"""What a query calls with each batch."""
 _MOST_NAMES = 3
 """So many files are named, the largest ones."""
 _SIGNS = ("OutOfMemoryError", "Python worker exited unexpectedly", "SparkOutOfMemoryError", "MemoryError")
@@ -25,10 +29,11 @@ class AtWork:
     """
 
     def __init__(
-        self, spark: SparkSession, warehouse: Warehouse, stage: str, body: Callable[[DataFrame, int], None], log: Log
+        self, spark: SparkSession, warehouse: Warehouse, stage: str, body: Body, checkpoint: Checkpoint
     ) -> None:
         """Nothing is being done yet."""
-        self._body, self._log, self._files = body, log, session_files(spark)
+        self._body, self._log, self._files, self._stage = body, checkpoint, session_files(spark), stage
+        self._remote, self._last = self._files.local(checkpoint.path) is None, max(checkpoint.batches(), default=-1)
         self._table = SOURCES[stage]
         self._path = warehouse.path(self._table)
         self._memory = str(spark.conf.get("spark.driver.memory", "1g"))
@@ -36,9 +41,22 @@ class AtWork:
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Take a batch."""
-        self._batch = batch_id
+        self._batch = self._last = batch_id
         self._body(rows, batch_id)
         self._batch = None
+        if self._remote:
+            # It may have left something for the next one.
+            ring(f"{self._log.path}/offsets")
+
+    def check_alone(self) -> None:
+        """Look whether another process has gone on with the checkpoint while this one could not.
+
+        Raises:
+            StageRunning: one has: the checkpoint has more than the batch after the last one that was taken here.
+        """
+        newest = max(self._log.batches(), default=-1)
+        if newest > self._last + 1:
+            raise StageRunning(self._stage, f"its checkpoint is at batch {newest}, and was left at {self._last}")
 
     @property
     def memory(self) -> str:

@@ -115,7 +115,9 @@ class NoInstants:
         """
         folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else Bells
         self._folders = watch(folders) if folders else None
-        self._longest_ms = _LONGEST_WAIT_MS if wakes.here else _LONGEST_WAIT_REMOTE_MS
+        self._here, self._longest_ms = wakes.here, _LONGEST_WAIT_MS
+        if not wakes.here:
+            self._longest_ms = max(_LONGEST_WAIT_REMOTE_MS, wakes.gather_ms)
         self._at_once, self._gather_ms = len(wakes.at_once), wakes.gather_ms
         self._seen: list[int] = []
         self._answered = monotonic_ms() - wakes.gather_ms
@@ -127,7 +129,7 @@ class NoInstants:
 
     def after(self, last: int) -> int:
         """The next instant, or the last one again when there may be something else to do."""
-        end = monotonic_ms() + self._longest_ms
+        end = self._longest_ms + (monotonic_ms() if self._here else self._answered)
         while not self._ended:
             # The folders first: what changes after this look ends the next wait.
             seen = [] if self._folders is None else self._folders.state()

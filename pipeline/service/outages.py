@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from pipeline.config.wallclock import monotonic_ms
 
@@ -18,21 +19,31 @@ _SAID = re.compile(
     r"|google::cloud::Status\((UNAVAILABLE|DEADLINE_EXCEEDED|INTERNAL)"
     # delta-rs.
     r"|error sending request|error decoding response body|after \d+ retries"
-    # Hadoop: connectors of stores, and its own file system.
-    r"|SdkClientException|AWSStatus500Exception|AWSServiceThrottledException|AWSApiCallTimeoutException"
-    r"|ApiCallTimeoutException|ConnectTimeoutException|NoHttpResponseException|NoRouteToHostException"
-    r"|java\.net\.(ConnectException|UnknownHostException|SocketTimeoutException)"
-    r"|SafeModeException|StandbyException"
+    # Hadoop's connectors of stores. Spark's own connections, between executors for instance, say some of it as well.
+    r"|SdkClientException: Unable to execute HTTP request|(Aws|AWS)ApiCallTimeoutException|ApiCallTimeoutException"
+    r"|AWSStatus500Exception|AWSServiceThrottledException|ConnectTimeoutException|NoHttpResponseException"
+    r"|java\.net\.(UnknownHostException|SocketTimeoutException|NoRouteToHostException)"
 )
 """What the clients of stores say when a request had no answer, or "try again later"."""
+_MACHINE = "169.254.169.254"
+"""Where clouds tell a machine its keys."""
+
+
+class Query(Protocol):
+    """What is asked of a query that ended."""
+
+    @property
+    def lastProgress(self) -> Any | None:  # noqa: ANN401, N802 - Spark's
+        """What it says of its last batch; None when it had none."""
 
 
 def no_answer(error: object) -> str | None:
     """The line of an error that says that a store did not answer; None when none does.
 
-    What a store says of keys, buckets and rights is an answer.
+    What a store says of keys, buckets and rights is an answer. Clients that lack keys ask the machine for them.
     """
-    return next((line.strip() for line in str(error).splitlines() if _SAID.search(line)), None)
+    lines = (line.strip() for line in str(error).splitlines() if _MACHINE not in line)
+    return next((line for line in lines if _SAID.search(line)), None)
 
 
 @dataclass(frozen=True)
@@ -40,22 +51,24 @@ class Wait:
     """A stage waits for its store.
 
     Attributes:
+        ended: the query that ended because of it last.
         since_ms: when the store did not answer for the first time, by the monotonic clock.
         next_ms: when the stage is started next, or was started last.
         pause_ms: between `next_ms` and the start before.
     """
 
+    ended: object
     since_ms: int
     next_ms: int
     pause_ms: int = _FIRST_PAUSE_MS
 
     @classmethod
-    def after(cls, last: Wait | None) -> Wait:
-        """A stage has ended: the wait goes on, or a new one begins when it had run meanwhile."""
+    def after(cls, last: Wait | None, ended: Query) -> Wait:
+        """A query has ended: the wait goes on when it has had no batch since it was started, else a new one begins."""
+        if last is not None and (last.ended is ended or ended.lastProgress is None):
+            return replace(last, ended=ended)
         now = monotonic_ms()
-        if last is not None and now <= last.next_ms + 2 * _LONGEST_PAUSE_MS:
-            return last
-        return cls(now, now + _FIRST_PAUSE_MS)
+        return cls(ended, now, now + _FIRST_PAUSE_MS)
 
     @property
     def over(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
@@ -26,6 +26,8 @@ from pipeline.storage.files import Files
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
+_STILL_STOPPING = "failed to stop within"
+"""What Spark says of a query that is in the middle of a request, for instance."""
 _LOOK_S, _LOOK_REMOTE_S = 0.2, 2.0
 """Pause between two looks for a reason to stop; a look at a store is a request, and costs."""
 _PATIENCE_S = 10.0
@@ -173,21 +175,26 @@ def going_on(stage: Stage, *, answers: bool = True) -> Stage:
 
 
 def _when_it_answers(stage: Stage, *, answers: bool) -> Stage:
-    """A stage that ended because the store did not answer: a new one when its time has come."""
-    wait = Wait.after(stage.wait)
-    if wait is not stage.wait:
+    """A stage that ended because the store did not answer: a new one when its time has come.
+
+    Raises:
+        PipelineError: it was started again, and was refused.
+    """
+    wait = Wait.after(stage.wait, stage.query)
+    if stage.wait is None or stage.wait.ended is not stage.query:
         said = no_answer(stage.failure)
         _LOG.warning("stage %s has ended, and is started again when the store answers: %s", stage.name, said)
     if wait.asleep or not answers:
         return replace(stage, wait=wait)
     try:
         begun = stage.begun_again()
-    except Exception as error:
-        if no_answer(error) is None:
-            raise
-        return replace(stage, wait=wait.longer())
+    except (PipelineError, ConnectionError, Py4JNetworkError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a client of a store, Spark or Delta says
+        again = no_answer(error) is not None or _STILL_STOPPING in str(error)
+        return replace(stage, wait=wait.longer(), refusal=None if again else str(error))
     _LOG.warning("stage %s is started again", stage.name)
-    return replace(begun, wait=wait.longer())
+    return replace(begun, wait=wait.longer(), starts=stage.starts)
 
 
 def _finish_batch(stage: Stage, end: float) -> None:

@@ -68,16 +68,17 @@ class Stage:
     clock: TickSource | None = None
     remote: bool = False
     wait: Wait | None = None
+    refusal: str | None = None
 
     @property
     def failure(self) -> str | None:
         """Why the stage ended; None while it runs. One that ends without being asked has failed too."""
         if not self._ended:
             return None
-        error = self._error
-        if self.work is not None and memory_ended(str(error)):
+        errors = self._errors
+        if self.work is not None and any(memory_ended(str(each)) for each in errors):
             return str(MemoryEnded(self.name, "memory ended", self.work.files, self.work.memory))
-        return f"stage {self.name}: {error or 'the query ended'}"
+        return f"stage {self.name}: {self.refusal or next(iter(errors), 'the query ended')}"
 
     @property
     def passing(self) -> str | None:
@@ -87,25 +88,29 @@ class Stage:
         answers later. What the stage committed is in its checkpoint, so starting it again is like starting the process
         again.
         """
-        if not self._ended:
+        if self.refusal is not None or not self._ended:
             return None
-        error = str(self._error)
-        if ColumnsChanged.__name__ in error:
+        errors = [str(each) for each in self._errors]
+        if any(map(memory_ended, errors)):
+            return None
+        if any(ColumnsChanged.__name__ in each for each in errors):
             return "its source has other columns now"
-        if _NO_WORKER in error:
+        if any(_NO_WORKER in each for each in errors):
             return "a Python worker did not start in time" if self._may_start else None
-        away = self.remote and no_answer(error) is not None
-        return STORE_AWAY if away and not Wait.after(self.wait).over else None
+        away = self.remote and errors and all(no_answer(each) is not None for each in errors)
+        return STORE_AWAY if away and not Wait.after(self.wait, self.query).over else None
 
     @property
-    def _error(self) -> BaseException | None:
-        """What the stage died of: the publisher beside its query, or the query."""
-        error = None if self.publisher is None else self.publisher.error
-        return self.query.exception() if error is None else error
+    def _errors(self) -> list[BaseException]:
+        """What the stage died of: the publisher beside its query, the query, or both."""
+        of_query = None if self.query.isActive else self.query.exception()
+        errors = [None if self.publisher is None else self.publisher.error, of_query]
+        return [each for each in errors if each is not None]
 
     @property
     def _ended(self) -> bool:
-        return (self.publisher is not None and self.publisher.error is not None) or not self.query.isActive
+        beside = self.publisher is not None and self.publisher.error is not None
+        return self.refusal is not None or beside or not self.query.isActive
 
     @property
     def _may_start(self) -> bool:
@@ -119,7 +124,11 @@ class Stage:
         """
         starts = 1 if self.query.lastProgress is not None else self.starts + 1
         self.stop()
-        return self if self.again is None else replace(self.again(), starts=starts)
+        if self.again is None:
+            return self
+        if self.work is not None:
+            self.work.check_alone()
+        return replace(self.again(), starts=starts)
 
     def rest(self) -> None:
         """Take no more instants and wait for none, so that the query comes to stand between two batches."""
@@ -161,7 +170,8 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
     lock.take()
     publisher: Publisher | None = None
     again = partial(start, spark, warehouse, stage, options)
-    remote = Files().local(warehouse.root) is None
+    # HDFS, which only Spark reaches, has a client that waits by itself.
+    remote = Files().local(warehouse.root) is None and Files().reaches(warehouse.root)
     try:
         if stage == SETTLE:
             settle = Settle(spark, warehouse, options.observe)

@@ -69,6 +69,7 @@ class SettleLoop:
         self._folders = Folders(here) if here else None
         self._ended, self._turn = Event(), Lock()
         self._error: Exception | None = None
+        self._steps = 0
         body.watch.started(SETTLE)
         self._thread: Thread | None = None
         if isinstance(clock, LiveClock):
@@ -91,8 +92,9 @@ class SettleLoop:
         return []
 
     @property
-    def lastProgress(self) -> None:  # noqa: N802 - Spark's name
-        """As `recentProgress`."""
+    def lastProgress(self) -> int | None:  # noqa: N802 - Spark's name
+        """How many steps it has made; None before the first one."""
+        return self._steps or None
 
     def exception(self) -> Exception | None:
         """What it died of."""
@@ -121,7 +123,9 @@ class SettleLoop:
 
     def _step(self, instant: int, *, patient: bool) -> bool:
         with self._turn:
-            return self._body.step(instant, patient=patient)
+            more = self._body.step(instant, patient=patient)
+            self._steps += 1
+            return more
 
     def _run(self) -> None:
         pause = _REMOTE_PAUSE_S if self._folders is None else _PAUSE_S
@@ -136,6 +140,7 @@ class SettleLoop:
             if no_answer(error) is None:
                 _LOG.exception("settle ended")
             self._error = error
+            self._body.watch.ended(SETTLE)
 
     def _wait(self, seen: list[int] | None) -> None:
         """Wait for news, but not for ever."""

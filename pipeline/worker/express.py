@@ -1,6 +1,7 @@
 """Encoded positions that need not wait in the state: rows of `redelivery` at once, for each subscription.
 
-What the schedule would answer when such a chunk comes, because its clock is past it already.
+What the schedule would answer when such a chunk comes, because its clock is past it already; but what is due now does
+not wait for the end of its bucket (decision 0075).
 """
 
 from collections.abc import Iterator

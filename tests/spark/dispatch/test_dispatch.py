@@ -91,12 +91,17 @@ def test_many_runs_in_a_ledger_give_what_few_give(spark: SparkSession) -> None:
     assert [entry for *_, entry in found(join(batch, log, window))] == expected
 
 
-def test_many_positions_are_shuffled_and_not_broadcast(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A large release would not fit into every task; the result is the same."""
+@pytest.mark.parametrize(("rows", "way"), [(90, "SortMergeJoin"), (161, "BroadcastHashJoin")])
+def test_many_positions_are_sorted_where_most_messages_are_wanted(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, rows: int, way: str
+) -> None:
+    """A large release would not fit into every task, and a log of which little is wanted is not sorted for it."""
     batch, log = runs(spark, *({"first_entry": entry} for entry in range(0, 80, 2))), log_of(spark, 90)
     wanted = found(joined(batch, log))
     monkeypatch.setattr(release_spark, "_BROADCAST", 1)
-    assert found(joined(batch, log)) == wanted
+    many = join(batch, log, window_of(batch), rows=rows)
+    assert way in str(many._jdf.queryExecution().executedPlan())
+    assert found(many) == wanted
     assert len(wanted) == 40
 
 

@@ -152,7 +152,7 @@ def test_who_waits_for_a_clock_that_has_ended_waits_no_more(monkeypatch: pytest.
 
 
 def test_a_clock_that_watches_nothing_answers_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the tables lie in a store, a look is a request: the trigger paces the query there."""
+    """There is nothing to wait for but the next instant, which a query may be asked for at its own pace."""
     wall = Wall(monkeypatch)
     reader = LiveInstants(LiveClock(lookahead_ms=0, resolution_ms=10_000))
     assert reader.after(1_000_000) == 1_000_000

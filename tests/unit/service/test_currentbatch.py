@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 from jobs.commands.failures import explain
-from pipeline.config.errors import MemoryEnded
+from pipeline.config.errors import MemoryEnded, StageRunning
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.currentbatch import AtWork, memory_ended
@@ -24,7 +24,15 @@ from schemas import INBOX
 class Log:
     """A batch that begins at the first version of a table, and ends behind the second."""
 
-    owner = "o"
+    owner, path = "o", "/checkpoint"
+
+    def __init__(self, last: int = 2) -> None:
+        """A log that has batches up to this one."""
+        self.last = last
+
+    def batches(self) -> range:
+        """Those that it has."""
+        return range(self.last + 1)
 
     def start(self, _: int) -> Position:
         """Where it begins."""
@@ -103,3 +111,17 @@ def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp
 def test_errors_of_memory_are_known_by_their_names(text: str, ended: bool) -> None:  # noqa: FBT001 - a case
     """Of the JVM, of a worker, and of this process."""
     assert memory_ended(text) is ended
+
+
+def test_a_stage_is_not_started_again_when_another_process_has_gone_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While this one was cut off from the store. What Spark has logged for the next batch is still its own."""
+    monkeypatch.setattr("pipeline.service.currentbatch.session_files", lambda _: Files())
+    spark: Any = SimpleNamespace(conf={})
+    log = Log(last=4)
+    work = AtWork(spark, Warehouse("/warehouse"), "ingest", lambda *_: None, cast("Any", log))
+    work(cast("Any", None), 5)
+    log.last = 6
+    work.check_alone()
+    log.last = 7
+    with pytest.raises(StageRunning, match="at batch 7, and was left at 5"):
+        work.check_alone()

@@ -152,13 +152,79 @@ def test_a_store_that_stays_away_ends_the_stage(world: World) -> None:
     assert AWAY in str(found.failure)
 
 
+def test_a_store_that_answers_nobody_ends_the_stage_as_well(world: World) -> None:
+    """Nothing is tried meanwhile, and the time is counted all the same."""
+    found = world.stage()
+    while found.passing is not None and world.now_ms < 2 * PATIENCE_MS:
+        found = going_on(found, answers=False)
+        world.now_ms += 2_000
+    assert PATIENCE_MS < world.now_ms < PATIENCE_MS + 10_000
+
+
+def test_starts_that_never_have_a_batch_are_one_outage(world: World) -> None:
+    """A store that answers a look, and lets nothing be written, however long a stage seems to run in between."""
+    found, world.back_ms = world.stage(), 0
+    while found.passing is not None and world.now_ms < 2 * PATIENCE_MS:
+        found = going_on(found)
+        if found.failure is None:
+            world.now_ms += 2 * MINUTE_MS
+            cast("Any", found.query).isActive, cast("Any", found.query).error = False, AWAY
+        world.now_ms += 2_000
+    assert PATIENCE_MS < world.now_ms < PATIENCE_MS + 3 * MINUTE_MS
+    assert found.starts == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "java.lang.OutOfMemoryError: Java heap space: " + AWAY,
+        "org.apache.spark.SparkException: Python worker exited unexpectedly. " + AWAY,
+    ],
+)
+def test_memory_that_ended_is_not_waited_for(world: World, error: str) -> None:
+    """It ends again at the same batch."""
+    ended = world.stage()
+    cast("Any", ended.query).error = error
+    assert ended.passing is None
+
+
+def test_what_a_store_answers_at_last_ends_the_stage(world: World) -> None:
+    """The keys were taken away meanwhile, for instance; the reason is told like any other."""
+    world.back_ms = 0
+
+    def again() -> Stage:
+        message = "AWS Error ACCESS_DENIED during HeadObject operation"
+        raise OSError(message)
+
+    found = going_on(replace(world.stage(), again=again))
+    world.now_ms += 2_000
+    found = going_on(found)
+    assert found.passing is None
+    assert found.failure == "stage ingest: AWS Error ACCESS_DENIED during HeadObject operation"
+
+
+def test_a_query_that_does_not_stop_is_waited_for(world: World) -> None:
+    """It is in the middle of a request that nobody answers any more."""
+    found, tries = world.stage(), iter(range(2))
+    world.back_ms = 0
+
+    def stop() -> None:
+        if next(tries, None) is not None:
+            message = "Stream Execution thread for stream ingest failed to stop within 60000 milliseconds"
+            raise TimeoutError(message)
+
+    cast("Any", found.query).stop = stop
+    assert world.goes_on(found, 5 * MINUTE_MS).failure is None
+
+
 def test_each_outage_has_its_own_patience(world: World) -> None:
     """A service that runs for a year meets more than a quarter of an hour of them."""
     found = world.goes_on(world.stage(), 10 * MINUTE_MS)
     for _ in range(30):
         world.now_ms += 30 * MINUTE_MS
         world.back_ms = world.now_ms + MINUTE_MS
-        cast("Any", found.query).isActive, cast("Any", found.query).error = False, AWAY
+        query = cast("Any", found.query)
+        query.isActive, query.error, query.worked = False, AWAY, True
         found = world.goes_on(found, world.now_ms + 10 * MINUTE_MS)
         assert found.failure is None
 

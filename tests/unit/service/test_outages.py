@@ -16,7 +16,7 @@ AWAY = [
     "google::cloud::Status(UNAVAILABLE: Retry policy exhausted)",
     "Generic S3 error\n  Error performing GET http://127.0.0.1:1/b/w in 1.9s, after 10 retries, max_retries",
     f"An exception was raised by the Python Proxy\norg.apache.hadoop.fs.s3a.AWSClientIOException: {UNABLE}",
-    "Caused by: java.net.ConnectException: Call From here to there:8020 failed on connection exception",
+    "Caused by: java.net.UnknownHostException: bucket.s3.amazonaws.com",
 ]
 ANSWERS = [
     f"{READING} ACCESS_DENIED during HeadObject operation: No response body.",
@@ -27,6 +27,9 @@ ANSWERS = [
     "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7.",
     "py4j.protocol.Py4JNetworkError: An error occurred while trying to connect to the Java server (127.0.0.1:4)",
     "[Errno 111] Connection refused",
+    "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 9s, after 10 retries",
+    "software.amazon.awssdk.core.exception.SdkClientException: Unable to load credentials from any of the providers",
+    "Caused by: java.net.ConnectException: Connection refused: executor of a cluster",
     "None",
 ]
 
