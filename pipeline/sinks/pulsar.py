@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from threading import Condition
 from typing import Any
 
 from pipeline.brokers.pulsar import connected, package
@@ -24,6 +25,8 @@ _FIRST_TURN = 1_735_689_600_000
 """2025-01-01; ids are good for 17 years."""
 _LEAST_ID = 1 << 56
 """Ids of turns are larger; those of earlier versions, made of a version of `deliveries` and a row, are not."""
+_TOLD_S = 10.0
+"""So long after a flush the client may take to tell of what it has flushed."""
 _PENDING = 1_000
 """Messages that the client holds, without a setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,7 +67,7 @@ class PulsarTopic:
             raise
         self._client, self._ok = client, package().Result.Ok
         self._room = settings.get("max_pending_messages", _PENDING)
-        self._sent, self._confirmed = 0, list[Any]()
+        self._sent, self._confirmed, self._news = 0, list[Any](), Condition()
         self._failed: Any = None
 
     @property
@@ -104,6 +107,9 @@ class PulsarTopic:
         """
         for producer in self._producers:
             producer.flush()
+        # A flush may end before the client's own thread has told of the last message.
+        with self._news:
+            self._news.wait_for(lambda: self._failed is not None or len(self._confirmed) == self._sent, _TOLD_S)
         if self._failed is not None:
             raise OSError(f"the broker has not taken a message: {self._failed.name}")
         if len(self._confirmed) != self._sent:
@@ -116,10 +122,12 @@ class PulsarTopic:
             self._client.close()
 
     def _told(self, result: Any, message: object) -> None:  # noqa: ANN401 - the client's, in a thread of its own
-        if result == self._ok:
-            self._confirmed.append(message)
-        elif self._failed is None:
-            self._failed = result
+        with self._news:
+            if result == self._ok:
+                self._confirmed.append(message)
+            elif self._failed is None:
+                self._failed = result
+            self._news.notify()
 
     def _producer(self, order: Place, row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the client
         return self._producers[partition(row["message_key"], order, len(self._producers))]

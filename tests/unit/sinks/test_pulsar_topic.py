@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
+from threading import Timer
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,7 @@ class Producer:
 
     last: int = -1
     away: bool = False
+    behind: bool = False
     waiting: list[tuple[bytes, Told]] = field(default_factory=list)
     there: list[bytes] = field(default_factory=list)
 
@@ -50,12 +52,17 @@ class Producer:
         self.waiting.append((content, told))
 
     def flush(self) -> None:
-        """As Pulsar's."""
-        for content, told in self.waiting:
-            if not self.away:
-                self.there.append(content)
+        """As Pulsar's, which may tell `behind` it."""
+        waiting, self.waiting = self.waiting, []
+        self.there += [content for content, _ in waiting if not self.away]
+        if self.behind:
+            Timer(0.1, self._tell, [waiting]).start()
+        else:
+            self._tell(waiting)
+
+    def _tell(self, waiting: list[tuple[bytes, Told]]) -> None:
+        for _, told in waiting:
             told(Result.Timeout if self.away else Result.Ok, None)
-        self.waiting = []
 
     def last_sequence_id(self) -> int:
         """As Pulsar's."""
@@ -101,6 +108,18 @@ def test_what_is_sent_is_on_its_way_until_somebody_waits(topic: PulsarTopic, pro
     topic.publish(rows("c"), (_TURN, 1))
     topic.confirm()
     assert producer.there == [b"a", b"b", b"c"]
+
+
+def test_what_the_client_tells_after_a_flush_is_waited_for(topic: PulsarTopic, producer: Producer) -> None:
+    """It does so from a thread of its own. A sink that did not wait would stand still, and send it all again."""
+    producer.behind = True
+    topic.publish(rows(*"abcde"), (_TURN, 1))
+    topic.confirm()
+    assert producer.there == [b"a", b"b", b"c", b"d", b"e"]
+    producer.away = True
+    topic.publish(rows("f"), (_TURN, 1))
+    with pytest.raises(OSError, match="Timeout"):
+        topic.confirm()
 
 
 def test_no_more_is_on_its_way_than_the_client_holds(topic: PulsarTopic, producer: Producer) -> None:
