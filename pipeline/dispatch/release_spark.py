@@ -48,7 +48,7 @@ class SparkRelease:
         self.window, self._wanted = window, wanted
         files = log.files(window.bounds)
         rows = sum(about(files, each) for each in window.bounds)
-        self._joined = join(wanted, log.read(window.bounds, wanted.sparkSession), window, priorities, rows)
+        self._joined = join(wanted, log.rows_of(files, wanted.sparkSession), window, priorities, rows)
 
     @classmethod
     def of(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from pipeline.config.wallclock import monotonic_ms
+
+if TYPE_CHECKING:
+    from pipeline.service.settling import Query
 
 PATIENCE_MS = 15 * 60_000
 """A store that does not answer for longer ends the stage."""
@@ -20,21 +23,13 @@ _SAID = re.compile(
     # delta-rs.
     r"|error sending request|error decoding response body|after \d+ retries"
     # Hadoop's connectors of stores. Spark's own connections, between executors for instance, say some of it as well.
-    r"|SdkClientException: Unable to execute HTTP request|(Aws|AWS)ApiCallTimeoutException|ApiCallTimeoutException"
+    r"|SdkClientException: Unable to execute HTTP request|ApiCallTimeoutException"
     r"|AWSStatus500Exception|AWSServiceThrottledException|ConnectTimeoutException|NoHttpResponseException"
     r"|java\.net\.(UnknownHostException|SocketTimeoutException|NoRouteToHostException)"
 )
 """What the clients of stores say when a request had no answer, or "try again later"."""
 _MACHINE = "169.254.169.254"
 """Where clouds tell a machine its keys."""
-
-
-class Query(Protocol):
-    """What is asked of a query that ended."""
-
-    @property
-    def lastProgress(self) -> Any | None:  # noqa: ANN401, N802 - Spark's
-        """What it says of its last batch; None when it had none."""
 
 
 def no_answer(error: object) -> str | None:
