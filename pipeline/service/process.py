@@ -16,14 +16,12 @@ from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.watching import Watch
 from pipeline.delta.warehouse import Warehouse
-from pipeline.ingest.inboxsums import summing
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.outages import Wait, no_answer
 from pipeline.service.run import STORE_AWAY, Stage, stop_all
 from pipeline.sinks.apart import publishing_apart
 from pipeline.sources.running import following
 from pipeline.storage.files import Files
-from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
 _STILL_STOPPING = "failed to stop within"
@@ -76,15 +74,13 @@ class StopFile:
         return "" if self._path is None else Files().text_if_there(self._path) or ""
 
 
-@contextmanager
-def upkeep(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options) -> Iterator[None]:
-    """What runs beside the stages while they are served: the sums of the inbox, and maintenance, beside ingest."""
-    with ExitStack() as stack:
-        if INGEST in stages:
-            stack.enter_context(summing(Files(), warehouse.path(INBOX)))
-            if options.upkeep is not None:
-                stack.enter_context(maintaining(spark, warehouse, options.upkeep))
-        yield
+def upkeep(
+    spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
+) -> AbstractContextManager[None]:
+    """What runs beside the stages while they are served: maintenance, in the process that has ingest."""
+    if INGEST not in stages or options.upkeep is None:
+        return nullcontext()
+    return maintaining(spark, warehouse, options.upkeep)
 
 
 def sinks(warehouse: Warehouse, stages: Sequence[str], watch: Watch) -> AbstractContextManager[None]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache, cached_property
+from functools import cache
 from shutil import copytree, rmtree
 from tempfile import mkdtemp
 from typing import Any
@@ -26,10 +26,8 @@ from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
 from pipeline.delta.warehouse import Warehouse
-from pipeline.ingest.inboxsums import InboxSums
 from pipeline.service.lockstep import reach
 from pipeline.service.run import Stage, start, stop_all
-from pipeline.storage.files import Files
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
 
 
@@ -148,17 +146,11 @@ class World:
             else:
                 self.end()
 
-    @cached_property
-    def inbox_sums(self) -> InboxSums:
-        """What a service keeps beside ingest: for a version without sums Delta runs a job."""
-        return InboxSums(Files(), self.warehouse.path(INBOX))
-
     def produce(self) -> None:
         """Append what waits to the inbox, in one commit."""
         rows, self.waiting = self.waiting, []
         if rows:
             deltars.append(self.warehouse.root, INBOX, deltars.rows_of(INBOX, rows))
-            self.inbox_sums.keep_up()
 
 
 def dropped(progress: Sequence[Any]) -> int:

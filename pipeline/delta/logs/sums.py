@@ -5,7 +5,6 @@ Without it Delta runs a job for each table that is opened, only to learn protoco
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import Any
@@ -32,25 +31,6 @@ def sums(files: Files, path: str, version: int) -> dict[str, Any] | None:
 def put_sums(files: Files, path: str, version: int, told: dict[str, Any]) -> None:
     """Write the sums of a version."""
     files.write(_file(path, version), json.dumps(told), lasting=False)
-
-
-def drop_sums(files: Files, path: str, version: int) -> None:
-    """Delete the sums of a version."""
-    files.delete(_file(path, version))
-
-
-def appended_sums(last: Mapping[str, Any], actions: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The sums after a version that appended files, from those before it; None when it did anything else."""
-    actions = list(actions)
-    added = [each["add"] for each in actions if "add" in each]
-    kinds = {name for each in actions for name in each}
-    plain = all(each["dataChange"] and not each.get("deletionVector") for each in added)
-    if not plain or not kinds <= {"commitInfo", "add", "txn"}:
-        return None
-    # Delta asks the log for the transactions of producers where the sums do not list them.
-    kept = {name: last[name] for name in CARRIED if name in last and (name != "setTransactions" or "txn" not in kinds)}
-    size = sum(int(each["size"]) for each in added)
-    return kept | {"numFiles": last["numFiles"] + len(added), "tableSizeBytes": last["tableSizeBytes"] + size}
 
 
 def put_first_sums(files: Files, path: str) -> None:
