@@ -47,12 +47,15 @@ def read_profile(path: Path) -> Profile:
     """Read a profile.
 
     Raises:
-        BadSetting: a table or key that is not known, or a value outside its range.
+        BadSetting: a table or key that is not known, a value in the place of a table, or one outside its range.
         OSError: the file cannot be read.
         tomllib.TOMLDecodeError: it is not TOML.
     """
     told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     _known("profile", told, {"session", "run", "settings", "clock", "source"})
+    for name, values in told.items():
+        if not isinstance(values, dict):
+            raise BadSetting(name, values, f"a table: [{name}]")
     run = told.get("run", {})
     _known("run", run, {"trigger", "metrics_port", "progress_log", *_UPKEEP})
     clock = _made(LiveClock, "clock", told.get("clock", {}))

@@ -165,9 +165,9 @@ class LiveClock:
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
         check("lookahead_ms", self.lookahead_ms, 0, DAY_MS)
+        check("resolution_ms", self.resolution_ms, 1, MINUTE_MS)
         check("max_step_ms", self.max_step_ms, self.resolution_ms, 366 * DAY_MS)
         check("max_jump_ms", self.max_jump_ms, 1, 366 * DAY_MS)
-        check("resolution_ms", self.resolution_ms, 1, MINUTE_MS)
 
 
 @dataclass(frozen=True)
@@ -180,5 +180,6 @@ Clock = LiveClock | VirtualClock
 
 def check(field: str, value: object, low: int, high: int) -> None:
     """Raise `BadSetting` unless a value is a whole number in a range, both ends included."""
-    if not isinstance(value, int) or not low <= value <= high:
+    # To Python `True` is 1.
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise BadSetting(field, value, f"{low}..{high}")

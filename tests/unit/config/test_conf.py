@@ -124,6 +124,35 @@ def test_a_name_that_no_profile_knows_is_refused(tmp_path: Path) -> None:
     assert refused.value.field == "settings.horizon"
 
 
+@pytest.mark.parametrize("line", ["run = 5", 'clock = "live"', "session = true", "source = 5", "[[settings]]"])
+def test_a_value_in_the_place_of_a_table_is_refused_by_its_name(tmp_path: Path, line: str) -> None:
+    """What Python says of it names neither the profile nor the table."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(f"{line}\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    name = line.strip("[]").partition(" ")[0]
+    assert (refused.value.field, refused.value.allowed) == (name, f"a table: [{name}]")
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [
+        ("clock", "resolution_ms", '"100"'),
+        ("settings", "driver_rows", "true"),
+        ("session", "cores", "true"),
+        ("run", "metrics_port", "true"),
+    ],
+)
+def test_what_is_no_whole_number_is_refused_by_its_name(tmp_path: Path, section: str, name: str, value: str) -> None:
+    """To Python `true` is 1: a start would take it without a word."""
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text(f"[{section}]\n{name} = {value}\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(wrong)
+    assert refused.value.field.endswith(name)
+
+
 @pytest.mark.parametrize("line", ["maintain_ms = 999", "retain_ms = 59_999", "retain_log_ms = 0"])
 def test_a_retention_that_would_take_what_is_being_read_is_refused(tmp_path: Path, line: str) -> None:
     """Less than a minute of history, or a round a moment, is a slip of the pen."""
