@@ -77,7 +77,7 @@ COST = {
     # Without Hadoop's native library a process is started (`chmod`) for every file that is written, and for the sums
     # beside it. Spark keeps sums of its own for what lies in a checkpoint.
     "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-    # A stage that idles asks its sources so often; each question lists a Delta log and calls the clock.
+    # A stage that idles asks its sources so often; each question is one to Python, which looks for a name.
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
     "spark.python.authenticate.socketTimeout": "120s",
