@@ -5,12 +5,10 @@ after days. The tables that lead to it must keep it; its neighbours go. So a fil
 open entries of each ledger, of which a few blocks are decoded at a time (`docs/format.md`, Cursor).
 """
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,87 +39,28 @@ _LATE = f"SELECT ledger_id, MAX(due_time) AS due FROM {{told}} WHERE cause = '{R
 Flags = npt.NDArray[np.bool_]
 
 
-class Kept(Protocol):
-    """Positions that stay."""
-
-    @property
-    def oldest(self) -> int | None:
-        """The lowest ledger of which something stays; None: nothing does."""
-        ...
-
-    def between(self, first: int, last: int) -> bool:
-        """Whether something of these ledgers may stay."""
-        ...
-
-    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:
-        """Which runs of entries (the last one included) have one that stays."""
-        ...
-
-
-class KeptLedgers:
-    """Ledgers that stay whole."""
-
-    def __init__(self, ledgers: Collection[int] = ()) -> None:
-        """These."""
-        self._ledgers = np.array(sorted(set(ledgers)), np.int64)
-
-    @property
-    def oldest(self) -> int | None:
-        """The lowest one; None: there is none."""
-        return int(self._ledgers[0]) if len(self._ledgers) else None
-
-    def between(self, first: int, last: int) -> bool:
-        """Whether one of them lies there."""
-        low, high = np.searchsorted(self._ledgers, (first, last + 1))
-        return bool(low < high)
-
-    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:  # noqa: ARG002 - whole ledgers
-        """Which runs lie in one of them."""
-        return np.isin(ledgers, self._ledgers)
-
-
-@dataclass(frozen=True)
-class Either:
-    """What any of several keeps.
-
-    Attributes:
-        parts: these.
-    """
-
-    parts: Sequence[Kept]
-
-    @property
-    def oldest(self) -> int | None:
-        """The lowest ledger of which something stays; None: nothing does."""
-        return min((each.oldest for each in self.parts if each.oldest is not None), default=None)
-
-    def between(self, first: int, last: int) -> bool:
-        """Whether something of these ledgers may stay."""
-        return any(each.between(first, last) for each in self.parts)
-
-    def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:
-        """Which runs have an entry that stays."""
-        found: Flags = np.logical_or.reduce([each.meets(ledgers, firsts, lasts) for each in self.parts])
-        return found
-
-
-class OpenPositions:
-    """What is outstanding or waiting of any subscription.
+class Kept:
+    """Positions that stay: what is outstanding or waiting of any subscription, and some ledgers as a whole.
 
     Memory is that of the bytes of the cursors, and of a few decoded blocks.
     """
 
-    def __init__(self, cursors: Iterable[CursorRows] = ()) -> None:
+    def __init__(self, cursors: Iterable[CursorRows] = (), ledgers: Collection[int] = ()) -> None:
         """Read the heads of cursors; a block is decoded when it is asked for.
+
+        Args:
+            cursors: of all subscriptions.
+            ledgers: these stay whole.
 
         Raises:
             CorruptBytes: bytes that cannot be read, or a block that is missing: nobody knows then what is open.
         """
+        self._whole = np.array(sorted(set(ledgers)), np.int64)
         self._blocks: dict[int, list[bytes]] = defaultdict(list)
         self._withdrawn: list[bytes] = []
         for cursor in cursors:
             self._add(cursor)
-        self._numbers = sorted(self._blocks)
+        self._numbers = np.array(sorted(self._blocks), np.int64)
         self._read = lru_cache(_DECODED)(self._decoded)
 
     def _add(self, cursor: CursorRows) -> None:
@@ -135,17 +74,20 @@ class OpenPositions:
 
     @property
     def oldest(self) -> int | None:
-        """The lowest ledger with an open position; None: nothing is open."""
-        return min(self._read(self._numbers[0])) if self._numbers else None
+        """The lowest ledger of which something stays; None: nothing does."""
+        opened = (min(self._read(number)) for number in self._numbers[:1].tolist())
+        return min((*self._whole[:1].tolist(), *opened), default=None)
 
     def between(self, first: int, last: int) -> bool:
-        """Whether something of these ledgers may be open; blocks tell, which are a few ledgers each."""
-        place = bisect_left(self._numbers, first // LEDGERS)
-        return place < len(self._numbers) and self._numbers[place] <= last // LEDGERS
+        """Whether something of these ledgers may stay; of what is open blocks tell, which are a few ledgers each."""
+        return _any_between(self._whole, first, last) or _any_between(self._numbers, first // LEDGERS, last // LEDGERS)
 
     def meets(self, ledgers: IntArray, firsts: IntArray, lasts: IntArray) -> Flags:
-        """Which runs have an open entry. O(runs log runs), and the open entries of their ledgers."""
-        found = np.zeros(len(ledgers), np.bool_)
+        """Which runs of entries (the last one included) have one that stays.
+
+        O(runs log runs), and the open entries of their ledgers.
+        """
+        found: Flags = np.isin(ledgers, self._whole)
         order = np.argsort(ledgers, kind="stable")
         heads = np.flatnonzero(np.diff(ledgers[order], prepend=-1))
         for rows in np.split(order, heads[1:]) if len(order) else ():
@@ -153,7 +95,7 @@ class OpenPositions:
             entries = self._read(ledger // LEDGERS).get(ledger)
             if entries is not None:
                 low, high = np.searchsorted(entries, firsts[rows]), np.searchsorted(entries, lasts[rows], side="right")
-                found[rows] = low < high
+                found[rows] |= low < high
         return found
 
     def withdrawn(self) -> set[int]:
@@ -173,6 +115,12 @@ class OpenPositions:
                 if mine:
                     open_of[ledger] = BitMap.union(open_of.get(ledger, BitMap()), *mine)
         return {ledger: np.asarray(entries.to_array(), np.int64) for ledger, entries in open_of.items()}
+
+
+def _any_between(numbers: IntArray, first: int, last: int) -> bool:
+    """Whether one of some ascending numbers lies there."""
+    low, high = np.searchsorted(numbers, (first, last + 1))
+    return bool(low < high)
 
 
 @dataclass(frozen=True)
@@ -224,8 +172,8 @@ class Stays:
         letters: the topics of dead letters, whose messages have a retention of their own.
     """
 
-    open: Kept = field(default_factory=OpenPositions)
-    closed: KeptLedgers | None = None
+    open: Kept = field(default_factory=Kept)
+    closed: Kept | None = None
     letters: tuple[str, ...] = ()
 
 
@@ -251,11 +199,11 @@ def stays(spark: SparkSession, warehouse: Warehouse, released: int, mark: Settle
         text = f"settle has read version {read['released']} of redelivery, dispatch {released}: what is open is unknown"
         raise SettleBehind(text)
     cursors = by_name(ask(spark, warehouse, CURSORS, NEWEST))
-    found = OpenPositions(cursors.values())
     again_at = ask(spark, warehouse, REDELIVERY, _LATE) if moved else ()
     late = [row["ledger_id"] for row in again_at if row["due"].timestamp() * 1_000 > mark.due_ms]
-    kept = Either([found, KeptLedgers(late)]) if late else found
+    kept = Kept(cursors.values(), late)
     again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {told} WHERE redelivery_count > 0")
     told = ((name, line.policies) for name, line in names.items())
     letters = {each.dead_letters(*name) for name, each in told if each.max_redeliveries is not None}
-    return Stays(kept, KeptLedgers({*found.withdrawn(), *(row["ledger_id"] for row in again)}), tuple(sorted(letters)))
+    closed = Kept(ledgers={*kept.withdrawn(), *(row["ledger_id"] for row in again)})
+    return Stays(kept, closed, tuple(sorted(letters)))

@@ -32,7 +32,7 @@ from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
-from pipeline.maintenance.kept import Kept, KeptLedgers, Spared, Stays, moves
+from pipeline.maintenance.kept import Kept, Spared, Stays, moves
 from pipeline.maintenance.leftout import left_out_unread
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
@@ -91,7 +91,7 @@ class Expired:
     table: Table
     condition: str
     limits: Mapping[str, int] = field(default_factory=dict)
-    kept: Kept = field(default_factory=KeptLedgers)
+    kept: Kept = field(default_factory=Kept)
     spared: Spared = field(default_factory=Spared)
     look: Look | None = None
 
@@ -198,7 +198,7 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
     limits = {"due_time": due, **below}
     # What became of a command is told by deliveries: its rows do not outlive them.
     # Nor do those of what else was left out.
-    said = Expired.within(COMMANDS, KeptLedgers(), limits)
+    said = Expired.within(COMMANDS, Kept(), limits)
     left_out = Expired(
         REJECTED_DISPATCH,
         f"reason IN ({_REASONS}) AND due_time <= timestamp_millis({due})",
@@ -209,7 +209,7 @@ def going(mark: SettledMark, deliveries_until: int | None, stays: Stays, letters
         said,
         left_out,
         Expired.within(DELIVERIES, kept, limits),
-        Expired.within(PUBLICATIONS, KeptLedgers(), {"last_due": due}),
+        Expired.within(PUBLICATIONS, Kept(), {"last_due": due}),
     ]
 
 
