@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import copyreg
+from typing import Any
+
 
 class DelaylineError(Exception):
-    """Root of every error that delayline raises on purpose."""
+    """Root of every error that delayline raises on purpose. Each can be pickled, with its text and its parameters."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without `__init__`: Python would give it the finished text in the place of the parameters."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class OutOfRange(DelaylineError, ValueError):
