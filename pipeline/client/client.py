@@ -293,6 +293,8 @@ class Client(SetsPolicies, Commander, Closing):
             if not isinstance(each, Producer):
                 with suppress(DelaylineError):
                     each.close()
+        for look in list(self._looks.values()):
+            look.end()
         self._writer.queue.shut()
 
     def _begun(self, sender: Sender, initial_sequence_id: int | None) -> Sender:

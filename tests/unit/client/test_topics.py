@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tests.support.client import message_row, put
 from tests.support.producing import inbox
 
 SHARED = ConsumerType.Shared
+_PATIENCE_S = 10
 
 
 @pytest.fixture
@@ -104,6 +106,18 @@ def test_a_producer_notices_partitions_that_come_later(root: str, client: Client
     client.refresh_topics()
     assert {producer.send(b"x").partition() for _ in range(2)} == {0, 1}
     assert len(closed._route.senders) == 1
+
+
+@pytest.mark.parametrize("end", [Client.close, Client.shutdown])
+def test_a_client_that_ended_looks_for_no_partitions(root: str, end: Callable[[Client], None]) -> None:
+    """A program that makes clients again and again would have more threads each time."""
+    create_partitioned_topic(root, "t", 1)
+    client = Client(root)
+    looking = client._looks[client.create_producer("t")]._thread
+    assert looking.is_alive()
+    end(client)
+    looking.join(_PATIENCE_S)
+    assert not looking.is_alive()
 
 
 def test_one_consumer_gets_the_messages_of_all_partitions(world: consumed.World) -> None:
