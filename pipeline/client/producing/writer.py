@@ -57,13 +57,16 @@ class Writer:
         """Write a turn, and do not come back before all of it is decided."""
         self._turns += 1
         self._unsure = self._unsure or self._turns % _HELD_TURNS == 0
-        mark, pause_s, entries, begun = secrets.token_hex(8), _PAUSE_S, turn, time.monotonic()
+        mark, pause_s, begun = secrets.token_hex(8), _PAUSE_S, time.monotonic()
+        # Who gives up after an append whose answer was lost is in that commit all the same.
+        entries = appended = turn
         while entries:
             try:
                 version = self._found(mark)
                 if version is None and self._unsure:
                     entries = self._without_stored(entries)
                 if version is None:
+                    appended = entries
                     version = self._append(entries, mark)
             except PipelineError as error:
                 self.queue.failed(entries, error)
@@ -75,7 +78,7 @@ class Writer:
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
             else:
                 self._unsure = False
-                self.queue.sent(entries, _ids(entries, version))
+                self.queue.sent(entries, _ids(entries, appended, version))
                 break
         self._stats.turn(turn, time.monotonic() - begun)
 
@@ -126,12 +129,19 @@ class Writer:
         return left
 
 
-def _ids(entries: Sequence[Entry], version: int) -> list[MessageId]:
-    """Where messages stand in `inbox`; those that were not written again do not say."""
-    ids, row = list[MessageId](), 0
-    for each in entries:
-        topic = each.sender.topic
-        place = (-1, -1) if each.repeated else (version, row)
-        ids.append(MessageId(partition_of(topic), *place, topic=topic, is_sent=True))
+def _ids(entries: Sequence[Entry], appended: Sequence[Entry], version: int) -> list[MessageId]:
+    """Where messages stand in `inbox`; those that were not written again do not say.
+
+    Args:
+        entries: all that is left of some senders.
+        appended: what was written in one commit, in its order, those of senders among it who gave up meanwhile.
+        version: of that commit.
+    """
+    senders, ids, row = {each.sender for each in entries}, list[MessageId](), 0
+    for each in appended:
+        if each.sender in senders:
+            topic = each.sender.topic
+            place = (-1, -1) if each.repeated else (version, row)
+            ids.append(MessageId(partition_of(topic), *place, topic=topic, is_sent=True))
         row += not each.repeated
     return ids

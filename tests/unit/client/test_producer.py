@@ -199,6 +199,25 @@ def test_a_commit_whose_answer_was_lost_is_not_made_again(
 
 
 @pytest.mark.usefixtures("quick")
+def test_ids_stay_true_when_the_answer_is_lost_and_another_producer_gives_up(
+    root: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of a message that timed out are in the commit all the same, before or behind those of the others."""
+    monkeypatch.setattr(producer_inbox, "write_deltalake", Failing("after"))
+    waits = {"batching_max_publish_delay_ms": 10**9}
+    short = client.create_producer("a", send_timeout_millis=1, **waits)  # type: ignore[arg-type] # a number
+    long, late, sent = client.create_producer("b", **waits), Told(), Told()  # type: ignore[arg-type] # the same
+    for _ in range(2):
+        short.send_async(b"x", late)
+        long.send_async(b"y", sent)
+    long.flush()
+    version = open_table(root, INBOX).version()
+    assert late.results == [Result.Timeout] * 2
+    assert [(each.ledger_id(), each.entry_id()) for each in sent.ids if each] == [(version, 1), (version, 3)]
+    assert payloads(root) == [b"x", b"x", b"y", b"y"]
+
+
+@pytest.mark.usefixtures("quick")
 def test_what_the_store_does_not_take_in_time_fails_and_what_comes_later_is_sent(
     root: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
