@@ -173,6 +173,9 @@ class Consumer(Receiver):
     def acknowledge_cumulative(self, message: Named) -> None:
         """All that this consumer was handed up to a message is done with, in the order in which it was handed.
 
+        A message that was received before a seek says nothing. An id does not know when it was received: it names the
+        message as it was handed since.
+
         Raises:
             AlreadyClosed: the consumer is closed.
             CumulativeAcknowledgementNotAllowedError: others get messages of this subscription at the same time.
@@ -182,7 +185,7 @@ class Consumer(Receiver):
             core = core_of(self.cores, message)
             if not core.listening.kind.alone:
                 raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), core.listening.kind)
-            if not core.desk.acknowledge_upto(place_of(message)):
+            if counts(message) and not core.desk.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
     def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | None = None) -> None:

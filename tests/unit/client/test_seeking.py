@@ -22,6 +22,7 @@ from pipeline.delta.deltars import path_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import MESSAGES
+from state import SubscriptionType
 from tests.support.client import message_row, new_warehouse, noticed, put
 from tests.support.consumed import NOON, World, drained, names
 
@@ -178,6 +179,31 @@ def test_what_was_received_before_a_seek_is_not_settled_by_it(tmp_path: Path) ->
     world.run(2)
     assert world.settle.open == len(held)
     assert not world.settle.retries()
+
+
+def test_cumulative_acknowledgement_of_what_was_received_before_a_seek_settles_nothing(tmp_path: Path) -> None:
+    """As with other acknowledgements. An id does not know its life: it names the message as it was handed since."""
+    world = World(str(tmp_path), SubscriptionType.EXCLUSIVE)
+    positions = [(1, entry) for entry in range(6)]
+    world.dispatch.deliver(*positions)
+    consumer = world.joined()
+    before = drained(consumer)
+    world.begin_anew(2)
+    world.run(1)
+    consumer.acknowledge_cumulative(before[-1])
+    world.dispatch.deliver(*positions)
+    world.run(1)
+    again = drained(consumer)
+    assert names(again) == positions
+    consumer.acknowledge_cumulative(before[-1])
+    world.run(2)
+    assert world.settle.open == len(positions)
+    consumer.acknowledge_cumulative(before[1].message_id())
+    world.run(2)
+    assert world.settle.open == len(positions) - 2
+    consumer.acknowledge_cumulative(again[-1])
+    world.run(2)
+    assert world.settle.open == 0
 
 
 def test_a_seek_says_when_no_service_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
