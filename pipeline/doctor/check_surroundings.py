@@ -14,7 +14,7 @@ from pipeline.doctor.look import Look
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.sourcestates import SourceStates
-from schemas import CANCELLED, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
+from schemas import LEFT_OUT, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -76,8 +76,8 @@ def rejected(look: Look) -> Iterator[Finding]:
     for table in (REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_DISPATCH, REJECTED_SETTLE):
         # The schedule names the error first; what it was about makes each reason another one.
         reason = "'refused by the index'" if table is REJECTED_SCHEDULE else "reason"
-        # What was left out because a command withdrew it was not refused.
-        where = f"WHERE reason <> '{CANCELLED}'"
+        # What dispatch left out by a command, a policy or a guard was not refused.
+        where = f"WHERE reason NOT IN {LEFT_OUT}"
         sql = f"SELECT {reason} AS reason, COUNT(*) AS n FROM t {where} GROUP BY 1 ORDER BY 2 DESC LIMIT {_SHOWN}"  # noqa: S608
         found = query(sql, t=look.table(table).delta)
         if found:

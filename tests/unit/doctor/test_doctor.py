@@ -22,9 +22,11 @@ from pipeline.doctor.examine import CHECKS, examine
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look
 from schemas import (
+    LEFT_OUT,
+    REJECTED_DISPATCH,
     REJECTED_INGEST,
 )
-from tests.support.client import at
+from tests.support.client import at, left_out_row, put
 from tests.support.examined import (
     NOW,
     found,
@@ -102,6 +104,12 @@ def test_refused_rows_are_told_by_reason_and_are_not_wrong(root: str) -> None:
         (Severity.NOTE, "rejected_ingest", "2 b, 1 a")
     ]
     assert report.healthy
+
+
+def test_what_was_left_out_was_not_refused(root: str) -> None:
+    """A command moved it or withdrew it, it expired, or it did not meet its guard: no sender did wrong."""
+    put(root, REJECTED_DISPATCH, *(left_out_row(9, 9, 2_000, subscription="gone", reason=each) for each in LEFT_OUT))
+    assert [each for each in examine(root, NOW).findings if each.what == "rejected"] == []
 
 
 def test_the_command_tells_what_is_wrong_with_the_remedy_and_its_exit_code(root: str) -> None:
