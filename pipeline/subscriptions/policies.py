@@ -6,10 +6,10 @@ the command sets them, and again by whoever follows them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Self
 
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.settings import DAY_MS
@@ -20,7 +20,6 @@ from state.retry import MAX_ROUND, UnackedLimit
 from state.settling import MAX_VERSION
 from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
 
-T = TypeVar("T")
 MOST_RATE = 10_000_000
 LONGEST_MS = 3_650 * DAY_MS
 """Of a duration, ms."""
@@ -30,7 +29,30 @@ _FLAGS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
-class Policies:
+class InRegistry:
+    """Policies, one field each, as texts of the registry by the same names."""
+
+    def as_map(self) -> dict[str, str]:
+        """The texts of the registry: those that differ from the defaults."""
+        told = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return {name: _text(value) for name, value, default in told if value != default}
+
+    @classmethod
+    def of_map(cls, texts: Mapping[str, str | None] | None) -> Self:
+        """From the texts of the registry.
+
+        Raises:
+            BadValue: a name that is no policy of this kind, or a value that cannot be followed.
+        """
+        known = names_of(cls)
+        for name in texts or {}:
+            if name not in known:
+                raise BadValue("policy", name, ", ".join(known))
+        return cls(**_values(texts or {}))
+
+
+@dataclass(frozen=True)
+class Policies(InRegistry):
     """The policies of a subscription; the names are those of the registry's map.
 
     Attributes:
@@ -129,19 +151,6 @@ class Policies:
         """The topic to which dead letters go."""
         return self.dead_letter_topic or f"{topic}-{subscription}-DLQ"
 
-    def as_map(self) -> dict[str, str]:
-        """The texts of the registry: those that differ from the defaults."""
-        return texts_of(self)
-
-    @classmethod
-    def of_map(cls, texts: Mapping[str, str | None] | None) -> Policies:
-        """From the texts of the registry.
-
-        Raises:
-            BadValue: a name that is no policy, or a value that cannot be followed.
-        """
-        return map_of(cls, texts)
-
 
 @dataclass(frozen=True)
 class Shaping:
@@ -170,25 +179,6 @@ class Shaping:
             with suppress(BadValue):
                 found = replace(found, **_values({name: (texts or {}).get(name)}))
         return found
-
-
-def texts_of(policies: Any) -> dict[str, str]:  # noqa: ANN401 - of a class of policies
-    """The texts of policies: those that differ from the defaults."""
-    told = ((each.name, getattr(policies, each.name), each.default) for each in fields(policies))
-    return {name: _text(value) for name, value, default in told if value != default}
-
-
-def map_of(kind: Callable[..., T], texts: Mapping[str, str | None] | None) -> T:
-    """Policies of a kind from the texts of the registry.
-
-    Raises:
-        BadValue: a name that is no policy of that kind, or a value that cannot be followed.
-    """
-    known = names_of(kind)
-    for name in texts or {}:
-        if name not in known:
-            raise BadValue("policy", name, ", ".join(known))
-    return kind(**_values(texts or {}))
 
 
 def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies

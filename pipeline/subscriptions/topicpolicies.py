@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.policies import LONGEST_MS, SHORTEST_TTL_MS, check_number, map_of, texts_of
+from pipeline.subscriptions.policies import LONGEST_MS, SHORTEST_TTL_MS, InRegistry, check_number
 
 TOPIC = "topic"
 """The type of such a line."""
@@ -36,7 +36,7 @@ def topic_of(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class TopicPolicies:
+class TopicPolicies(InRegistry):
     """The policies of a topic; the names are those of the registry's map.
 
     Attributes:
@@ -80,19 +80,6 @@ class TopicPolicies:
     def proportional(self) -> int | None:
         """1 when due times are as precise as delays deserve."""
         return 1 if self.precision == PROPORTIONAL else None
-
-    def as_map(self) -> dict[str, str]:
-        """The texts of the registry: those that differ from the defaults."""
-        return texts_of(self)
-
-    @classmethod
-    def of_map(cls, texts: Mapping[str, str | None] | None) -> TopicPolicies:
-        """From the texts of the registry.
-
-        Raises:
-            BadValue: a name that is no policy of a topic, or a value that cannot be followed.
-        """
-        return map_of(cls, texts)
 
 
 @dataclass(frozen=True)
