@@ -24,6 +24,7 @@ from pipeline.delta.logs.entries import entry, exists
 from pipeline.delta.logs.filestats import count, known
 from pipeline.delta.logs.logfiles import appended, first_version, info_of, log_files
 from pipeline.storage.files import Files
+from pipeline.storage.parquet import typed
 from schemas import DELIVERIES, RESCHEDULED
 
 _PLACE = "place"
@@ -159,10 +160,11 @@ class Deliveries:
             threads = file.metadata.num_rows > _MOST_AT_ONCE
             for batch in file.iter_batches(batch_size=_MOST_AT_ONCE, columns=read, use_threads=threads):
                 places = pa.array(range(place, place + batch.num_rows), pa.int64())
-                rows = batch.append_column(_PLACE, places)
+                # A file that an earlier version wrote lacks the columns that came later.
+                rows = typed(DELIVERIES, batch, read).append_column(_PLACE, places)
                 for column, value in wanted.items():
                     rows = rows.filter(pc.equal(rows.column(column), value))
-                told = [_us(rows.column(name)) if name == in_us else rows.column(name) for name in columns]
+                told = [rows.column(name).cast(pa.int64()) if name == in_us else rows.column(name) for name in columns]
                 yield rows.column(_PLACE).to_pylist(), pa.RecordBatch.from_arrays(told, list(columns)).to_pylist()
                 place += batch.num_rows
 
@@ -249,8 +251,3 @@ def may_hold(add: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
         not (isinstance(least, str) and value < least) and not (isinstance(most, str) and value > most)
         for least, value, most in ends
     )
-
-
-def _us(times: pa.Array) -> pa.Array:
-    """Times as microseconds UTC, whatever their unit is in the file."""
-    return times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())

@@ -357,6 +357,14 @@ def test_a_version_whose_log_was_cut_is_named(root: str) -> None:
     assert [each.order for each in Deliveries(root).take()] == [(3, 1), (3, 2), (3, 3)]
 
 
+def test_a_file_without_the_columns_that_came_later_is_received(root: str) -> None:
+    """An earlier version of this project wrote it; what it lacks is NULL."""
+    put(root, DELIVERIES, delivery_row(message_row(1, 1, 1_000), 1))
+    (file,) = Path(path_of(root, DELIVERIES)).glob("*.parquet")
+    pq.write_table(pq.read_table(file).drop_columns(["round", "message_key"]), file)
+    assert [(each.payload, each.key) for each in Deliveries(root).take("t")] == [(b"1.1", None)]
+
+
 def test_lateness_counts_from_the_later_of_delivery_and_publication(root: str) -> None:
     """A message sent for a time in the past is due when it is published, not in the past."""
     rows = [
