@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.client.client import Client
@@ -14,7 +16,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tracing.trace import Trace, trace
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import append, open_table, path_of
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.settled import MARK, SettledMark
 from schemas import (
@@ -22,6 +24,7 @@ from schemas import (
     CONSUMER_EVENTS,
     DELIVERIES,
     HELD,
+    INBOX,
     MESSAGES,
     PUBLICATIONS,
     REDELIVERY,
@@ -237,6 +240,18 @@ def test_what_ingest_refused_or_has_not_taken_has_no_position(flights: str) -> N
     assert bad.steps[1].told == {"reason": "too_late"}
     assert (new.sent.payload_bytes, new.sent.position, [each.what for each in new.steps]) == (3, None, ["sent"])
     assert bad.states == new.states == ()
+
+
+def test_what_waits_in_a_file_of_few_columns_is_found_by_its_key(flights: str) -> None:
+    """Who appends to the inbox on Spark may leave columns out, and ingest takes what comes."""
+    for rows in ({"topic": ["t"], "payload": [b"old"]}, {"topic": ["t"], "message_key": ["k"], "payload": [b"mine"]}):
+        before = set(Path(path_of(flights, INBOX)).glob("*.parquet"))
+        append(flights, INBOX, pa.table(rows))
+        (file,) = set(Path(path_of(flights, INBOX)).glob("*.parquet")) - before
+        # delta-rs writes the columns that are not given, too.
+        pq.write_table(pa.table(rows), file)
+    (found,) = trace(flights, "t", key="k")
+    assert (found.sent.payload_bytes, found.sent.published, found.sent.properties) == (4, None, {})
 
 
 def test_a_message_whose_row_retention_has_deleted_is_told_by_its_deliveries(flights: str) -> None:
