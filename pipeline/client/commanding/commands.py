@@ -120,7 +120,7 @@ def reschedule(
     if to.tzinfo is None:
         raise BadValue("to", to, "a time with a time zone")
     # Rounded up: never early.
-    at = -(-int((to - _EPOCH) / timedelta(microseconds=1)) // 1_000)
+    at = -((_EPOCH - to) // timedelta(milliseconds=1))
     if not 0 <= at <= MAX_TIME:
         raise BadValue("to", to, "a time from 1970 to 9999")
     return _move(root, topic, subscription, RESCHEDULE, lambda due: np.full(len(due), at), dry_run=dry_run, how=how)

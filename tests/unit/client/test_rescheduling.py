@@ -105,6 +105,13 @@ def test_a_shift_says_for_each_message_when_it_was_due_and_is_to_be(trips: str) 
     assert minutes(trips) == (4, NOON + 2 * SECOND, {0: 2, 120: 2})
 
 
+def test_a_time_far_ahead_is_not_rounded_down(trips: str) -> None:
+    """A number of microseconds beyond the year 2255 has no exact float, and a message is never early."""
+    year = datetime(9000, 1, 1, tzinfo=UTC)
+    moved = reschedule(trips, "t", to=year + timedelta(microseconds=1), key="k0", dry_run=True)
+    assert moved.first_then == (year - at(0)) // timedelta(milliseconds=1) + 1
+
+
 @pytest.mark.parametrize("most", [1 << 20, 2])
 def test_messages_that_get_one_time_are_one_run(trips: str, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """If they had one before, too; runs that are too long are cut."""
