@@ -154,7 +154,13 @@ def shift(
     ms = span // timedelta(milliseconds=1)
     if not ms or abs(ms) > MAX_TIME:
         raise BadValue("span", span, "a span of time of at least a millisecond")
-    return _move(root, topic, subscription, SHIFT, lambda due: np.maximum(due + ms, 0), dry_run=dry_run, how=how)
+
+    def then(due: IntArray) -> IntArray:
+        if int(due.max()) + ms > MAX_TIME:
+            raise BadValue("span", span, "a span that does not lead beyond the year 9999")
+        return np.maximum(due + ms, 0)
+
+    return _move(root, topic, subscription, SHIFT, then, dry_run=dry_run, how=how)
 
 
 def release_now(
@@ -283,8 +289,6 @@ def _move(
     chosen = _chosen(root, topic, subscription, how)
     others = [each.where(then(each.due) != each.due) for each in chosen]
     moved = [(each, then(each.due)) for each in others if len(each.due)]
-    if any(int(due.max()) > MAX_TIME for _, due in moved):
-        raise BadValue("span", kind, "a span that does not lead beyond the year 9999")
     return _moved(root, kind, moved, _told(kind, how), dry_run=dry_run)
 
 

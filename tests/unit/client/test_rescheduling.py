@@ -234,6 +234,14 @@ def test_what_cannot_be_followed_is_refused(trips: str, call: Callable[[str], ob
     assert open_table(trips, COMMANDS).version() == 0
 
 
+def test_a_span_that_leads_too_far_is_named(trips: str) -> None:
+    """Who gave it has to know what to change."""
+    span = timedelta(days=365 * 7_950)
+    with pytest.raises(BadValue) as refused:
+        shift(trips, "t", span=span, key="k0")
+    assert (refused.value.field, refused.value.value) == ("span", span)
+
+
 def test_a_client_moves_undoes_and_lists(trips: str) -> None:
     """The names of the module functions; the last commands first."""
     with Client(trips) as client:
