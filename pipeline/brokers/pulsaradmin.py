@@ -7,7 +7,8 @@ import os
 import re
 import ssl
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -58,11 +59,8 @@ class Admin:
         Raises:
             BadValue: it is none.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc or parts.path.strip("/"):
-            raise BadValue("admin", f"{parts.scheme}://...", _FORM)
+        self._secure, self._server = _server(url)
         told = from_environment(os.environ)
-        self._secure, self._server = parts.scheme == "https", parts.netloc
         self._headers = {"Authorization": f"Bearer {told['TOKEN']}"} if "TOKEN" in told else {}
         self._wait_s = wait_s
         self._context = _context(told) if self._secure else None
@@ -80,18 +78,19 @@ class Admin:
         Raises:
             BrokerRefused: there is no such subscription, or the broker refuses.
         """
-        stats = json.loads(self._get(f"{topic}/stats")[1])
-        found = json.loads(self._get(f"{topic}/internalStats")[1])
-        if subscription not in found["cursors"]:
-            raise BrokerRefused(f"{topic} has no subscription {subscription!r}")
-        cursor, told = found["cursors"][subscription], stats["subscriptions"].get(subscription, {})
-        return Cursor(
-            position(cursor["markDeletePosition"]),
-            ranges(cursor["individuallyDeletedMessages"]),
-            position(found["lastConfirmedEntry"]),
-            _kind(told.get("type")),
-            int(told.get("msgBacklog", 0)),
-        )
+        with self._understood(topic):
+            stats = json.loads(self._get(f"{topic}/stats")[1])
+            found = json.loads(self._get(f"{topic}/internalStats")[1])
+            if subscription not in found["cursors"]:
+                raise BrokerRefused(f"{topic} has no subscription {subscription!r}")
+            cursor, told = found["cursors"][subscription], stats["subscriptions"].get(subscription, {})
+            return Cursor(
+                position(cursor["markDeletePosition"]),
+                ranges(cursor["individuallyDeletedMessages"]),
+                position(found["lastConfirmedEntry"]),
+                _kind(told.get("type")),
+                int(told.get("msgBacklog", 0)),
+            )
 
     def entries_after(self, topic: str, position: Position) -> int:
         """How many entries a topic without partitions, or a partition, has behind a position.
@@ -99,11 +98,12 @@ class Admin:
         Raises:
             BrokerRefused: there is no such topic, or the broker refuses.
         """
-        found = json.loads(self._get(f"{topic}/internalStats")[1])
-        *closed, current = found["ledgers"] or [{"ledgerId": -1}]
-        # Of the ledger that is written the list does not say yet how many entries it has.
-        sizes = {int(each["ledgerId"]): int(each["entries"]) for each in closed}
-        sizes[int(current["ledgerId"])] = int(found["currentLedgerEntries"])
+        with self._understood(topic):
+            found = json.loads(self._get(f"{topic}/internalStats")[1])
+            *closed, current = found["ledgers"] or [{"ledgerId": -1}]
+            # Of the ledger that is written the list does not say yet how many entries it has.
+            sizes = {int(each["ledgerId"]): int(each["entries"]) for each in closed}
+            sizes[int(current["ledgerId"])] = int(found["currentLedgerEntries"])
         ledger, entry = position
         return sum(
             max(0, size - (entry + 1 if number == ledger else 0)) for number, size in sizes.items() if number >= ledger
@@ -115,12 +115,22 @@ class Admin:
         Raises:
             BrokerRefused: the message is gone, or the broker refuses.
         """
-        headers, _ = self._get(f"{topic}/ledger/{at[0]}/entry/{at[1]}")
-        text = headers.get(_DUE)
-        if text is None:
-            return None
-        since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
-        return round(since.total_seconds() * 1_000)
+        with self._understood(topic):
+            headers, _ = self._get(f"{topic}/ledger/{at[0]}/entry/{at[1]}")
+            text = headers.get(_DUE)
+            if text is None:
+                return None
+            since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
+            return round(since.total_seconds() * 1_000)
+
+    @contextmanager
+    def _understood(self, topic: str) -> Iterator[None]:
+        """Anybody may answer 200: a proxy, a page that asks for a password, a broker of another version."""
+        try:
+            yield
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            text = f"{self._server} does not answer as Pulsar does about {topic} ({type(error).__name__})"
+            raise BrokerRefused(text) from error
 
     def _get(self, path: str) -> tuple[dict[str, str], bytes]:
         path = f"/admin/v2/persistent/{quote(path)}"
@@ -136,6 +146,9 @@ class Admin:
                 if fresh:
                     raise BrokerRefused(f"no answer from {self._server}: {error}") from error
                 continue
+            except ValueError:
+                # Its text repeats the header that has the token.
+                raise BrokerRefused(f"HTTP has no room for the host {self._server}, or for the token") from None
             if answer.status != 200:
                 raise BrokerRefused(f"{self._server} answers {answer.status} to GET {path}")
             return dict(answer.getheaders()), body
@@ -152,6 +165,20 @@ class Admin:
             self._local.connection = found
             self._connections.append(found)
         return found
+
+
+def _server(url: str) -> tuple[bool, str]:
+    """Whether an address is one of HTTPS, and its host and port."""
+    scheme, stated, _ = url.partition("://")
+    try:
+        parts = urlsplit(url)
+        # To ask for the port is to check it.
+        wrong = parts.port == 0 or not parts.hostname or "@" in parts.netloc or parts.path.strip("/")
+    except ValueError:
+        wrong = True
+    if wrong or parts.scheme not in ("http", "https"):
+        raise BadValue("admin", f"{scheme}://..." if stated else "an address", _FORM)
+    return parts.scheme == "https", parts.netloc
 
 
 def position(text: str) -> Position:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from traceback import format_exception
 
 import pytest
 from hypothesis import given
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.brokers.pulsaradmin import Admin, Cursor, Position, position, ranges
 from pipeline.config.errors import BadValue, BrokerRefused
+from pipeline.config.threads import beside
 
 
 def test_ranges_have_both_ends() -> None:
@@ -48,7 +52,21 @@ def test_what_lies_behind_a_position_is_counted_by_ledgers(monkeypatch: pytest.M
     assert admin.entries_after("public/default/t", (-1, -1)) == 0
 
 
-@pytest.mark.parametrize("url", ["localhost:8080", "pulsar://a:1", "http://", "http://me:hunter2@a:1", "http://a:1/x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost:8080",
+        "pulsar://a:1",
+        "http://",
+        "http://:80",
+        "http://me:hunter2@a:1",
+        "http://me:hunter2",
+        "http://a:1/x",
+        "http://a:80x",
+        "http://a:65536",
+        "http://[::1:80",
+    ],
+)
 def test_another_form_of_address_is_refused(url: str) -> None:
     """A password is not repeated."""
     with pytest.raises(BadValue, match="admin") as refused:
@@ -60,3 +78,52 @@ def test_a_broker_that_is_away_is_named() -> None:
     """And nothing waits for ever."""
     with pytest.raises(BrokerRefused, match=r"no answer from 127\.0\.0\.1:1"):
         Admin("http://127.0.0.1:1").cursor("public/default/t", "s")
+
+
+class _Page(BaseHTTPRequestHandler):
+    """Answers each question with a text that the test has put into the server."""
+
+    def do_GET(self) -> None:
+        """As a proxy does, whatever was asked."""
+        text: str = self.server.text  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("X-Pulsar-deliver-at-time", "tomorrow")
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[HTTPServer]:
+    """Somebody else at the address."""
+    with HTTPServer(("127.0.0.1", 0), _Page) as server, beside(lambda _: server.serve_forever(0.01)):
+        yield server
+        server.shutdown()
+
+
+@pytest.mark.parametrize("text", ["<html>Who are you?</html>", "{}", "[]", '{"ledgers": 1, "cursors": {"s": {}}}'])
+def test_an_address_where_somebody_else_answers_is_named(page: HTTPServer, text: str) -> None:
+    """A source goes on without a count then, and an import ends with one line."""
+    page.text = text  # type: ignore[attr-defined]
+    admin, topic = Admin(f"http://127.0.0.1:{page.server_port}"), "public/default/t"
+    asked = (
+        lambda: admin.cursor(topic, "s"),
+        lambda: admin.entries_after(topic, (1, 1)),
+        lambda: admin.due_ms(topic, (1, 1)),
+    )
+    for ask in asked:
+        with pytest.raises(BrokerRefused, match=f"127.0.0.1:{page.server_port} does not answer as Pulsar does"):
+            ask()
+    admin.close()
+
+
+def test_a_token_or_a_host_that_no_request_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token is not repeated."""
+    with pytest.raises(BrokerRefused, match="HTTP has no room"):
+        Admin("http://a..b:1").cursor("public/default/t", "s")
+    monkeypatch.setenv("DELAYLINE_PULSAR_TOKEN", "hunter2\nhunter2")
+    with pytest.raises(BrokerRefused, match="HTTP has no room") as refused:
+        Admin("http://127.0.0.1:1").cursor("public/default/t", "s")
+    assert "hunter2" not in "".join(format_exception(refused.value))
