@@ -108,7 +108,7 @@ class SinkLoop:
         self._topic: Topic | None = None
         self._taking: Taking | None = None
         self.version = self._noted.version
-        self._ended, self._left = Event(), False
+        self._ended, self._left = Event(), Event()
         self._thread: Thread | None = None
         places.put(self.name, self._noted)
 
@@ -134,7 +134,8 @@ class SinkLoop:
         else:
             self._thread.join(_PATIENCE_S)
             # One that waits for a broker ends later, and what it would note then is nobody's.
-            self._left = self._thread.is_alive()
+            if self._thread.is_alive():
+                self._left.set()
 
     def step(self) -> bool:
         """Publish some of what is there; whether anything was.
@@ -183,7 +184,9 @@ class SinkLoop:
                 raise self._gone("what it has taken up is noted nowhere")
             self._place = place if taken is None else max(place, taken.place)
             wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
-            self._taking = Taking(self._root, wanted, self._topic.columns, self._place, passed, self._places, self.name)
+            self._taking = Taking(
+                self._root, wanted, self._topic.columns, self._place, passed, self._places, self.name, self._left
+            )
             if not self._taking.goes_on:
                 raise self._gone("it has published more than `deliveries` or its notes say; they were set back")
             self._committed_ms = monotonic_ms()
@@ -226,7 +229,7 @@ class SinkLoop:
 
     def _note(self, place: SinkPlace) -> None:
         """Write it down; that it has begun has to outlive a power cut."""
-        if place != self._noted and not self._left:
+        if place != self._noted and not self._left.is_set():
             self._places.put(self.name, place, lasting=place.begun and not self._noted.begun)
             self._noted = place
         self._noted_ms = monotonic_ms()

@@ -6,6 +6,7 @@ The log says all that ever becomes visible, so what was missed on the shelf is f
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from threading import Event
 from typing import Any
 
 from pipeline.client.reading.deliveries import Deliveries
@@ -31,6 +32,7 @@ class Taking:
         passed: int,
         places: SinkPlaces,
         name: str,
+        left: Event,
     ) -> None:
         """Find again what an earlier one has taken up.
 
@@ -42,9 +44,10 @@ class Taking:
             passed: a turn that has passed, whatever the place says.
             places: where it is noted what is taken up.
             name: of the sink.
+            left: set when nobody waits for the sink any more: its notes may be those of another one by then.
         """
         self._wanted, self._columns = wanted, list(dict.fromkeys([*columns, DUE]))
-        self._places, self._name, self._place = places, name, place
+        self._places, self._name, self._left, self._place = places, name, left, place
         found = places.taken_up(name)
         self._noted, self._taken = found is not None, found or TakenUp(place[0], place[0], place[1], place)
         self._free = max(place[0], passed, *self._taken.since.values()) + 1
@@ -150,7 +153,10 @@ class Taking:
 
         Raises:
             OSError: another process has done so meanwhile; the next connection begins with what that one has noted.
+                Or nobody waits for the sink any more, and it publishes nothing of what it has found.
         """
+        if self._left.is_set():
+            raise OSError("the sink has ended")
         if self._places.taken_up(self._name) != (self._taken if self._noted else None):
             raise OSError("another process publishes for the sink")
         version = self.version

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import copytree
+from threading import Event
+from threading import enumerate as threads
 
 import pytest
 
@@ -15,9 +17,10 @@ from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone, VersionGone
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.subscriptions.destination import Destination
 from schemas import DELIVERIES
 from tests.support.client import empty_warehouse, new_warehouse
-from tests.support.sinks import Killed, MemoryBroker, delivered, places, run, sink, version
+from tests.support.sinks import Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink, version
 
 
 @pytest.fixture
@@ -173,3 +176,28 @@ def test_the_slowest_sink_says_from_where_on_the_log_is_needed(root: str) -> Non
     assert places(root).needed() == 4
     places(root).drop(slow.name)
     assert places(root).needed() == 10
+
+
+def test_a_sink_that_nobody_waits_for_any_more_notes_and_publishes_nothing(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker answers when its notes are gone already; a later sink of the same name would go on with others."""
+    monkeypatch.setattr("pipeline.sinks.loop._PATIENCE_S", 0)
+    broker, asked, answered = MemoryBroker(), Event(), Event()
+
+    def connect(to: Destination, producer: str, place: str) -> MemoryTopic:
+        asked.set()
+        answered.wait()
+        return broker.connect(to, producer, place)
+
+    delivered(root, "a")
+    loop = sink(root, connect)
+    loop.start(60)
+    asked.wait()
+    (thread,) = (each for each in threads() if each.name.endswith(loop.name))
+    loop.stop()
+    places(root).drop(loop.name)
+    answered.set()
+    thread.join()
+    assert (places(root).get(loop.name), places(root).taken_up(loop.name)) == (None, None)
+    assert broker.payloads == []
