@@ -9,8 +9,8 @@ a mark under which all is settled, and their releases after them.
 import json
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -36,7 +36,7 @@ from pipeline.maintenance.kept import Kept, Spared, Stays, moves
 from pipeline.maintenance.leftout import left_out_unread
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
-from pipeline.maintenance.sift import Look, Rule, sift
+from pipeline.maintenance.sift import Expired, Look, rest, sift
 from pipeline.maintenance.unreleased import unreleased
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import alive
@@ -65,49 +65,12 @@ _STEP_MS = 1 << 20
 """The mark moves in steps of 17 minutes or more: each move rewrites the files through which it goes."""
 EVENTS_MS = HOUR_MS
 """Rows of `consumer_events` stay so long."""
-_NOTHING_SPARED = Spared()
 _REASONS = ", ".join(f"'{reason}'" for reason in LEFT_OUT)
 _BATCH, _LEDGER = "batch_id", "ledger_id"
 
 
 class InTheWay(Exception):
     """Another commit took out files that were to be written anew. The next round tries again."""
-
-
-@dataclass(frozen=True)
-class Expired:
-    """Rows of a table that may go.
-
-    Attributes:
-        table: the table.
-        condition: an SQL condition on its columns.
-        limits: the same for rows that are read as arrays: none of these columns is above its number (times in ms UTC).
-            Without any, nothing can be kept.
-        look: the same where there are no limits; without either only Spark can tell.
-        kept: what stays all the same.
-        spared: what is not old yet; `condition` leaves it out.
-    """
-
-    table: Table
-    condition: str
-    limits: Mapping[str, int] = field(default_factory=dict)
-    kept: Kept = field(default_factory=Kept)
-    spared: Spared = field(default_factory=Spared)
-    look: Look | None = None
-
-    @classmethod
-    def within(cls, table: Table, kept: Kept, limits: Mapping[str, int], spared: Spared = _NOTHING_SPARED) -> "Expired":
-        """The rows of which no column is above its limit, less what is spared."""
-        kinds = {each.name: each.kind for each in table.columns.fields}
-        texts = {name: f"timestamp_millis({top})" if kinds[name] == TIME else str(top) for name, top in limits.items()}
-        condition = " AND ".join(f"{name} <= {text}" for name, text in texts.items())
-        return cls(table, spared.but(condition), limits, kept, spared)
-
-    @property
-    def coarse(self) -> str:
-        """The condition for who cannot tell positions apart: from the first ledger with a kept one on, all stays."""
-        oldest = self.kept.oldest
-        return self.condition if oldest is None else f"{self.condition} AND ledger_id < {oldest}"
 
 
 def visible(spark: SparkSession, warehouse: Warehouse) -> tuple[int, int]:
@@ -242,27 +205,19 @@ def delete(spark: SparkSession, warehouse: Warehouse, rows: Expired) -> int:
     ahead = unread(spark, warehouse, rows.table)
     if ahead is None:
         return 0
+    rows = replace(rows, batches=ahead.batches)
     try:
-        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), rows, ahead.batches)
+        return _take_out(spark, warehouse, Rewriting.of(spark, warehouse, rows.table), rows)
     except NotInDriver:
         if is_s3(warehouse.root):
             # Delta's own commit would replace one that somebody has just made (decision 0024).
             _LOG.warning("no rows of %s are deleted: the table is not what it was made as", rows.table.name)
             return 0
-        path = warehouse.path(rows.table)
-        told = spark.sql(f"DELETE FROM delta.`{path}` WHERE {_but(rows.coarse, ahead.batches)}").first()  # noqa: S608 - our own words
+        told = spark.sql(f"DELETE FROM delta.`{warehouse.path(rows.table)}` WHERE {rows.coarse}").first()  # noqa: S608 - our own words
         return 0 if told is None else int(told[0])
 
 
-def _but(condition: str, batches: Collection[int]) -> str:
-    """A condition less the rows of some batches."""
-    named = ", ".join(map(str, sorted(batches)))
-    return f"{condition} AND batch_id NOT IN ({named})" if batches else condition
-
-
-def _take_out(
-    spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows: Expired, batches: Collection[int]
-) -> int:
+def _take_out(spark: SparkSession, warehouse: Warehouse, table: Rewriting, rows: Expired) -> int:
     """Write the files in which some rows go anew without them; take out those in which all do.
 
     Raises:
@@ -275,33 +230,33 @@ def _take_out(
     if oldest is not None and table.folder is None:
         _LOG.info("%s: rows from ledger %d on stay, which only Spark could tell apart", rows.table.name, oldest)
         rows = Expired(rows.table, rows.coarse)
-    condition, files = _but(rows.condition, batches), {unquote(file["path"]): file for file in table.files}
-    told = {path: _told(rows, batches, file) for path, file in files.items()}
+    files = {unquote(file["path"]): file for file in table.files}
+    told = {path: _told(rows, file) for path, file in files.items()}
     going = {path: count for path, count in told.items() if count is not None}
     doubtful = [path for path, count in told.items() if count is None]
     if doubtful and not _is_sifted(table, rows):
-        going = _counted(warehouse.read(spark, table.table, table.seen).where(condition), table.table)
+        going = _counted(warehouse.read(spark, table.table, table.seen).where(rows.going), table.table)
         if not going.keys() <= files.keys():
             raise NotInDriver
         doubtful = [path for path in going if _keeps(rows, files[path])]
-    sifted = sift(table, Rule(rows.limits, batches, rows.kept, rows.spared, rows.look), doubtful)
-    going |= sifted.going
+    sifted, cut = sift(table, rows, doubtful)
+    going |= sifted
     files = {path: file for path, file in files.items() if going.get(path)}
     if rows_of(files.values()) is None:
         raise NotInDriver
     left = {path: (rows_of([file]) or 0) - going[path] for path, file in files.items()}
-    partly = [f"{table.path}/{path}" for path, count in left.items() if count and path not in sifted.going]
-    fresh = table.appender.put(sifted.rest()) if sifted.partly else []
+    partly = [f"{table.path}/{path}" for path, count in left.items() if count and path not in sifted]
+    fresh = table.appender.put(rest(table, rows, cut)) if cut else []
     if partly:
-        rest = spark.read.schema(table.table.schema).parquet(*partly)
-        fresh += table.appender.write(rest.where(f"NOT coalesce({condition}, false)"))
+        found = spark.read.schema(table.table.schema).parquet(*partly)
+        fresh += table.appender.write(found.where(f"NOT coalesce({rows.going}, false)"))
     sizes = {file["path"]: file["size"] for file in files.values()}
     if sizes and not table.put_in_place(sizes, sum(left.values()), fresh, {}, fewer=True):
         raise InTheWay
     return sum(going[path] for path in files)
 
 
-def _told(rows: Expired, batches: Collection[int], file: Mapping[str, Any]) -> int | None:
+def _told(rows: Expired, file: Mapping[str, Any]) -> int | None:
     """How many rows of a file go, when its entry in the log tells it: none, or all; else None."""
     stats, times = file["stats"], {each.name for each in rows.table.columns.fields if each.kind == TIME}
     try:
@@ -313,7 +268,7 @@ def _told(rows: Expired, batches: Collection[int], file: Mapping[str, Any]) -> i
         return None
     # Delta cuts times to milliseconds.
     old = all(spans[name][1] + (name in times) <= top for name, top in rows.limits.items()) and bool(spans)
-    known = not rows.spared.topics and not any(first <= batch <= last for batch in batches)
+    known = not rows.spared.topics and not any(first <= batch <= last for batch in rows.batches)
     nulls = any(each.nullable for each in rows.table.columns.fields if each.name in rows.limits)
     return counted(stats) if old and known and not nulls and not _keeps(rows, file) else None
 

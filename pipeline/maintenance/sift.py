@@ -17,11 +17,13 @@ from pipeline.maintenance.rewrite import Rewriting, pieces
 from pipeline.storage.arrays import longs
 from pipeline.storage.parquet import RowGroup, row_groups
 from schemas import Table
+from schemas.columns import TIME
 
 _MS_US = 1_000
 _LEDGER, _BATCH = "ledger_id", "batch_id"
 _ENTRY = "entry_id"
 _RUN = ("first_entry", "last_entry")
+_NOTHING_SPARED = Spared()
 
 
 @dataclass(frozen=True)
@@ -38,30 +40,55 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Rule:
-    """Which rows of a table are old: those above none of the limits, and of none of the batches; and which stay.
+class Expired:
+    """Rows of a table that may go.
 
     Attributes:
-        limits: the greatest values of columns; of times in ms UTC.
-        batches: of the writer; their rows stay.
-        kept: positions that stay.
-        spared: rows that are not old yet, though they are above none of the limits.
-        look: in the place of limits; then nothing is kept or spared.
+        table: the table.
+        condition: an SQL condition on its columns.
+        limits: the same for rows that are read as arrays: none of these columns is above its number (times in ms UTC).
+            Without any, nothing can be kept.
+        look: the same where there are no limits; without either only Spark can tell.
+        kept: what stays all the same.
+        spared: what is not old yet; `condition` leaves it out.
+        batches: of the writer; their rows stay, whatever the condition says.
     """
 
-    limits: Mapping[str, int]
-    batches: Collection[int]
-    kept: Kept
+    table: Table
+    condition: str
+    limits: Mapping[str, int] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
     spared: Spared = field(default_factory=Spared)
     look: Look | None = None
+    batches: Collection[int] = ()
 
-    def of(self, table: Table, group: RowGroup) -> tuple[Flags, Flags]:
+    @classmethod
+    def within(cls, table: Table, kept: Kept, limits: Mapping[str, int], spared: Spared = _NOTHING_SPARED) -> "Expired":
+        """The rows of which no column is above its limit, less what is spared."""
+        kinds = {each.name: each.kind for each in table.columns.fields}
+        texts = {name: f"timestamp_millis({top})" if kinds[name] == TIME else str(top) for name, top in limits.items()}
+        condition = " AND ".join(f"{name} <= {text}" for name, text in texts.items())
+        return cls(table, spared.but(condition), limits, kept, spared)
+
+    @property
+    def going(self) -> str:
+        """The condition less the rows of the batches; what is kept is among them."""
+        named = ", ".join(map(str, sorted(self.batches)))
+        return f"{self.condition} AND batch_id NOT IN ({named})" if self.batches else self.condition
+
+    @property
+    def coarse(self) -> str:
+        """The same for who cannot tell positions apart: from the first ledger with a kept one on, all stays."""
+        oldest = self.kept.oldest
+        return self.going if oldest is None else f"{self.going} AND ledger_id < {oldest}"
+
+    def of(self, group: RowGroup) -> tuple[Flags, Flags]:
         """Of each row of a row group whether it is old, and whether it is that and stays all the same."""
         if self.look is not None:
             rows = group.read([*self.look.columns, _BATCH])
             told = pc.fill_null(self.look.old(rows), False).to_numpy()  # noqa: FBT003 - NULL is no
             return told & ~np.isin(longs(rows, _BATCH), list(self.batches)), np.zeros(len(told), np.bool_)
-        ends = _RUN if _ENTRY not in table.schema.names else (_ENTRY, _ENTRY)
+        ends = _RUN if _ENTRY not in self.table.schema.names else (_ENTRY, _ENTRY)
         more = ("topic", "due_time") if self.spared.topics else ()
         rows = group.read(sorted({*self.limits, *ends, _LEDGER, _BATCH, *more}))
         old = ~np.isin(longs(rows, _BATCH), list(self.batches))
@@ -75,37 +102,11 @@ class Rule:
         return old, stays
 
 
-@dataclass(frozen=True)
-class Sifted:
-    """What becomes of some files.
-
-    Attributes:
-        table: whose files they are.
-        rule: which of their rows go.
-        going: how many rows of each go, by its path; 0: it is left as it is.
-        partly: the paths of those of which some rows go and others stay.
-    """
-
-    table: Rewriting
-    rule: Rule
-    going: Mapping[str, int]
-    partly: Sequence[str]
-
-    def rest(self) -> Iterator[pa.Table]:
-        """The rows that stay of those files of which some go, a piece at a time."""
-        try:
-            yield from pieces(self.table.table, self._rest())
-        except pa.ArrowException as error:
-            raise NotInDriver from error
-
-    def _rest(self) -> Iterator[pa.Table]:
-        for group in _groups(self.table, self.partly):
-            old, stays = self.rule.of(self.table.table, group)
-            yield from group.take(self.table.table.schema.names, np.flatnonzero(~old | stays))
-
-
-def sift(table: Rewriting, rule: Rule, paths: Sequence[str]) -> Sifted:
+def sift(table: Rewriting, expired: Expired, paths: Sequence[str]) -> tuple[dict[str, int], list[str]]:
     """Look at the rows of files; nothing is written.
+
+    Returns:
+        How many rows of each go, by its path; 0: it is left as it is. And those of which some rows go and others stay.
 
     Raises:
         NotInDriver: they are not what the table says.
@@ -115,14 +116,32 @@ def sift(table: Rewriting, rule: Rule, paths: Sequence[str]) -> Sifted:
         rows = gone = kept = 0
         try:
             for group in _groups(table, [path]):
-                old, stays = rule.of(table.table, group)
+                old, stays = expired.of(group)
                 rows, gone, kept = rows + len(old), gone + int((old & ~stays).sum()), kept + int(stays.sum())
         except pa.ArrowException as error:
             raise NotInDriver from error
         going[path] = gone if not kept or 2 * gone >= rows else 0
         if 0 < going[path] < rows:
             partly.append(path)
-    return Sifted(table, rule, going, partly)
+    return going, partly
+
+
+def rest(table: Rewriting, expired: Expired, partly: Sequence[str]) -> Iterator[pa.Table]:
+    """The rows that stay of those files of which some go, a piece at a time.
+
+    Raises:
+        NotInDriver: as above.
+    """
+    try:
+        yield from pieces(table.table, _staying(table, expired, partly))
+    except pa.ArrowException as error:
+        raise NotInDriver from error
+
+
+def _staying(table: Rewriting, expired: Expired, partly: Sequence[str]) -> Iterator[pa.Table]:
+    for group in _groups(table, partly):
+        old, stays = expired.of(group)
+        yield from group.take(table.table.schema.names, np.flatnonzero(~old | stays))
 
 
 def _groups(table: Rewriting, paths: Sequence[str]) -> Iterator[RowGroup]:

@@ -15,7 +15,8 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.maintenance import retention, rewrite
 from pipeline.maintenance.readers import Unread
-from pipeline.maintenance.retention import Expired, InTheWay, delete
+from pipeline.maintenance.retention import InTheWay, delete
+from pipeline.maintenance.sift import Expired
 from schemas import MESSAGES
 from tests.support.client import new_warehouse
 from tests.support.rows import T0, messages

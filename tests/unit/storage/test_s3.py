@@ -41,6 +41,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import retention
 from pipeline.maintenance.layout import compact
 from pipeline.maintenance.rewrite import Rewriting
+from pipeline.maintenance.sift import Expired
 from pipeline.service import clock
 from pipeline.service.instants import VirtualInstants, given
 from pipeline.service.process import StopFile
@@ -272,7 +273,7 @@ def test_delta_itself_commits_nothing_in_a_store(monkeypatch: pytest.MonkeyPatch
     nobody: Any = None
     warehouse = Warehouse("s3a://bucket/unknown")
     assert compact(nobody, warehouse, INBOX) == (0, 0)
-    assert retention.delete(nobody, warehouse, retention.Expired(MESSAGES, "true")) == 0
+    assert retention.delete(nobody, warehouse, Expired(MESSAGES, "true")) == 0
 
 
 def test_what_is_said_at_the_start_of_locks() -> None:
