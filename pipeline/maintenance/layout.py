@@ -5,6 +5,7 @@ are made beside the stages; whoever reads an older version goes on reading its f
 """
 
 import logging
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from pipeline.config.settings import DAY_MS
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import commits, newest, rows_of
 from pipeline.delta.logs.filestats import count as counted
-from pipeline.delta.logs.filestats import last_ms, span_ms
+from pipeline.delta.logs.filestats import first_ms, last_ms, span_ms
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import SMALL_GROUPS
@@ -170,12 +171,8 @@ def gathered(files: Sequence[Mapping[str, Any]], most_bytes: int) -> list[Mappin
 
 def _ages(table: Table, file: Mapping[str, Any]) -> bool:
     """Whether a file that others wrote will ever be old enough to go: its neighbours would have to stay with it."""
-    if table.name not in _AGES:
-        return True
-    try:
-        return (last_ms(file["stats"], _AGES[table.name]) or 0) < wall_ms() + DAY_MS
-    except KeyError:
-        return False
+    column = _AGES.get(table.name)
+    return column is None or last_ms(file["stats"], column, math.inf) < wall_ms() + DAY_MS
 
 
 def _if_small(file: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -186,7 +183,7 @@ def _if_small(file: Mapping[str, Any]) -> dict[str, Any] | None:
 def together(files: Sequence[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
     """Files that become one: at least two, up to 64 MiB, whose first due times, where they have some, are near."""
     found, size = list[Mapping[str, Any]](), 0
-    for file in sorted(files, key=_begin):
+    for file in sorted(files, key=lambda each: first_ms(each["stats"], "due_time", 0)):
         if found and size + file["size"] > _FILE_BYTES:
             if len(found) > 1:
                 yield found
@@ -290,14 +287,6 @@ def crowded(files: Sequence[LaidOut], after: int, most_bytes: int) -> list[LaidO
     sizes = np.cumsum([file.size for file in widest])
     chosen = widest[: int(np.searchsorted(sizes, most_bytes, side="right"))]
     return chosen if len({file.run for file in chosen}) > 1 else []
-
-
-def _begin(file: Mapping[str, Any]) -> int:
-    """The first due time in a file; 0 when it has none, or does not say it."""
-    try:
-        return span_ms(file["stats"], "due_time")[0]
-    except KeyError:
-        return 0
 
 
 def _counts(told: DataFrame) -> Merged:

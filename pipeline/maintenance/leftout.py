@@ -1,14 +1,12 @@
 """What dispatch left out for a later round, and settle has yet to put back: the mark waits for it."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import entry, newest
-from pipeline.delta.logs.filestats import span_ms
+from pipeline.delta.logs.filestats import first_ms
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
@@ -24,14 +22,8 @@ def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMa
     read = -1 if last is None else int(last.note["refused"])
     for version in range(read + 1, newest(files, path) + 1):
         actions = entry(files, path, version)
-        if actions is None or any(_first(file, "due_time") <= wanted.due_ms for file in appended(actions)):
+        if actions is None:
+            return True
+        if any(first_ms(file.get("stats"), "due_time", -math.inf) <= wanted.due_ms for file in appended(actions)):
             return True
     return False
-
-
-def _first(file: Mapping[str, Any], column: str) -> float:
-    """The first time in a column of a file, ms UTC; before all others without statistics."""
-    try:
-        return span_ms(file["stats"], column)[0]
-    except KeyError:
-        return -math.inf

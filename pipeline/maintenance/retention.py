@@ -301,7 +301,11 @@ def empty_inbox(spark: SparkSession, warehouse: Warehouse, mark: SettledMark) ->
     Rows of the inbox do not say which commit they are of, and need not say when they were published. So files go as a
     whole. A row without a time of publication stays no longer than its neighbours.
     """
-    return _take_out_files(spark, warehouse, INBOX, lambda file: _last(file, "publish_time", math.inf) <= mark.due_ms)
+
+    def old(file: Mapping[str, Any]) -> bool:
+        return last_ms(file["stats"], "publish_time", math.inf) <= mark.due_ms
+
+    return _take_out_files(spark, warehouse, INBOX, old)
 
 
 def forget_events(spark: SparkSession, warehouse: Warehouse, now_ms: int) -> int:
@@ -314,7 +318,7 @@ def forget_events(spark: SparkSession, warehouse: Warehouse, now_ms: int) -> int
 
     def old(file: Mapping[str, Any]) -> bool:
         # Consumers say the time, by clocks of their own.
-        return not now_ms - EVENTS_MS < _last(file, "at", 0) < now_ms + DAY_MS
+        return not now_ms - EVENTS_MS < last_ms(file["stats"], "at", 0) < now_ms + DAY_MS
 
     return _take_out_files(spark, warehouse, CONSUMER_EVENTS, old)
 
@@ -342,12 +346,3 @@ def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
     gone = {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}}
     removes = [{"remove": {"path": file["path"], "size": file["size"], **gone}} for file in files]
     return [json.dumps(action) for action in ({"commitInfo": info}, *removes)]
-
-
-def _last(file: Mapping[str, Any], column: str, unknown: float) -> float:
-    """The last time in a column of a file, ms UTC; 0 when all are NULL, `unknown` without statistics."""
-    try:
-        last = last_ms(file["stats"], column)
-    except KeyError:
-        return unknown
-    return 0 if last is None else last

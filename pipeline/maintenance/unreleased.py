@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import SIZE, NotInDriver
-from pipeline.delta.logs.filestats import span_ms
+from pipeline.delta.logs.filestats import first_ms
 from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
@@ -136,18 +136,11 @@ def _releases(
     folder, found = files.readable(path), live_files(files, path, version)
     if folder is None or found is None:
         raise NotInDriver
-    old = (each for each in found[1] if _begins(each["stats"]) <= wanted.due_ms)
+    old = (each for each in found[1] if first_ms(each["stats"], "message_due", 0) <= wanted.due_ms)
     for group in row_groups(REDELIVERY, (f"{folder}/{unquote(each['path'])}" for each in old)):
         rows = group.read((*_RUN, "redelivery_count", "round"))
         first = rounds(rows) == 0
         yield rows.filter(pa.array(first & _between(rows, "message_due", mark, wanted)))
-
-
-def _begins(stats: str | None) -> int:
-    try:
-        return span_ms(stats, "message_due")[0]
-    except KeyError:
-        return 0
 
 
 def _between(rows: pa.Table, due: str, mark: SettledMark, wanted: SettledMark) -> npt.NDArray[np.bool_]:

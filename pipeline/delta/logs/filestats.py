@@ -50,17 +50,24 @@ def span_ms(stats: str | None, column: str) -> tuple[int, int]:
     return low, high
 
 
-def last_ms(stats: str | None, column: str) -> int | None:
-    """The last value of a column of times, ms UTC; None when all of them are NULL.
+def first_ms(stats: str | None, column: str, unknown: float) -> float:
+    """The first value of a column of times, ms UTC; `unknown` where `span_ms` raises."""
+    try:
+        return span_ms(stats, column)[0]
+    except KeyError:
+        return unknown
 
-    Raises:
-        KeyError: as for `span_ms`.
-    """
+
+def last_ms(stats: str | None, column: str, unknown: float) -> float:
+    """The last value of a column of times, ms UTC; 0 when all of them are NULL, `unknown` when nobody knows."""
     told = known(stats)
     last, nulls = (_of(told, kind, column) for kind in ("maxValues", "nullCount"))
     if last is None and nulls is not None and nulls == count(stats):
-        return None
-    return _ms(last, column)
+        return 0
+    try:
+        return _ms(last, column)
+    except KeyError:
+        return unknown
 
 
 def _ends(stats: str | None, column: str) -> tuple[Any, Any]:

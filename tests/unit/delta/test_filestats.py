@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from pipeline.delta.logs.entries import rows_of
-from pipeline.delta.logs.filestats import count, known, last_ms, span, span_ms
+from pipeline.delta.logs.filestats import count, first_ms, known, last_ms, span, span_ms
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.maintenance.layout import LaidOut, gathered, together
 
@@ -80,10 +80,15 @@ def test_a_count_that_is_none_is_not_known(number: object) -> None:
     assert rows_of([{"stats": '{"numRecords": 3}'}, {"stats": '{"numRecords": 2}'}]) == 5
 
 
+def test_a_file_that_does_not_say_its_first_time_is_given_one() -> None:
+    """Whoever asks says what is safe: before all others, or at the beginning of a sort."""
+    text = stats(YEAR_9999, YEAR_9999)
+    assert (first_ms(text, "due_time", 0), first_ms("{}", "due_time", 5)) == (253_402_300_799_999, 5)
+
+
 def test_a_column_of_nulls_has_no_last_time() -> None:
     """That is not the same as a last time that nobody knows."""
-    assert last_ms('{"numRecords": 2, "nullCount": {"at": 2}}', "at") is None
-    with pytest.raises(KeyError):
-        last_ms('{"numRecords": 2, "nullCount": {"at": 1}}', "at")
-    assert last_ms('{"numRecords": 2, "maxValues": {"at": "1970-01-01T00:00:07.000Z"}}', "at") == 7_000
+    assert last_ms('{"numRecords": 2, "nullCount": {"at": 2}}', "at", 9) == 0
+    assert last_ms('{"numRecords": 2, "nullCount": {"at": 1}}', "at", 9) == 9
+    assert last_ms('{"numRecords": 2, "maxValues": {"at": "1970-01-01T00:00:07.000Z"}}', "at", 9) == 7_000
     assert known("null") == {}
