@@ -22,18 +22,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.config.paths import is_s3
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS, HOUR_MS, LAST_INSTANT_MS
-from pipeline.config.stages import DISPATCH
+from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.logs.entries import newest, rows_of
+from pipeline.delta.logs.entries import entry, newest, rows_of
 from pipeline.delta.logs.filestats import count as counted
-from pipeline.delta.logs.filestats import last_ms, span, span_ms
+from pipeline.delta.logs.filestats import first_ms, last_ms, span, span_ms
+from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.kept import Kept, Spared, Stays, moves
-from pipeline.maintenance.leftout import left_out_unread
 from pipeline.maintenance.readers import unread
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Expired, Look, rest, sift
@@ -46,6 +46,7 @@ from schemas import (
     CLOSED,
     COMMANDS,
     CONSUMER_EVENTS,
+    CURSORS,
     DELIVERIES,
     HELD,
     INBOX,
@@ -117,6 +118,23 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
         return mark
     files.write(mark_path(warehouse.root), wanted.dumps())
     return wanted
+
+
+def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMark) -> bool:
+    """Whether dispatch may have left out something below a mark that settle does not know of, and puts back.
+
+    It comes in a later round: the mark waits for it.
+    """
+    files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
+    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    read = -1 if last is None else int(last.note["refused"])
+    for version in range(read + 1, newest(files, path) + 1):
+        actions = entry(files, path, version)
+        if actions is None:
+            return True
+        if any(first_ms(file.get("stats"), "due_time", -math.inf) <= wanted.due_ms for file in appended(actions)):
+            return True
+    return False
 
 
 def before_held(spark: SparkSession, warehouse: Warehouse) -> int:

@@ -12,7 +12,7 @@ from pipeline.config.settings import HOUR_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
-from pipeline.maintenance import layout, leftout, readers, retention, rounds
+from pipeline.maintenance import layout, readers, retention, rounds
 from pipeline.maintenance.readers import Unread, settled_upto, unread_from
 from pipeline.maintenance.rounds import Done, maintain
 from pipeline.storage.files import Files
@@ -278,14 +278,14 @@ def test_the_mark_waits_for_what_dispatch_left_out_and_settle_has_not_read(
     """It is to come again; what was left out of later times does not matter yet."""
     wanted = SettledMark(MARK, LEDGER + 1, 1)
     settled(warehouse.root, Outstanding(1), read={"refused": 0, "follows": True})
-    assert not leftout.left_out_unread(spark, warehouse, wanted)
+    assert not retention.left_out_unread(spark, warehouse, wanted)
     for due, waits in ((MARK + 1, False), (MARK, True)):
         of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": LEDGER, "entry_id": 2, "redelivery_count": 0}
         times = {"due_time": at(due), "rejected_at": at(due), "batch_id": 0, "cause": "due"}
         put(warehouse.root, REJECTED_DISPATCH, {**of, **times, "reason": "rescheduled"})
-        assert leftout.left_out_unread(spark, warehouse, wanted) is waits
+        assert retention.left_out_unread(spark, warehouse, wanted) is waits
     settled(warehouse.root, Outstanding(1), batch=1, read={"refused": 2, "follows": True})
-    assert not leftout.left_out_unread(spark, warehouse, wanted)
+    assert not retention.left_out_unread(spark, warehouse, wanted)
 
 
 def test_cursors_are_not_merged(spark: SparkSession, warehouse: Warehouse) -> None:
