@@ -4,8 +4,8 @@ Delta rebuilds the same for each version that is asked for: its files by a job o
 second of a CPU however few they are.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, log_files
 from pipeline.delta.logs.sums import sums
 from pipeline.storage.files import Files
 
+T = TypeVar("T")
 _TOLD = ("path", "size", "stats", "tags", "deletionVector")
 """What is told of a file."""
 _OF_SUMS = {"protocol": "protocol", "metaData": "metadata"}
@@ -48,8 +49,9 @@ def live_files(files: Files, path: str, version: int | None = None) -> tuple[int
         return None
     for each in range(0 if begin is None else begin.version + 1, last + 1):
         actions = entry(files, path, each)
-        if actions is None or not _follow(held, actions):
+        if actions is None or not _of_whole_files(actions):
             return None
+        follow(held, actions, _told)
     return last, list(held.values())
 
 
@@ -111,8 +113,9 @@ def _checkpointed(files: Files, name: str) -> dict[str, dict[str, Any]] | None:
                 return None
             held: dict[str, dict[str, Any]] = {}
             for action in _adds(checkpoint, [f"add.{each}" for each in _TOLD] + [_ELSEWHERE] * (_ELSEWHERE in names)):
-                if action.get("sidecar") or not _follow(held, [action]):
+                if action.get("sidecar") or not _of_whole_files([action]):
                     return None
+                follow(held, [action], _told)
             return held
     except (FileNotFoundError, pa.ArrowException):
         return None
@@ -124,16 +127,22 @@ def _adds(checkpoint: pq.ParquetFile, columns: list[str]) -> Iterator[dict[str, 
             yield {name: told for name, told in action.items() if told is not None}
 
 
-def _follow(held: dict[str, dict[str, Any]], actions: list[dict[str, Any]]) -> bool:
-    """Take the files in that a version adds, and out that it removes; whether only whole files are named."""
-    # A version may take a file out and put it in again; the order of its actions says nothing.
+def follow(held: dict[str, T], actions: Iterable[Mapping[str, Any]], kept: Callable[[Mapping[str, Any]], T]) -> None:
+    """Take out the files that a version removes, and in those that it adds, by decoded path, with what is kept of each.
+
+    A version may take a file out and put it in again; the order of its actions says nothing.
+    """
     for action in sorted(actions, key=lambda each: "add" in each):
-        kind = "add" if "add" in action else "remove"
-        told: Mapping[str, Any] = action.get(kind) or {}
-        if told.get("deletionVector"):
-            return False
-        if kind == "add":
-            held[unquote(told["path"])] = {name: told.get(name) for name in _TOLD}
-        elif told:
-            held.pop(unquote(told["path"]), None)
-    return True
+        if "add" in action:
+            held[unquote(action["add"]["path"])] = kept(action["add"])
+        elif "remove" in action:
+            held.pop(unquote(action["remove"]["path"]), None)
+
+
+def _told(added: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: added.get(name) for name in _TOLD}
+
+
+def _of_whole_files(actions: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether no action takes single rows out of a file, or put them in again."""
+    return not any(each.get(kind, {}).get("deletionVector") for each in actions for kind in ("add", "remove"))

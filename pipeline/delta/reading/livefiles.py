@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.delta.logs import entries
 from pipeline.delta.logs.logstore import TableLog
+from pipeline.delta.logs.snapshot import follow
 from pipeline.delta.writing.appender import check_features
 from pipeline.storage.hadoop import session_files
 from schemas import Table
@@ -70,13 +71,5 @@ class LiveFiles(Generic[T]):
             actions = entries.actions(self._files, self._path, version)
             if entries.changes_table(actions):
                 check_features(self._table.name, log.head())
-            # A version may take a file out and put it in again; the order of its actions says nothing.
-            for action in sorted(actions, key=lambda each: "add" in each):
-                self._apply(action)
+            follow(self._held, actions, self._kept)
             self._version = version
-
-    def _apply(self, action: Mapping[str, Any]) -> None:
-        if "remove" in action:
-            self._held.pop(unquote(action["remove"]["path"]), None)
-        elif "add" in action:
-            self._held[unquote(action["add"]["path"])] = self._kept(action["add"])

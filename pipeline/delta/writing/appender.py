@@ -315,9 +315,7 @@ class Appender:
         self._every = _interval(head)
 
     def _is_ours(self, version: int) -> bool:
-        if not self._files.has(f"{self._path}/_delta_log/{version:020d}.json"):
-            return False
-        told = entries.actions(self._files, self._path, version)
+        told = entries.entry(self._files, self._path, version) or ()
         return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
 
     def _note_checksum(self, files: int, size: int, changed: Mapping[str, Any]) -> None:
