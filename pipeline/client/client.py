@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Unpack
 
 from pipeline.client.checks import answering, check_limit, checked_topic, checked_topics, root_of
@@ -158,8 +160,7 @@ class Client(SetsPolicies, Commander, Closing):
         options = replace(consumer_options(consumer_type, how, policies), stats_interval_s=self._stats_s)
 
         def end() -> None:
-            for each in made.cores:
-                unsubscribe(self._root, each.listening.topic, subscription_name)
+            _each(partial(unsubscribe, self._root, each.listening.topic, subscription_name) for each in made.cores)
 
         def look() -> None:
             known = {each.listening.topic for each in made.cores}
@@ -276,15 +277,10 @@ class Client(SetsPolicies, Commander, Closing):
         Raises:
             DelaylineError: the first error among messages without a callback since the last flush.
         """
-        first: Exception | None = None
-        for each in list(self._made):
-            try:
-                each.close()
-            except Exception as error:  # noqa: BLE001 - the others have to be closed, too
-                first = first or error
-        self.shutdown()
-        if first is not None:
-            raise first
+        try:
+            _each(each.close for each in list(self._made))
+        finally:
+            self.shutdown()
 
     def shutdown(self) -> None:
         """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave."""
@@ -315,3 +311,15 @@ class Client(SetsPolicies, Commander, Closing):
             look.end()
         if made in self._made:
             self._made.remove(made)
+
+
+def _each(calls: Iterable[Callable[[], object]]) -> None:
+    """Make all calls, also when one of them fails; the first error is raised at the end."""
+    first: Exception | None = None
+    for call in calls:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others have to be made, too
+            first = first or error
+    if first is not None:
+        raise first

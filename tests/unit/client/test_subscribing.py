@@ -25,10 +25,11 @@ from pipeline.client.exceptions import (
     InvalidConfiguration,
     InvalidTopicName,
     PulsarException,
+    SubscriptionNotFound,
     Timeout,
 )
 from pipeline.client.schema import StringSchema
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions, unsubscribe
 from pipeline.config.errors import AlreadySubscribed, NoWarehouse
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.policies import Policies
@@ -174,6 +175,16 @@ def test_who_unsubscribes_takes_the_subscription_out_of_the_registry(world: Worl
     client.subscribe("t", "other", **SHARED)
     client.subscribe(["t", "u"], "s", **SHARED).unsubscribe()
     assert [(each.topic, each.name) for each in subscriptions(world.root)] == [("t", "other")]
+
+
+def test_who_unsubscribes_from_several_topics_leaves_all_when_one_is_gone_already(world: World, client: Client) -> None:
+    """What somebody else ended is told; of the others nothing would be kept for a consumer that is closed."""
+    consumer = client.subscribe(["t", "u", "v"], "s", **SHARED)
+    unsubscribe(world.root, "t", "s")
+    with pytest.raises(SubscriptionNotFound) as told:
+        consumer.unsubscribe()
+    assert (told.value.topic, told.value.subscription) == ("t", "s")
+    assert subscriptions(world.root) == []
 
 
 def test_a_client_that_is_closed_closes_its_consumers(world: World) -> None:
