@@ -130,8 +130,8 @@ class Client(SetsPolicies, Commander, Closing):
         as it is. The type and the tick must be those of the subscription.
 
         Args:
-            topic: a topic, or several, or a pattern of their names, from which one consumer gets messages. Partitions
-                of a topic, and what a pattern describes, are noticed when they come later, too.
+            topic: a topic, or several, or a pattern of their names, from which one consumer gets messages. What a
+                pattern describes, and more partitions of a topic that has some, are noticed when they come later, too.
             subscription_name: the subscription of each of them.
             consumer_type: how consumers share it.
             **how: see `HowConsumed`. Options of the reference that cannot be had: their defaults are taken, other

@@ -27,7 +27,10 @@ _TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active U
 
 
 def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
-    """Divide a topic into partitions, or into more than it has; clients notice within a minute.
+    """Divide a topic into partitions, or into more than it has.
+
+    Producers and consumers of a topic that has some notice more of them within a minute. Those that were made before
+    the topic was divided stay with the topic itself.
 
     Raises:
         NoWarehouse: the folder has no registry.
