@@ -1,9 +1,12 @@
-"""What callers give a client: addresses, topics and limits, refused at once when they cannot be."""
+"""Addresses, topics and limits that callers give, refused at once when they cannot be; what is opened and closed."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 from deltalake.exceptions import DeltaError
 
@@ -67,6 +70,24 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     if not isinstance(value, int) or value < low:
         raise InvalidConfiguration(option, value, f"it must be {low} or more")
     return value
+
+
+class Closing(ABC):
+    """What is opened and closed, a client and what it makes: it is closed at the end of a `with` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        """The same object."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        self.close()
 
 
 class Opened:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Unpack
 
-from pipeline.client.checks import answering, check_limit, checked_topic, checked_topics, root_of
+from pipeline.client.checks import Closing, answering, check_limit, checked_topic, checked_topics, root_of
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
-from pipeline.client.closing import Closing
 from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import Ends, engine_of, listen_to, open_consumer
@@ -26,7 +27,6 @@ from pipeline.client.producing.rows import Sender
 from pipeline.client.producing.writer import Writer
 from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog
-from pipeline.client.recurring import Recurring
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.policied import SetsPolicies
 from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, stated_of
@@ -37,6 +37,7 @@ from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
 from state import DelaylineError
 
+_LOG = logging.getLogger(__name__)
 _BYTES = BytesSchema()
 _LOOK_S = 60
 """New partitions are noticed within so long."""
@@ -78,7 +79,7 @@ class Client(SetsPolicies, Commander, Closing):
         self._timeout_s, self._stats_s = operation_timeout_seconds, stats_interval_in_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
         self._made: list[Producer | Consumer | Reader] = []
-        self._looks: dict[Producer | Consumer | Reader, Recurring] = {}
+        self._looks: dict[Producer | Consumer | Reader, _Recurring] = {}
 
     def create_producer(
         self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]
@@ -114,7 +115,7 @@ class Client(SetsPolicies, Commander, Closing):
         made = Producer(topic, route, schema, self._writer.queue, self._forget)
         self._made.append(made)
         if names != [topic]:
-            self._looks[made] = Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, topic), make))
+            self._looks[made] = _Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, topic), make))
         return made
 
     def subscribe(
@@ -173,7 +174,7 @@ class Client(SetsPolicies, Commander, Closing):
         )
         self._made.append(made)
         if topics != asked:
-            self._looks[made] = Recurring(period_s, look)
+            self._looks[made] = _Recurring(period_s, look)
         return made
 
     def create_reader(
@@ -311,6 +312,33 @@ class Client(SetsPolicies, Commander, Closing):
             look.end()
         if made in self._made:
             self._made.remove(made)
+
+
+class _Recurring:
+    """Calls a function every so many seconds, in its thread; what that raises is logged, and it is called again."""
+
+    def __init__(self, period_s: float, look: Callable[[], None]) -> None:
+        """Begin."""
+        self._period_s, self._look, self._lock, self._ended = period_s, look, threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="delayline-topics", daemon=True)
+        self._thread.start()
+
+    def now(self) -> None:
+        """Call it at once, in this thread; one call at a time."""
+        with self._lock:
+            if not self._ended.is_set():
+                self._look()
+
+    def end(self) -> None:
+        """Call it no more."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._period_s):
+            try:
+                self.now()
+            except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
+                _LOG.exception("looking for new topics failed; it is tried again in %s s", self._period_s)
 
 
 def _each(calls: Iterable[Callable[[], object]]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
-from pipeline.client.closing import Closing
+from pipeline.client.checks import Closing
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TypedDict, Unpack
 
-from pipeline.client.closing import Closing
+from pipeline.client.checks import Closing
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
 from pipeline.client.message import RESERVED
 from pipeline.client.messageid import MessageId
