@@ -34,6 +34,8 @@ _LOOK_S = 1.0
 _SEEK_MS = 30_000
 """So long the service may take to begin what was sought."""
 _ARROW_ROWS = 1 << 16
+_LISTENER = "message_listener"
+"""The option that has messages given to a function."""
 _SCHEMA = pa.schema([arrow_schema(DELIVERIES.columns).field(name) for name in COLUMNS])
 T = TypeVar("T")
 
@@ -106,33 +108,37 @@ class Consumer(Receiver):
             AlreadyClosed: the consumer is closed.
             OperationNotSupported: a listener gets the messages.
         """
-        return self._received("receive", "message_listener", timeout_millis)
+        return self._received("receive", _LISTENER, timeout_millis)
 
     def next_message(self, timeout_millis: int | None) -> Message | None:
         """The next message; None: none came in time.
 
         Raises:
             AlreadyClosed: the consumer is closed.
+            OperationNotSupported: a listener gets the messages.
         """
-        return self._waited(self._take, timeout_millis)
+        self._refuse_beside(_LISTENER, "receive")
+        return self._next(timeout_millis)
 
     def batch_receive(self, max_num_messages: int | None = None, timeout_millis: int | None = None) -> list[Message]:
         """Several messages, as soon as one of the limits is reached; none when none came in time.
 
         Args:
             max_num_messages: so many at most; None: by the policy of the consumer.
-            timeout_millis: waits for so long; None: by the policy of the consumer.
+            timeout_millis: waits for so long; None: by the policy of the consumer; a negative number is no limit.
 
         Raises:
             AlreadyClosed: the consumer is closed.
+            OperationNotSupported: a listener gets the messages.
         """
+        self._refuse_beside(_LISTENER, "batch_receive")
         policy, found, size = self._policy, list[Message](), 0
         most = policy.max_num_message if max_num_messages is None else max_num_messages
         wait_ms = policy.timeout_ms if timeout_millis is None else timeout_millis
         ends = None if wait_ms < 0 else time.monotonic() + wait_ms / 1_000
         while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
             left = None if ends is None else max(0, round((ends - time.monotonic()) * 1_000))
-            message = self.next_message(left)
+            message = self._next(left)
             if message is None:
                 break
             found.append(message)
@@ -150,7 +156,9 @@ class Consumer(Receiver):
 
         Raises:
             AlreadyClosed: the consumer is closed.
+            OperationNotSupported: a listener gets the messages.
         """
+        self._refuse_beside(_LISTENER, "batch_receive_arrow")
         found = self._waited(lambda: self._take_rows(max_num_messages), timeout_millis)
         return _SCHEMA.empty_table() if found is None else found
 
@@ -322,9 +330,12 @@ class Consumer(Receiver):
             raise AlreadyClosed("consumer")
         return self._changed
 
+    def _next(self, timeout_millis: int | None) -> Message | None:
+        return self._waited(self._take, timeout_millis)
+
     def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
         """What `take` gives, as soon as it gives something; None: it did not in time."""
-        ends = None if timeout_millis is None or timeout_millis < 0 else time.monotonic() + timeout_millis / 1_000
+        ends = None if timeout_millis is None else time.monotonic() + timeout_millis / 1_000
         told = False
         with self._changed:
             while True:

@@ -92,12 +92,12 @@ class Receiver(Closing):
     _worker: Worker | None = None
 
     @abstractmethod
-    def next_message(self, timeout_millis: int | None) -> Message | None:
+    def _next(self, timeout_millis: int | None) -> Message | None:
         """The next message; None: none came for so long. Without a limit it waits for one."""
 
     def listen(self, listener: Callable[[Self, Message], object]) -> None:
         """Give each message to a function from now on, in a thread of its own."""
-        self._worker = Worker(self.next_message, partial(listener, self))
+        self._worker = Worker(self._next, partial(listener, self))
         self._worker.start()
 
     def _received(self, operation: str, listener: str, timeout_millis: int | None) -> Message:
@@ -107,12 +107,20 @@ class Receiver(Closing):
             Timeout: none came for so long.
             OperationNotSupported: a listener gets the messages.
         """
-        if self._worker is not None:
-            raise OperationNotSupported(operation, f"a {listener} gets the messages")
-        found = self.next_message(timeout_millis)
+        self._refuse_beside(listener, operation)
+        found = self._next(timeout_millis)
         if found is None:
             raise Timeout(operation, timeout_millis or 0)
         return found
+
+    def _refuse_beside(self, listener: str, operation: str) -> None:
+        """Refuse a method that would take messages from a listener.
+
+        Raises:
+            OperationNotSupported: there is one.
+        """
+        if self._worker is not None:
+            raise OperationNotSupported(operation, f"a {listener} gets the messages")
 
     def _end_listening(self) -> None:
         if self._worker is not None:

@@ -38,7 +38,8 @@ class How(TypedDict, total=False):
             number twice.
         event_timestamp: when it happened, ms since the epoch.
         deliver_at: not before this time, ms since the epoch.
-        deliver_after: not before so long after now. Not together with `deliver_at`.
+        deliver_after: not before so long after now; a negative span, which is over, means at once. Not together with
+            `deliver_at`.
         replication_clusters: None; refused, since a warehouse is not replicated by messages.
         disable_replication: False; the same.
     """

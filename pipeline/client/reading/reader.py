@@ -84,12 +84,7 @@ class Reader(Receiver):
         """
         return self._received("read_next", "reader_listener", timeout_millis)
 
-    def next_message(self, timeout_millis: int | None) -> Message | None:
-        """The next message; None: none came in time.
-
-        Raises:
-            AlreadyClosed: the reader is closed.
-        """
+    def _next(self, timeout_millis: int | None) -> Message | None:
         ends = None if timeout_millis is None else monotonic_ms() + timeout_millis
         while True:
             with self._lock:

@@ -267,11 +267,12 @@ def test_rows_of_arrow_keep_to_the_limit_of_what_may_be_held(tmp_path: Path) -> 
     assert consumer.batch_receive_arrow(timeout_millis=0).num_rows == 4
 
 
-def test_nothing_within_the_time_is_a_timeout(tmp_path: Path) -> None:
-    """As in the reference."""
+@pytest.mark.parametrize("timeout_millis", [0, -1])
+def test_nothing_within_the_time_is_a_timeout(tmp_path: Path, timeout_millis: int) -> None:
+    """As in the reference, where a time that is over has come already; a reader does the same."""
     world = World(str(tmp_path))
     with pytest.raises(Timeout):
-        world.joined().receive(0)
+        world.joined().receive(timeout_millis)
 
 
 def test_a_closed_consumer_says_so(tmp_path: Path) -> None:

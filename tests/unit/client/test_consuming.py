@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from pipeline.client import aio
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import ConsumerOptions, Ends, engine_of, new_consumer, open_consumer
@@ -280,7 +282,7 @@ def test_a_consumer_that_runs_by_itself_waits_for_messages_and_is_exclusive(tmp_
 
 
 def test_a_listener_is_given_each_message_but_for_while_it_is_paused(tmp_path: Path) -> None:
-    """In a thread; what it raises is logged, and the message comes again when it is not acknowledged."""
+    """In a thread, and nobody takes one from it; what it raises is logged, and what is not acknowledged comes again."""
     world = World(str(tmp_path))
     given, enough = list[Message](), threading.Event()
 
@@ -294,8 +296,12 @@ def test_a_listener_is_given_each_message_but_for_while_it_is_paused(tmp_path: P
 
     options = ConsumerOptions(ConsumerType.Shared, message_listener=listener)
     with Settling(world), open_consumer(engine_of(world.root), [TOPIC], SUBSCRIPTION, options) as consumer:
+        for receive in (consumer.receive, consumer.batch_receive, consumer.batch_receive_arrow):
+            with pytest.raises(OperationNotSupported) as refused:
+                receive(timeout_millis=0)
+            assert refused.value.call == receive.__name__
         with pytest.raises(OperationNotSupported):
-            consumer.receive(0)
+            asyncio.run(aio.Consumer(consumer).receive())
         consumer.pause_message_listener()
         world.dispatch.deliver(*TEN)
         assert given == []

@@ -151,8 +151,9 @@ def test_who_waits_in_vain_is_told_and_so_is_who_reads_a_closed_reader(root: str
     with Client(root) as client:
         reader = client.create_reader("nobody's", MessageId.earliest)
         assert not reader.has_message_available()
-        with pytest.raises(Timeout):
-            reader.read_next(0)
+        for timeout_millis in (0, -1):
+            with pytest.raises(Timeout):
+                reader.read_next(timeout_millis)
         assert (reader.topic(), reader.is_connected()) == ("nobody's", True)
     assert not reader.is_connected()
     for call in (reader.read_next, reader.has_message_available, lambda: reader.seek(0)):
