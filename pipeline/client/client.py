@@ -29,7 +29,7 @@ from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.policied import SetsPolicies
-from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, stated_of
+from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register
 from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import found_topics, topic_partitions
 from pipeline.client.tracing.trace import HowTraced, Trace, trace
@@ -154,10 +154,9 @@ class Client(SetsPolicies, Commander, Closing):
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
         period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
         asked = topic if isinstance(topic, re.Pattern) else checked_topics(topic)
-        stated = stated_of(consumer_type, how)
         with answering(self._root):
             topics = found_topics(self._root, asked)
-            policies = register(self._root, topics, subscription_name, stated)
+            policies = register(self._root, topics, subscription_name, consumer_type, how)
         options = replace(consumer_options(consumer_type, how, policies), stats_interval_s=self._stats_s)
 
         def end() -> None:
@@ -166,7 +165,8 @@ class Client(SetsPolicies, Commander, Closing):
         def look() -> None:
             known = {each.listening.topic for each in made.cores}
             if new := [each for each in found_topics(self._root, asked) if each not in known]:
-                register(self._root, new, subscription_name, replace(stated, start=InitialPosition.Earliest))
+                anew: HowConsumed = {**how, "initial_position": InitialPosition.Earliest}
+                register(self._root, new, subscription_name, consumer_type, anew)
                 listen_to(made, self._engine(), new, options)
 
         made = open_consumer(

@@ -5,8 +5,9 @@ What the caller does not state stays as it is, so consumers of one subscription 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypedDict
 
 from pipeline.client.choices import (
@@ -66,59 +67,6 @@ class HowConsumed(TypedDict, total=False):
     tick_ms: int | None
 
 
-@dataclass(frozen=True)
-class Stated:
-    """What a caller of `subscribe` states; None: nothing.
-
-    Attributes:
-        type: how consumers share the subscription. One that is there must have it.
-        start: of a subscription that is new.
-        tick_ms: its precision. One that is there must have it; None: a second, for a new one.
-        ack_timeout_ms: what a consumer holds for longer comes again.
-        retry_ms: after so long a message that failed comes again.
-        max_unacked: messages that a consumer may hold.
-        dead_letters: when a message goes to the dead-letter topic.
-    """
-
-    type: ConsumerType = ConsumerType.Exclusive
-    start: InitialPosition = InitialPosition.Latest
-    tick_ms: int | None = None
-    ack_timeout_ms: int | None = None
-    retry_ms: int | None = None
-    max_unacked: int | None = None
-    dead_letters: ConsumerDeadLetterPolicy | None = None
-
-    def over(self, found: Policies) -> Policies:
-        """The policies of a subscription, with what is stated in the place of what there was.
-
-        Raises:
-            InvalidConfiguration: they cannot be followed.
-        """
-        numbers = {"ack_timeout_ms": self.ack_timeout_ms, "max_unacked": self.max_unacked}
-        told: dict[str, int | str | None] = {name: value for name, value in numbers.items() if value is not None}
-        if self.retry_ms is not None:
-            told |= {"retry_min_ms": self.retry_ms, "retry_max_ms": max(found.retry_max_ms, self.retry_ms)}
-        if (letters := self.dead_letters) is not None:
-            told |= {"max_redeliveries": letters.max_redeliver_count, "dead_letter_topic": letters.dead_letter_topic}
-        try:
-            return replace(found, ack=True, **told)  # type: ignore[arg-type] # each value is of the type of its name
-        except BadValue as error:
-            raise InvalidConfiguration(error.field, error.value, f"allowed: {error.allowed}") from error
-
-
-def stated_of(consumer_type: ConsumerType, how: HowConsumed) -> Stated:
-    """What is said of the subscription."""
-    return Stated(
-        consumer_type,
-        how.get("initial_position", InitialPosition.Latest),
-        how.get("tick_ms"),
-        how.get("unacked_messages_timeout_ms"),
-        how.get("negative_ack_redelivery_delay_ms"),
-        how.get("max_unacked_messages"),
-        how.get("dead_letter_policy"),
-    )
-
-
 def consumer_options(consumer_type: ConsumerType, how: HowConsumed, policies: Policies) -> ConsumerOptions:
     """What is said of the consumer; the policies of the subscription say the rest."""
     return ConsumerOptions(
@@ -136,8 +84,15 @@ def consumer_options(consumer_type: ConsumerType, how: HowConsumed, policies: Po
     )
 
 
-def register(root: str, topics: Sequence[str], name: str, stated: Stated) -> Policies:
+def register(root: str, topics: Sequence[str], name: str, consumer_type: ConsumerType, how: HowConsumed) -> Policies:
     """Let a subscription of each of some topics be there, acknowledging, as somebody states it.
+
+    Args:
+        root: the warehouse.
+        topics: at least one.
+        name: of the subscription.
+        consumer_type: one that is there must have it.
+        how: what is said of the subscription; one that is there must have the tick, if one is said.
 
     Returns:
         The policies of the subscription of the first topic.
@@ -149,44 +104,67 @@ def register(root: str, topics: Sequence[str], name: str, stated: Stated) -> Pol
         StillConflicting: others changed the line every time.
     """
     for topic in topics:
-        mine = _of_topic(stated, topic, name)
-        _register_one(root, topic, name, mine)
-        letters = mine.dead_letters
+        mine = _of_topic(topic, name, how)
+        _register_one(root, topic, name, consumer_type, mine)
+        letters = mine.get("dead_letter_policy")
         if letters is not None and letters.initial_subscription_name is not None:
-            where = mine.over(Policies()).dead_letters(topic, name)
+            where = _stated_over(Policies(), mine).dead_letters(topic, name)
             _keep_dead_letters(root, where, letters.initial_subscription_name)
     first = [each for each in subscriptions(root) if (each.topic, each.name) == (topics[0], name)]
-    return first[0].policies if first else stated.over(Policies())
+    return first[0].policies if first else _stated_over(Policies(), how)
 
 
-def _of_topic(stated: Stated, topic: str, name: str) -> Stated:
+def _of_topic(topic: str, name: str, how: HowConsumed) -> HowConsumed:
     """The same for one topic: partitions share the dead-letter topic of their topic."""
-    letters = stated.dead_letters
+    letters = how.get("dead_letter_policy")
     if letters is None or letters.dead_letter_topic is not None or topic_of(topic) == topic:
-        return stated
+        return how
     shared = replace(letters, dead_letter_topic=Policies().dead_letters(topic_of(topic), name))
-    return replace(stated, dead_letters=shared)
+    return {**how, "dead_letter_policy": shared}
 
 
-def _register_one(root: str, topic: str, name: str, stated: Stated) -> None:
+def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> None:
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
-            return with_policies(root, _new(topic, name, stated), stated.over(Policies()))
-        if found.type != stated.type.value or stated.tick_ms not in (None, found.tick_ms):
+            return with_policies(root, _new(topic, name, consumer_type, how), _stated_over(Policies(), how))
+        if found.type != consumer_type.value or how.get("tick_ms") not in (None, found.tick_ms):
             raise AlreadySubscribed(topic, name, f"type {found.type}, tick {found.tick_ms} ms")
-        return with_policies(root, found, stated.over(found.policies))
+        return with_policies(root, found, _stated_over(found.policies, how))
 
     change(root, (topic, name), decide)
 
 
-def _new(topic: str, name: str, stated: Stated) -> Subscription:
-    tick_ms = 1_000 if stated.tick_ms is None else stated.tick_ms
+@contextmanager
+def _configuring() -> Iterator[None]:
+    """Let who said what cannot be followed be told so.
+
+    Raises:
+        InvalidConfiguration: a value is refused.
+    """
     try:
-        return Subscription(topic, name, stated.type.value, stated.start.value, tick_ms)
+        yield
     except BadValue as error:
         raise InvalidConfiguration(error.field, error.value, f"allowed: {error.allowed}") from error
     except OutOfRange as error:
         raise InvalidConfiguration(error.field, error.value, f"allowed: {error.low}..{error.high}") from error
+
+
+@_configuring()
+def _new(topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> Subscription:
+    start, tick_ms = how.get("initial_position", InitialPosition.Latest), how.get("tick_ms")
+    return Subscription(topic, name, consumer_type.value, start.value, 1_000 if tick_ms is None else tick_ms)
+
+
+@_configuring()
+def _stated_over(found: Policies, how: HowConsumed) -> Policies:
+    """The policies of a subscription, with what is stated in the place of what there was."""
+    numbers = {"ack_timeout_ms": how.get("unacked_messages_timeout_ms"), "max_unacked": how.get("max_unacked_messages")}
+    told: dict[str, int | str | None] = {name: value for name, value in numbers.items() if value is not None}
+    if (retry_ms := how.get("negative_ack_redelivery_delay_ms")) is not None:
+        told |= {"retry_min_ms": retry_ms, "retry_max_ms": max(found.retry_max_ms, retry_ms)}
+    if (letters := how.get("dead_letter_policy")) is not None:
+        told |= {"max_redeliveries": letters.max_redeliver_count, "dead_letter_topic": letters.dead_letter_topic}
+    return replace(found, ack=True, **told)  # type: ignore[arg-type] # each value is of the type of its name
 
 
 def _keep_dead_letters(root: str, topic: str, name: str) -> None:
