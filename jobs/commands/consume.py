@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from jobs.commands.values import payload, printable
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import ConsumerOptions, engine_of, open_consumer
+from pipeline.client.consuming.consumers import engine_of, open_consumer
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.message import Message
 from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
@@ -78,7 +79,7 @@ def consume(root: str, name: tuple[str, str], told: Told, says: Says) -> tuple[i
     policies = line.policies
     options = ConsumerOptions(
         consumer_type=ConsumerType(line.type),
-        consumer_name=told.name,
+        consumer_name=told.name or "",
         max_unacked=policies.max_unacked,
         unacked_messages_timeout_ms=policies.ack_timeout_ms,
     )

@@ -15,7 +15,7 @@ from pipeline.client.checks import Closing, answering, check_limit, checked_topi
 from pipeline.client.choices import ConsumerType, InitialPosition, PartitionsRoutingMode
 from pipeline.client.commanding.commander import Commander
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import Ends, engine_of, listen_to, open_consumer
+from pipeline.client.consuming.consumers import engine_of, listen_to, open_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.messageid import MessageId
@@ -157,20 +157,26 @@ class Client(SetsPolicies, Commander, Closing):
         with answering(self._root):
             topics = found_topics(self._root, asked)
             policies = register(self._root, topics, subscription_name, consumer_type, how)
-        options = replace(consumer_options(consumer_type, how, policies), stats_interval_s=self._stats_s)
+        options = consumer_options(consumer_type, how, policies, self._stats_s)
 
         def end() -> None:
-            _each(partial(unsubscribe, self._root, each.listening.topic, subscription_name) for each in made.cores)
+            _each(partial(unsubscribe, self._root, each.topic, subscription_name) for each in made.cores)
 
         def look() -> None:
-            known = {each.listening.topic for each in made.cores}
+            known = {each.topic for each in made.cores}
             if new := [each for each in found_topics(self._root, asked) if each not in known]:
                 anew: HowConsumed = {**how, "initial_position": InitialPosition.Earliest}
                 register(self._root, new, subscription_name, consumer_type, anew)
-                listen_to(made, self._engine(), new, options)
+                listen_to(made, new)
 
         made = open_consumer(
-            self._engine(), topics, subscription_name, options, self._timeout_s, Ends(self._forget, end)
+            self._engine(),
+            topics,
+            subscription_name,
+            options,
+            self._timeout_s,
+            on_close=self._forget,
+            on_unsubscribe=end,
         )
         self._made.append(made)
         if topics != asked:

@@ -17,8 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pipeline.client import public
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.message import Message
 from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE
 from state import Condition
@@ -134,7 +135,7 @@ class Application:
     def _begun(self, root: str) -> tuple[Engine, Consumer]:
         if self.engine is None or self.consumer is None:
             self.engine = Engine(root, self.clock)
-            self.consumer = new_consumer(self.engine, [self.topic], "s", ConsumerOptions(self.kind, "a"), Ends())
+            self.consumer = new_consumer(self.engine, [self.topic], "s", ConsumerOptions(self.kind, "a"))
         return self.engine, self.consumer
 
     def _turn(self, engine: Engine) -> None:

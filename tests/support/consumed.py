@@ -18,8 +18,9 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.create import create_all
 from pipeline.client.message import Message
 from pipeline.delta.deltars import arrow_schema, create, path_of, rows_of
@@ -239,7 +240,7 @@ class World:
     def consumer(self, engine: Engine, name: str = "a", **options: Any) -> Consumer:  # noqa: ANN401 - as they are
         """A consumer."""
         told = ConsumerOptions(ConsumerType(self.kind.value), name, **options)
-        return new_consumer(engine, [TOPIC], SUBSCRIPTION, told, Ends())
+        return new_consumer(engine, [TOPIC], SUBSCRIPTION, told)
 
     def joined(self, name: str = "a", **options: Any) -> Consumer:  # noqa: ANN401 - as they are
         """A consumer in a process of its own, which has its part."""

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from pipeline.client.choices import ConsumerBatchReceivePolicy
 from pipeline.client.consuming.consumerlistener import Receiver
 from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, sought
 from pipeline.client.consuming.core import Core
@@ -55,8 +54,6 @@ class Consumer(Receiver):
         self,
         engine: Engine,
         cores: Sequence[Core],
-        negative_ack_delay_ms: int | None = None,
-        batch_policy: ConsumerBatchReceivePolicy | None = None,
         on_close: Callable[[Consumer], None] | None = None,
         on_unsubscribe: Callable[[], None] | None = None,
     ) -> None:
@@ -65,15 +62,11 @@ class Consumer(Receiver):
         Args:
             engine: which turns the cores.
             cores: one for each topic.
-            negative_ack_delay_ms: of a negative acknowledgement that names no delay; None: the subscription's backoff.
-            batch_policy: when `batch_receive` returns.
             on_close: called once it is closed.
             on_unsubscribe: takes the subscription out of the registry.
         """
         self.engine, self.cores, self._first = engine, list(cores), 0
-        self._changed = cores[0].lock
-        self._negative_ack_delay_ms = negative_ack_delay_ms
-        self._policy = batch_policy or ConsumerBatchReceivePolicy()
+        self._changed, self._options = cores[0].lock, cores[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
         self._closed = False
 
@@ -81,15 +74,15 @@ class Consumer(Receiver):
 
     def topic(self) -> str:
         """The topic; of several ones their names, with commas between."""
-        return ",".join(core.listening.topic for core in self.cores)
+        return ",".join(core.topic for core in self.cores)
 
     def subscription_name(self) -> str:
         """The subscription."""
-        return self.cores[0].listening.subscription
+        return self.cores[0].subscription
 
     def consumer_name(self) -> str:
         """The name by which others see it."""
-        return self.cores[0].listening.consumer
+        return self._options.consumer_name
 
     def is_connected(self) -> bool:
         """Whether it has a part of its subscription now."""
@@ -132,7 +125,7 @@ class Consumer(Receiver):
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside(_LISTENER, "batch_receive")
-        policy, found, size = self._policy, list[Message](), 0
+        policy, found, size = self._options.batch_receive_policy, list[Message](), 0
         most = policy.max_num_message if max_num_messages is None else max_num_messages
         wait_ms = policy.timeout_ms if timeout_millis is None else timeout_millis
         ends = None if wait_ms < 0 else time.monotonic() + wait_ms / 1_000
@@ -191,8 +184,8 @@ class Consumer(Receiver):
         """
         with self._opened():
             core = core_of(self.cores, message)
-            if not core.listening.kind.alone:
-                raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), core.listening.kind)
+            if not self._options.kind.alone:
+                raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), self._options.kind)
             if counts(message) and not core.desk.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
@@ -208,7 +201,7 @@ class Consumer(Receiver):
             AlreadyClosed: the consumer is closed.
             InvalidMessage: it is nothing that this consumer gets.
         """
-        after_ms = self._negative_ack_delay_ms if delay_ms is None else delay_ms
+        after_ms = self._options.negative_ack_redelivery_delay_ms if delay_ms is None else delay_ms
         with self._opened():
             if isinstance(message, pa.Table):
                 for core, rows in by_core(self.cores, message):
@@ -355,7 +348,7 @@ class Consumer(Receiver):
         for core in self._in_turn():
             found = core.desk.take_one(core)
             if found is not None:
-                if core.desk.queue.size == core.listening.queue_size // 2:
+                if core.desk.queue.size == self._options.receiver_queue_size // 2:
                     self.engine.hurry()
                 return found
         return None
@@ -366,7 +359,7 @@ class Consumer(Receiver):
             while left > 0 and (rows := core.desk.take_rows(left)) is not None:
                 tables.append(rows.table.select(COLUMNS))
                 left -= len(rows)
-            if core.desk.queue.size < core.listening.queue_size:
+            if core.desk.queue.size < self._options.receiver_queue_size:
                 self.engine.hurry()
         return pa.concat_tables(tables) if tables else None
 

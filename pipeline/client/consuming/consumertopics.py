@@ -27,16 +27,16 @@ def core_of(cores: Sequence[Core], message: Named) -> Core:
     if isinstance(message, Received) and message.consumer in cores:
         return message.consumer
     topic = message.topic_name()
-    found = [core for core in cores if not topic or core.listening.topic == topic]
+    found = [core for core in cores if not topic or core.topic == topic]
     if len(found) != 1:
-        raise InvalidMessage("message", str(message), f"one of {','.join(core.listening.topic for core in cores)}")
+        raise InvalidMessage("message", str(message), f"one of {','.join(core.topic for core in cores)}")
     return found[0]
 
 
 def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, pa.Table]]:
     """The rows of a table that are of each core, and of the present life of its subscription, when they name one."""
     for core in cores:
-        own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.listening.topic))
+        own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.topic))
         if "life" in own.column_names:
             own = own.filter(pc.equal(own.column("life"), core.life))
         yield core, own

@@ -5,16 +5,16 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from pipeline.client.consuming.desk import Desk, DeskOptions
+from pipeline.client.consuming.desk import Desk
 from pipeline.client.consuming.events import Voice
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.rows import Rows
 from pipeline.client.following.closedlog import Key
 from pipeline.client.following.supply import Logs, Supply
 from pipeline.config.errors import VersionGone
 from pipeline.subscriptions.incarnations import Name
-from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, SubscriptionType
+from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming
 from state.lease_events import (
     Active,
     Announced,
@@ -42,31 +42,9 @@ _LIFE_MS = 5_000
 _CALM_MS = 60_000
 """Commits were often for so long: leases are as they were in the beginning."""
 _SESSION_BITS = 62
+_USUAL = LeaseTiming()
 _AWAITED = (LeaseKind.CLAIM, LeaseKind.RELEASE, LeaseKind.LEAVE)
 """Rows of leases for which a slot waits that nobody has."""
-
-
-@dataclass(frozen=True)
-class Listening:
-    """What a consumer listens to, and how.
-
-    Attributes:
-        topic: the topic.
-        subscription: the subscription.
-        kind: its type.
-        consumer: the name of the consumer.
-        priority: of a failover consumer, 0 is the best.
-        queue_size: so many messages are read ahead, at least.
-        timing: of its lease.
-    """
-
-    topic: str
-    subscription: str
-    kind: SubscriptionType
-    consumer: str
-    priority: int = 0
-    queue_size: int = 1_000
-    timing: LeaseTiming = field(default_factory=LeaseTiming)
 
 
 def _nobody(active: bool) -> None:  # noqa: FBT001 - a listener that does not listen
@@ -77,6 +55,9 @@ class Core:
     """A consumer of one topic. All but `desk` belongs to the thread that turns the engine.
 
     Attributes:
+        topic: the topic.
+        subscription: the subscription.
+        options: how the consumer works; it has a name.
         desk: what the application has to do with; guarded by `lock`.
         lock: guards the desk; notified when there is something for the application.
         busy: who has the exclusive subscription, when somebody else does.
@@ -85,16 +66,15 @@ class Core:
     """
 
     def __init__(
-        self, logs: Logs, listening: Listening, options: DeskOptions, lock: threading.Condition | None = None
+        self, logs: Logs, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition
     ) -> None:
         """It has not joined yet."""
-        self._logs, self.listening = logs, listening
-        self.lock = lock or threading.Condition()
+        self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
         self.desk = Desk(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
         self.life = 0
         self.active: Callable[[bool], None] = _nobody
-        self._key: Key = (listening.topic, listening.subscription, 0)
+        self._key: Key = (topic, subscription, 0)
         self._member: LeaseMember | None = None
         self._supply: Supply | None = None
         self._draining: set[int] = set()
@@ -112,7 +92,7 @@ class Core:
     @property
     def named(self) -> Name:
         """Topic and subscription."""
-        return self.listening.topic, self.listening.subscription
+        return self.topic, self.subscription
 
     @property
     def oldest(self) -> int | None:
@@ -129,12 +109,12 @@ class Core:
         replay = self._replay()
         if replay is None:
             return
-        now, told = self._logs.clock.now(), self.listening
+        now = self._logs.clock.now()
         with self.lock:
             self.desk.count(now)
             self._drop_closed()
             self.desk.forget(supply.lost)
-            who = told.topic, told.subscription, told.consumer
+            who = self.topic, self.subscription, self.options.consumer_name
             self.desk.stats.tell(now, who, self.desk.queue.size, len(self.desk.holding))
             supply.again(replay, self.desk.holding, self._resumed)
         self._resumed = set()
@@ -164,15 +144,14 @@ class Core:
         if self._asked_at is not None and now - self._asked_at < _ASK_MS:
             return False
         self._asked_at = now
-        told = self.listening
-        picture = self._logs.cursors.picture(told.topic, told.subscription)
+        picture = self._logs.cursors.picture(*self.named)
         if picture is None:
             return False
-        self._key = (told.topic, told.subscription, picture.rows.life)
+        self._key = (*self.named, picture.rows.life)
         replay = self._replay()
         if replay is None:
             return False
-        self._supply = Supply(self._logs, self._key, told.kind, len(replay.slots))
+        self._supply = Supply(self._logs, self._key, self.options.kind, len(replay.slots))
         self._begin_session(replay)
         with self.lock:
             self.life = self._key[2]
@@ -193,9 +172,9 @@ class Core:
         return True
 
     def _begin_session(self, replay: LeaseReplay) -> None:
-        told, session = self.listening, secrets.randbits(_SESSION_BITS)
-        self._member = LeaseMember(replay, told.consumer, session, told.kind, told.timing, told.priority)
-        self._voice = Voice(self._key, told.consumer, session)
+        told, session = self.options, secrets.randbits(_SESSION_BITS)
+        self._member = LeaseMember(replay, told.consumer_name, session, told.kind, _USUAL, told.priority)
+        self._voice = Voice(self._key, told.consumer_name, session)
         self.desk.voice = self._voice
 
     def _replay(self) -> LeaseReplay | None:
@@ -221,7 +200,7 @@ class Core:
         """Read ahead; give the rows, and what the lease is to be told before they may be handed out."""
         found: list[Rows] = []
         events: list[Event] = []
-        room = max(1, self.listening.queue_size) - self.desk.queue.size
+        room = max(1, self.options.receiver_queue_size) - self.desk.queue.size
         if room <= 0 and self.desk.is_paused:
             return list(supply.redeliveries()), events
         while room > 0:
@@ -251,12 +230,12 @@ class Core:
 
     def _paced(self, timing: LeaseTiming, now: int) -> list[Event]:
         """Longer leases while commits are rare; those of the beginning when they have not been so for long."""
-        interval, usual = self._logs.writer.interval_ms, self.listening.timing
-        if interval > usual.renew_ms:
+        interval = self._logs.writer.interval_ms
+        if interval > _USUAL.renew_ms:
             self._rare_at = now
         if interval > timing.renew_ms:
             return [Paced(LeaseTiming.at_interval(interval))]
-        return [Paced(usual)] if timing != usual and now - self._rare_at > _CALM_MS else []
+        return [Paced(_USUAL)] if timing != _USUAL and now - self._rare_at > _CALM_MS else []
 
     def _progress(self) -> list[Event]:
         """How far the application is, and which slots it is done with that are to be handed over."""

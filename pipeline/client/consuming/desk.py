@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +15,11 @@ import pyarrow as pa
 from pipeline.client.consuming.clock import Clock
 from pipeline.client.consuming.events import ACK_TIMEOUT, NACK, Voice, runs_of
 from pipeline.client.consuming.holding import Failed, Handed, Holding
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.queue import Queue
 from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.rows import Rows
 from pipeline.client.consuming.stats import ConsumerStats
-from pipeline.client.schema import Schema
 from pipeline.storage.arrays import longs
 from state import MessageTimers, Positions, UnackedLimit
 from state.positionset import PositionSet
@@ -30,27 +29,6 @@ if TYPE_CHECKING:
 
 Place = tuple[int, int]
 """Ledger, entry."""
-
-
-@dataclass(frozen=True)
-class DeskOptions:
-    """What the application asks for.
-
-    Attributes:
-        schema: decodes the content of messages.
-        max_unacked: messages that it may hold; 0: any number.
-        ack_timeout_ms: after so long what it holds comes again; 0: never.
-        tick_ms: how much later it may be.
-        ordered: whether all up to a message can be acknowledged at once.
-        stats_s: so often the log gets a line with figures; 0: never.
-    """
-
-    schema: Schema
-    max_unacked: int = 0
-    ack_timeout_ms: int = 0
-    tick_ms: int = 1_000
-    ordered: bool = False
-    stats_s: int = 0
 
 
 class Desk:
@@ -65,28 +43,28 @@ class Desk:
     """
 
     def __init__(
-        self, clock: Clock, options: DeskOptions, may: Callable[[int, int], bool], say: Callable[[pa.Table], None]
+        self, clock: Clock, options: ConsumerOptions, may: Callable[[int, int], bool], say: Callable[[pa.Table], None]
     ) -> None:
         """Nothing is queued.
 
         Args:
             clock: the clock.
-            options: what the application asks for.
+            options: how the consumer works.
             may: whether a message of a slot may be handed out at an instant.
             say: takes rows of events.
         """
         self._clock, self._options, self._may, self._say = clock, options, may, say
         self.queue, self.holding = Queue(), Holding(UnackedLimit(options.max_unacked))
-        timeout = options.ack_timeout_ms
-        self._timers = MessageTimers(timeout, options.tick_ms) if timeout else None
-        self._handed = Handed(self.holding) if options.ordered else None
+        timeout = options.unacked_messages_timeout_ms
+        self._timers = MessageTimers(timeout, options.unacked_messages_tick_ms) if timeout else None
+        self._handed = Handed(self.holding) if options.kind.alone else None
         self._acks: list[Place] = []
         self._ack_runs: list[Positions] = []
         self._nacks: dict[tuple[int | None, str], list[Place]] = defaultdict(list)
         self._room = self.holding.limit.room
         self.upto = 0
         self.voice: Voice | None = None
-        self.stats = ConsumerStats(options.stats_s, clock.now())
+        self.stats = ConsumerStats(options.stats_interval_s, clock.now())
 
     # ---- out
 
@@ -193,7 +171,7 @@ class Desk:
     def clear(self) -> None:
         """Forget everything."""
         self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
-        self._handed = Handed(self.holding) if self._options.ordered else None
+        self._handed = Handed(self.holding) if self._options.kind.alone else None
         self._acks, self._ack_runs, self._nacks = [], [], defaultdict(list)
         self.upto = 0
         if self._timers is not None:

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterable
 
 from pipeline.client.consuming.clock import Clock, MachineClock
-from pipeline.client.consuming.core import Core, Listening
-from pipeline.client.consuming.desk import DeskOptions
+from pipeline.client.consuming.core import Core
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.following.closedlog import ClosedLog
 from pipeline.client.following.cursorlog import CursorLog
@@ -57,9 +57,9 @@ class Engine:
         self._started = False
         self._folders: Folders | None = None
 
-    def add(self, listening: Listening, options: DeskOptions, lock: threading.Condition | None = None) -> Core:
+    def add(self, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition) -> Core:
         """A consumer of a topic, from the next turn on."""
-        core = Core(self.logs, listening, options, lock)
+        core = Core(self.logs, topic, subscription, options, lock)
         with self._lock:
             self.logs.cursors.want(core.named)
             self._cores.append(core)

@@ -115,7 +115,7 @@ class Received(Message):
 
     def topic_name(self) -> str:
         """Its topic."""
-        return self.consumer.listening.topic
+        return self.consumer.topic
 
     def message_id(self) -> MessageId:
         """Its name."""

@@ -17,7 +17,7 @@ from pipeline.client.choices import (
     InitialPosition,
 )
 from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
-from pipeline.client.consuming.consumers import ConsumerOptions
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.subscriptions import Subscription, change, subscribe, subscriptions, with_policies
@@ -67,11 +67,13 @@ class HowConsumed(TypedDict, total=False):
     tick_ms: int | None
 
 
-def consumer_options(consumer_type: ConsumerType, how: HowConsumed, policies: Policies) -> ConsumerOptions:
+def consumer_options(
+    consumer_type: ConsumerType, how: HowConsumed, policies: Policies, stats_interval_s: int
+) -> ConsumerOptions:
     """What is said of the consumer; the policies of the subscription say the rest."""
     return ConsumerOptions(
         consumer_type,
-        how.get("consumer_name"),
+        how.get("consumer_name") or "",
         how.get("schema", BytesSchema()),
         how.get("message_listener"),
         how.get("receiver_queue_size", 1_000),
@@ -79,8 +81,9 @@ def consumer_options(consumer_type: ConsumerType, how: HowConsumed, policies: Po
         policies.ack_timeout_ms,
         negative_ack_redelivery_delay_ms=how.get("negative_ack_redelivery_delay_ms"),
         priority=how.get("priority_level", 0),
-        batch_receive_policy=how.get("batch_receive_policy"),
+        batch_receive_policy=how.get("batch_receive_policy") or ConsumerBatchReceivePolicy(),
         consumer_event_listener=how.get("consumer_event_listener"),
+        stats_interval_s=stats_interval_s,
     )
 
 

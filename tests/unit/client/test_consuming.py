@@ -17,7 +17,8 @@ from deltalake import DeltaTable
 from pipeline.client import aio
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
-from pipeline.client.consuming.consumers import ConsumerOptions, Ends, engine_of, new_consumer, open_consumer
+from pipeline.client.consuming.consumers import engine_of, new_consumer, open_consumer
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import ConsumerBusy, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 from pipeline.config.errors import StillConflicting
@@ -187,7 +188,7 @@ def test_a_consumer_waits_until_settle_knows_the_subscription(tmp_path: Path) ->
     """Until then it says nothing, for nobody would follow it."""
     world = World(str(tmp_path))
     engine = world.process()
-    new = new_consumer(engine, [TOPIC], "unknown", ConsumerOptions(ConsumerType.Shared, "a"), Ends())
+    new = new_consumer(engine, [TOPIC], "unknown", ConsumerOptions(ConsumerType.Shared, "a"))
     world.run(3)
     assert not new.is_connected()
     assert DeltaTable(f"{world.root}/{CONSUMER_EVENTS.name}").version() == 0
@@ -211,9 +212,7 @@ def test_a_consumer_of_several_topics_gets_the_messages_of_each(tmp_path: Path) 
     """A topic whose subscription nobody knows yet is no hindrance; each message is settled in its own topic."""
     world = World(str(tmp_path))
     world.dispatch.deliver(*TEN)
-    consumer = new_consumer(
-        world.process(), ["other", TOPIC], SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"), Ends()
-    )
+    consumer = new_consumer(world.process(), ["other", TOPIC], SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"))
     world.run(3)
     found = drained(consumer)
     assert names(found) == TEN
@@ -316,8 +315,14 @@ def test_unsubscribing_closes_and_takes_the_subscription_out_of_the_registry(tmp
     """Whoever made the consumer says how; others are told that it is gone."""
     world, done = World(str(tmp_path)), list[str]()
     options = ConsumerOptions(ConsumerType.Shared, "a")
-    ends = Ends(lambda consumer: done.append(consumer.consumer_name()), lambda: done.append("out"))
-    consumer = new_consumer(world.process(), [TOPIC], SUBSCRIPTION, options, ends)
+    consumer = new_consumer(
+        world.process(),
+        [TOPIC],
+        SUBSCRIPTION,
+        options,
+        on_close=lambda consumer: done.append(consumer.consumer_name()),
+        on_unsubscribe=lambda: done.append("out"),
+    )
     world.run(3)
     consumer.unsubscribe()
     assert done == ["a", "out"]

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.client.choices import ConsumerType
-from pipeline.client.consuming.consumers import ConsumerOptions, Ends, new_consumer
+from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.events import Voice
+from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
 from pipeline.client.following import cursorlog, deliverylog
 from pipeline.config.errors import StillConflicting, VersionGone
@@ -225,7 +226,7 @@ def test_consumers_of_many_topics_share_a_look_at_what_settle_says(
     world = World(str(tmp_path))
     world.dispatch.deliver(*TEN)
     topics = [TOPIC, *(f"t-partition-{number}" for number in range(20))]
-    consumer = new_consumer(world.process(), topics, SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"), Ends())
+    consumer = new_consumer(world.process(), topics, SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"))
     looks: list[str] = []
 
     def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
