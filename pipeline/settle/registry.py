@@ -29,7 +29,7 @@ class Line:
     Attributes:
         type: of the subscription.
         policies: what is followed.
-        wrong: why the line's own policies are not, if they are not; then only acknowledgement itself is.
+        wrong: why some of the line's own policies are not, if so.
     """
 
     type: str
@@ -43,7 +43,7 @@ class Line:
         try:
             return cls(known, Policies.of_map(texts))
         except BadValue as error:
-            return cls(known, Policies(ack=True), str(error))
+            return cls(known, Policies.followed(texts), str(error))
 
 
 @dataclass

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.client.subscribing.subscriptions import active, unclear
 from pipeline.config.wallclock import wall_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
@@ -16,6 +16,7 @@ from pipeline.sinks.connect import connect as connect_to
 from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.sinks.topic import Connect
 from pipeline.storage.files import Files
+from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.sinkplaces import SinkPlaces, late_s
 from schemas import DELIVERIES, SUBSCRIPTIONS
 
@@ -76,18 +77,24 @@ class Sinks:
         version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
         if version == self._seen:
             return
-        wanted = {line for line in map(Line.of, subscriptions(self._root)) if line is not None}
+        registry = open_table(self._root, SUBSCRIPTIONS)
+        wanted = {line for line in map(Line.of, active(registry)) if line is not None}
         self._end(set(self._running) - wanted)
         table = str(open_table(self._root, DELIVERIES).metadata().id)
         for line in wanted - set(self._running):
             loop = SinkLoop(self._root, table, line, self._places, self._connect)
             self._running[line] = loop
             loop.start(self._pause_s)
-        kept = {loop.name for loop in self._running.values()}
-        for name in self._places.names():
-            if name not in kept:
-                self._places.drop(name)
+        self._tidy(unclear(registry))
         self._seen = version
+
+    def _tidy(self, unclear: Container[Name]) -> None:
+        """Forget sinks that have ended. Those of some subscriptions may go on when somebody has corrected a line."""
+        kept = {loop.name for loop in self._running.values()}
+        for name in set(self._places.names()) - kept:
+            place = self._places.get(name)
+            if place is None or (place.topic, place.subscription) not in unclear:
+                self._places.drop(name)
 
     def _tell(self) -> None:
         """Say of each sink how late it is."""

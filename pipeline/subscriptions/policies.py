@@ -26,6 +26,8 @@ LONGEST_MS = 3_650 * DAY_MS
 SHORTEST_TTL_MS = 1_000
 """With a shorter one a batch that takes its time would let messages expire."""
 _FLAGS = {"true": True, "false": False}
+_BELONGS = {"retry_max_ms": "retry_min_ms", "guard_tables": "guard", "sink_after": "sink"}
+"""Policies that mean nothing without another one."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,20 @@ class InRegistry:
             if name not in known:
                 raise BadValue("policy", name, ", ".join(known))
         return cls(**_values(texts or {}))
+
+    @classmethod
+    def followed(cls, texts: Mapping[str, str | None] | None) -> Self:
+        """What is followed of texts of the registry, whatever they say: each policy by itself.
+
+        One that cannot be followed is the default, and so is the one that it belongs to. Other names do not count.
+        """
+        found, together = cls(), dict[str, list[str]]()
+        for name in names_of(cls):
+            together.setdefault(_BELONGS.get(name, name), []).append(name)
+        for names in together.values():
+            with suppress(BadValue):
+                found = replace(found, **_values({name: (texts or {}).get(name) for name in names}))
+        return found
 
 
 @dataclass(frozen=True)
@@ -153,8 +169,11 @@ class Policies(InRegistry):
 
 
 @dataclass(frozen=True)
-class Shaping:
-    """What dispatch follows of the policies of a subscription, as in `Policies`."""
+class Shaping(InRegistry):
+    """What dispatch follows of the policies of a subscription, as in `Policies`.
+
+    Settle tells those who acknowledge of a policy that cannot be followed, and the doctor tells everybody.
+    """
 
     paused: bool = False
     max_rate: int | None = None
@@ -167,18 +186,6 @@ class Shaping:
         """Refuse what cannot be followed."""
         check_number("max_rate", self.max_rate, 1, MOST_RATE)
         check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
-
-    @classmethod
-    def of_map(cls, texts: Mapping[str, str | None] | None) -> Shaping:
-        """From the texts of the registry. A text that cannot be followed is the default; other policies do not count.
-
-        Who acknowledges is told by settle of a policy that cannot be followed.
-        """
-        found = cls()
-        for name in names_of(cls):
-            with suppress(BadValue):
-                found = replace(found, **_values({name: (texts or {}).get(name)}))
-        return found
 
 
 def names_of(kind: Any) -> list[str]:  # noqa: ANN401 - a class of policies

@@ -150,7 +150,7 @@ def _line(topic: str, name: str, tick_ms: int, start: str) -> Subscription:
 
 
 def _shaping(texts: Iterable[tuple[str, str]] | None, topic: str, topics: Topics) -> Shaping:
-    found = Shaping.of_map(dict(texts or ()))
+    found = Shaping.followed(dict(texts or ()))
     return found if found.ttl_ms is not None else replace(found, ttl_ms=topics.of(topic).ttl_ms)
 
 

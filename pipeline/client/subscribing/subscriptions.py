@@ -50,6 +50,10 @@ _ACTIVE = f"""
     ORDER BY topic, name
 """  # noqa: S608 - our own words
 
+_STATED = f"""
+    SELECT topic, subscription, policies, tick_ms BETWEEN 1 AND {MAX_TICK} AS ticks FROM registry WHERE active
+"""  # noqa: S608 - our own words
+
 
 @dataclass(frozen=True)
 class Subscription:
@@ -273,6 +277,11 @@ def active(registry: DeltaTable) -> list[Subscription]:
     return [Subscription(**{**row, "start": _start(row["start"]), "policies": _read(row["policies"])}) for row in rows]
 
 
+def unclear(registry: DeltaTable) -> set[Name]:
+    """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
+    return {(row["topic"], row["subscription"]) for row in query(_STATED, registry=registry) if not _is_clear(row)}
+
+
 def lives(root: str) -> dict[Name, Incarnation]:
     """The last life of each subscription that ingest has noticed, by topic and name.
 
@@ -346,9 +355,17 @@ def row_of(line: Subscription, *, active: bool) -> dict[str, object]:
 
 
 def _read(texts: Mapping[str, str | None] | None) -> Policies:
-    """Policies as settle reads them: of those that cannot be followed, only acknowledgement is."""
+    """Policies as stages read them."""
     told = dict(texts or ())
     try:
         return Policies.of_map(told)
     except BadValue:
-        return Policies(ack=told.get("ack") == "true")
+        return Policies.followed(told)
+
+
+def _is_clear(row: Mapping[str, Any]) -> bool:
+    try:
+        Policies.of_map(dict(row["policies"] or ()))
+    except BadValue:
+        return False
+    return bool(row["ticks"])

@@ -169,10 +169,10 @@ def test_a_guard_is_evaluated_when_it_is_set_and_shown_with_its_tables(
 
 def test_a_policy_that_dispatch_cannot_follow_leaves_the_others_as_they_are() -> None:
     """Any writer may set texts."""
-    assert Shaping.of_map({"paused": "true", "max_rate": "many", "ttl_ms": "5", "ack": "perhaps"}) == Shaping(
+    assert Shaping.followed({"paused": "true", "max_rate": "many", "ttl_ms": "5", "ack": "perhaps"}) == Shaping(
         paused=True
     )
-    assert Shaping.of_map({"ttl_ms": "5000", "paused": None}) == Shaping(ttl_ms=5_000)
+    assert Shaping.followed({"ttl_ms": "5000", "paused": None}) == Shaping(ttl_ms=5_000)
 
 
 def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: str) -> None:

@@ -17,6 +17,7 @@ from pipeline.client.subscribing.subscriptions import (
     set_policies,
     subscribe,
     subscriptions,
+    unclear,
     unsubscribe,
 )
 from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting
@@ -113,11 +114,14 @@ def test_of_several_lines_the_one_that_ingest_follows_is_changed(root: str) -> N
     assert subscriptions(root) == [Subscription("t", "s", start="earliest", policies=Policies(max_unacked=7))]
 
 
-def test_policies_that_cannot_be_followed_are_read_as_settle_reads_them(root: str) -> None:
-    """They stop nobody from looking; acknowledgement itself holds."""
+def test_policies_that_cannot_be_followed_are_read_as_stages_read_them(root: str) -> None:
+    """They stop nobody from looking; the others hold."""
     put(root, SUBSCRIPTIONS, ROW | {"policies": {"ack": "true", "slots": "many"}})
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "t", "policies": {"colour": "red", "ack": None}})
-    assert [each.policies for each in subscriptions(root)] == [ACK, Policies()]
+    put(root, SUBSCRIPTIONS, ROW | {"subscription": "u", "policies": {"max_rate": "fast", "paused": "true"}})
+    put(root, SUBSCRIPTIONS, ROW | {"subscription": "v", "active": False, "policies": {"max_rate": "fast"}})
+    assert [each.policies for each in subscriptions(root)] == [ACK, Policies(), Policies(paused=True)]
+    assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s"), ("t", "t"), ("t", "u")}
 
 
 def test_who_is_overtaken_decides_anew(root: str) -> None:

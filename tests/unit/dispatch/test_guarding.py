@@ -121,7 +121,7 @@ def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, pa
 def test_a_guard_that_somebody_wrote_by_hand_and_that_is_none_fails(tmp_path: Path, wrong: dict[str, str]) -> None:
     """It is not taken for one that lets all go."""
     with pytest.raises(Failed):
-        guards(tmp_path).parted(runs(("s", 0, 1)), {S: Shaping.of_map(wrong)}, 1, look_up)
+        guards(tmp_path).parted(runs(("s", 0, 1)), {S: Shaping.followed(wrong)}, 1, look_up)
 
 
 def test_a_condition_sees_columns_of_a_delivery_and_payloads_only_when_it_names_them() -> None:

@@ -8,15 +8,18 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from deltalake import write_deltalake
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
 from pipeline.config.watching import Watch
+from pipeline.delta.deltars import open_table, rows_of
 from pipeline.sinks.running import publishing
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.policies import Policies
+from schemas import SUBSCRIPTIONS
 from tests.support.client import new_warehouse
 from tests.support.sinks import ADDRESS, MemoryBroker, MemoryTopic, delivered, places, version
 
@@ -55,6 +58,14 @@ def errors(root: str) -> set[str | None]:
     """Why sinks stand still, as it is noted."""
     found = [places(root).get(name) for name in places(root).names()]
     return {each.error for each in found if each is not None}
+
+
+def written(root: str, policies: dict[str, str]) -> None:
+    """Another Delta writer sets the policies of the subscription `s`."""
+    registry = open_table(root, SUBSCRIPTIONS)
+    line = {"topic": "t", "subscription": "s", "type": "shared", "start": "latest", "tick_ms": 1_000, "active": True}
+    rows = rows_of(SUBSCRIPTIONS, [line | {"policies": policies}])
+    write_deltalake(registry, rows, mode="overwrite", predicate="subscription = 's' AND type <> 'history'")
 
 
 def test_a_broker_that_is_away_stops_nobody_else(root: str) -> None:
@@ -102,6 +113,34 @@ def test_a_subscription_that_ends_takes_its_sink_along(root: str) -> None:
         until(lambda: bool(places(root).names()))
         unsubscribe(root, "t", "s")
         until(lambda: not places(root).names())
+
+
+WRONG = ({"max_rate": "fast"}, {"sink": "kafka:out"}, {"sink_after": "soon"}, {"ack": "true"})
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_policy_that_cannot_be_followed_for_a_while_costs_no_sink_its_place(root: str, wrong: dict[str, str]) -> None:
+    """Any Delta writer may set one, and correct it: nothing is lost or sent twice, also when the sink rested."""
+    broker = MemoryBroker(keeps_place=False)
+
+    def connect(to: Destination, producer: str, group: str) -> MemoryTopic:
+        return (MemoryBroker() if to.servers.endswith(":1") else broker).connect(to, producer, group)
+
+    subscribe(root, Subscription("t", "s", policies=Policies(sink=ADDRESS)))
+    subscribe(root, Subscription("t", "other", policies=Policies(sink=AWAY)))
+    right = subscriptions(root)[1].policies.as_map()
+    with publishing(root, connect=connect):
+        delivered(root, "a")
+        until(lambda: broker.payloads == [b"a"])
+        noted = places(root).names()
+        written(root, right | wrong)
+        # Who is gone by then was taken away at a look that has seen the other change, too.
+        unsubscribe(root, "t", "other")
+        until(lambda: len(places(root).names()) < len(noted))
+        delivered(root, "b")
+        written(root, right)
+        until(lambda: broker.payloads == [b"a", b"b"])
+    assert errors(root) == {None}
 
 
 def test_a_sink_keeps_its_begin_while_other_policies_change(root: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline.config.errors import BadValue
@@ -56,6 +58,19 @@ def test_a_policy_that_cannot_be_followed_is_refused_with_its_name_value_and_ran
     """Also a name that is no policy: nothing is kept without being followed."""
     with pytest.raises(BadValue, match=f"{text if name != 'acks' else name}.*{allowed}"):
         Policies.of_map({name: text})
+
+
+def test_each_policy_that_can_be_followed_is_followed() -> None:
+    """Any Delta writer may set texts: a wrong one changes none of the others, but for those that go with it."""
+    assert Policies.followed(EVERY) == Policies.of_map(EVERY)
+    wrong = EVERY | {"slots": "many", "colour": "red"}
+    assert Policies.followed(wrong) == replace(Policies.of_map(EVERY), slots=Policies().slots)
+    assert Policies.followed({"retry_min_ms": "700000", "retry_max_ms": "soon"}) == Policies()
+    sink = {"sink": "kafka://host:9092/out", "sink_after": "3"}
+    assert Policies.followed(sink | {"max_rate": "fast"}) == Policies.of_map(sink)
+    assert Policies.followed(sink | {"sink_after": "soon"}) == Policies()
+    assert Policies.followed(sink | {"ack": "true"}) == Policies(ack=True)
+    assert Policies.followed({"guard_tables": "{}"}) == Policies.followed(None) == Policies()
 
 
 def test_the_delay_of_a_failed_message_grows_as_the_policies_say() -> None:
