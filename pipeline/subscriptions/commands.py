@@ -6,7 +6,7 @@ and one that is wrong changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.storage.arrays import IntArray, arrow_schema
-from schemas import COMMANDS
+from pipeline.storage.arrays import IntArray
 from state.buckets import MAX_TIME
 from state.positions import Positions
 from state.positionset import PositionSet
@@ -90,40 +89,6 @@ def wrong(rows: pa.Table) -> pa.Array:
     for reason, are in flags:
         found = pc.coalesce(found, pc.if_else(are, reason, pa.scalar(None, pa.string())))
     return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-
-def rows_of(parts: Parts, told: Mapping[str, object]) -> pa.Table:
-    """Rows of `commands` that name positions, a row for each run; no longer than `MAX_RUN`.
-
-    Args:
-        parts: the positions.
-        told: other columns, the same in all rows.
-    """
-    pieces = [_rows(of, _cut(positions.positions()), told) for of, positions in sorted(parts.items())]
-    return pa.concat_tables([arrow_schema(COMMANDS.columns).empty_table(), *pieces])
-
-
-def _rows(of: Round, positions: Positions, told: Mapping[str, object]) -> pa.Table:
-    same = {**of._asdict(), **told}
-    runs = dict(zip(_RUN, (positions.ledger_ids, positions.first_entries, positions.last_entries), strict=True))
-    columns = []
-    for field in arrow_schema(COMMANDS.columns):
-        if field.name in runs:
-            columns.append(pa.array(runs[field.name]))
-        else:
-            columns.append(pa.repeat(pa.scalar(same.get(field.name), field.type), len(positions)))
-    return pa.Table.from_arrays(columns, schema=arrow_schema(COMMANDS.columns))
-
-
-def _cut(positions: Positions) -> Positions:
-    """Runs in pieces that are short enough."""
-    lengths = positions.last_entries - positions.first_entries + 1
-    pieces = -(-lengths // MAX_RUN)
-    run = np.repeat(np.arange(len(lengths)), pieces)
-    number = np.arange(len(run)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    firsts = positions.first_entries[run] + number * MAX_RUN
-    lasts = np.minimum(firsts + MAX_RUN - 1, positions.last_entries[run])
-    return Positions(positions.ledger_ids[run], firsts, lasts)
 
 
 def _followed(rows: pa.Table) -> pa.Table:

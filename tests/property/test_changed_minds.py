@@ -33,7 +33,7 @@ from deltalake import write_deltalake
 from pipeline.client.commanding import commands as client
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import outcomes
-from pipeline.client.commanding.written import withdraw
+from pipeline.client.commanding.written import Named, write
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
@@ -243,15 +243,15 @@ class Minds(RuleBasedStateMachine):
             last = {of for of, number in back.named.items() if self.fates[of].round == number}
             some = {of for of in last - shown if self.fates[of].decided not in LEFT_OUT}
             wanted = {of: back.before[of] for of in some if not self.fates[of].cancels}
-        with patch.object(client, "withdraw", partial(self.withdraw, meanwhile)):
+        with patch.object(client, "write", partial(self.write, meanwhile)):
             command = client.undo(self.root, name)
         self.follow(command, wanted, back, name)
 
-    def withdraw(self, meanwhile: bool, *what: Any) -> str:  # noqa: ANN401, FBT001 - of a function that is replaced
-        """Write an undo of a cancel, when dispatch may have decided meanwhile."""
-        if meanwhile:
+    def write(self, meanwhile: bool, root: str, named: list[Named], told: dict[str, object]) -> str:  # noqa: FBT001 - of a function that is replaced
+        """Write an undo; of a cancel when dispatch may have decided meanwhile."""
+        if meanwhile and all(due is None for _, due in named):
             self.dispatch()
-        return withdraw(*what)
+        return write(root, named, told)
 
     def pending(self, keys: set[int], name: str | None) -> dict[Place, int]:
         """What waits for its first delivery under some keys, with its due time."""

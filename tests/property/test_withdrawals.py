@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -12,12 +13,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark", reason="columns are described by Spark's types")
 
+from pipeline.client.commanding import written
+from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.written import rows_of
 from pipeline.dispatch.withdrawn import Withdrawn
 from pipeline.storage.arrays import arrow_schema
-from pipeline.subscriptions import commands
-from pipeline.subscriptions.commands import READ, rows_of, withdrawals, wrong
+from pipeline.subscriptions.commands import READ, withdrawals, wrong
 from schemas import COMMANDS, REDELIVERY
-from state.withdrawals import Parts
+from state.positionset import PositionSet
+from state.withdrawals import Parts, Round
 
 RUN = st.fixed_dictionaries(
     {
@@ -33,6 +37,7 @@ COMMAND = st.tuples(st.sampled_from(["cancel", "undo"]), st.sampled_from("ab"), 
 MOVE = st.tuples(st.sampled_from(["shift", "undo"]), st.sampled_from("cd"), RUN, st.integers(1, 3))
 DUE = datetime(2026, 12, 24, tzinfo=UTC)
 Place = tuple[str, int, int, int, int]
+NOBODY = arrow_schema(COMMANDS.columns).empty_table()
 
 
 def table(rows: list[dict[str, Any]]) -> pa.Table:
@@ -125,13 +130,20 @@ def test_runs_are_parted_position_by_position(
     assert {reason: sorted(each) for reason, each in found.items()} == {r: sorted(each) for r, each in wanted.items()}
 
 
+def chosen(of: Round, positions: PositionSet) -> Chosen:
+    """The positions as a command names them, all due at one time."""
+    each = positions.positions().due_at(1_000).expanded()
+    return Chosen(of, each.ledger_ids, each.entry_ids, each.due, np.zeros(len(each.due), np.int64))
+
+
 @given(st.lists(COMMAND, max_size=6), st.integers(1, 4))
 def test_rows_that_are_written_say_what_they_were_made_of(told: list[Any], most: int) -> None:
     """Also when long runs are cut into pieces."""
     parts = withdrawals(table([row(*each) for each in told])).in_force()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(commands, "MAX_RUN", most)
-        rows = rows_of(parts, {"kind": "cancel", "command_id": "c", "asked": "true", "due_time": DUE})
+        patched.setattr(written, "MAX_RUN", most)
+        more = {"kind": "cancel", "command_id": "c", "asked": "true"}
+        rows = pa.concat_tables([NOBODY, *(rows_of(chosen(of, each), None, more) for of, each in parts.items())])
         assert wrong(rows).null_count == rows.num_rows
         assert withdrawals(rows).in_force() == parts
         assert all(each["last_entry"] - each["first_entry"] < most for each in rows.to_pylist())

@@ -14,7 +14,7 @@ from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.inforce import at_work
 from pipeline.client.commanding.outcomes import remaining
 from pipeline.client.commanding.selecting import Selection, choose, selection
-from pipeline.client.commanding.written import Moved, move, withdraw
+from pipeline.client.commanding.written import Named, write
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import open_table, quoted
 from pipeline.storage.arrays import IntArray, longs
@@ -87,9 +87,8 @@ def cancel(
             ingest does not know the subscription yet.
         StillConflicting: others wrote at the same time, every time; nothing was written.
     """
-    chosen = _chosen(root, topic, subscription, how)
-    told = _told(CANCEL, how)
-    return Command(None if dry_run or not chosen else withdraw(root, chosen, told), CANCEL, selection(root, chosen))
+    named: list[Named] = [(each, None) for each in _chosen(root, topic, subscription, how)]
+    return _written(root, CANCEL, named, _told(how), dry_run=dry_run)
 
 
 def reschedule(
@@ -206,12 +205,8 @@ def undo(
     """
     for name, text in (("command_id", command_id), ("by", by), ("reason", reason)):
         check_text(name, text)
-    found = remaining(root, command_id)
-    told = {"kind": UNDO, "undoes": command_id, "issued_by": by, "reason": reason}
-    if found.moved:
-        return _moved(root, UNDO, found.moved, told, dry_run=dry_run)
-    written = None if dry_run or not found.cancelled else withdraw(root, found.cancelled, told)
-    return Command(written, UNDO, selection(root, found.cancelled))
+    told = {"undoes": command_id, "issued_by": by, "reason": reason}
+    return _written(root, UNDO, remaining(root, command_id), told, dry_run=dry_run)
 
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -236,8 +231,8 @@ def _chosen(root: str, topic: str, subscription: str | None, how: HowCommanded) 
     return [each for each in (each.only(only) for each in found) if len(each.ledgers)]
 
 
-def _told(kind: str, how: HowCommanded) -> dict[str, object]:
-    return {"kind": kind, "asked": _asked(how), "issued_by": how.get("by"), "reason": how.get("reason")}
+def _told(how: HowCommanded) -> dict[str, object]:
+    return {"asked": _asked(how), "issued_by": how.get("by"), "reason": how.get("reason")}
 
 
 def _check_one(how: HowCommanded) -> None:
@@ -288,13 +283,14 @@ def _move(
     """Give what is chosen other due times."""
     chosen = _chosen(root, topic, subscription, how)
     others = [each.where(then(each.due) != each.due) for each in chosen]
-    moved = [(each, then(each.due)) for each in others if len(each.due)]
-    return _moved(root, kind, moved, _told(kind, how), dry_run=dry_run)
+    named: list[Named] = [(each, then(each.due)) for each in others if len(each.due)]
+    return _written(root, kind, named, _told(how), dry_run=dry_run)
 
 
-def _moved(root: str, kind: str, moved: Sequence[Moved], told: Mapping[str, object], *, dry_run: bool) -> Command:
+def _written(root: str, kind: str, named: Sequence[Named], told: Mapping[str, object], *, dry_run: bool) -> Command:
     """Write it, unless nothing is named, or it is a dry run."""
-    written = None if dry_run or not moved else move(root, moved, told)
-    first = min((int(due.min()) for _, due in moved), default=None)
-    last = max((int(due.max()) for _, due in moved), default=None)
-    return Command(written, kind, selection(root, [each for each, _ in moved]), first, last)
+    command_id = None if dry_run or not named else write(root, named, {"kind": kind, **told})
+    then = [due for _, due in named if due is not None]
+    first = min((int(due.min()) for due in then), default=None)
+    last = max((int(due.max()) for due in then), default=None)
+    return Command(command_id, kind, selection(root, [each for each, _ in named]), first, last)

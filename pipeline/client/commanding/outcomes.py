@@ -9,7 +9,7 @@ another due time the same holds for the rounds before the one that the command m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipeline.client.commanding.chosen import Chosen
 from pipeline.client.commanding.facts import Facts, facts, with_due
 from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows
-from pipeline.client.commanding.written import Moved
+from pipeline.client.commanding.written import Named
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.subscriptions.commands import CANCEL, MOVES, READ, due_times, moves, named_by, withdrawals
 from state.positionset import PositionSet
@@ -68,19 +68,6 @@ class Outcome:
     deciding: int
 
 
-@dataclass(frozen=True)
-class Remaining:
-    """What a command can be taken back for.
-
-    Attributes:
-        cancelled: of a cancel, with their due times.
-        moved: of a command that gave other due times, with those before it.
-    """
-
-    cancelled: list[Chosen] = field(default_factory=list)
-    moved: list[Moved] = field(default_factory=list)
-
-
 def outcomes(root: str, limit: int = 20) -> list[Outcome]:
     """What became of the last commands, the newest first.
 
@@ -100,8 +87,8 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
     return [_outcome(row, told, known) for row in newest.values()]
 
 
-def remaining(root: str, command_id: str) -> Remaining:
-    """What an undo of a command brings back, with the due times.
+def remaining(root: str, command_id: str) -> list[Named]:
+    """What an undo of a command brings back, with the due times before it when the command gave others.
 
     Of a cancel that is what was neither undone, left out nor delivered; of another due time what is not delivered, and
     got none since.
@@ -114,14 +101,14 @@ def remaining(root: str, command_id: str) -> Remaining:
     mine = found_rows.filter(pc.fill_null(pc.equal(found_rows.column("command_id"), command_id), fill_value=False))
     said = withdrawals(found_rows)
     if command_id in said.cancelled:
-        return Remaining(cancelled=_cancelled(root, mine, said, command_id))
+        return _cancelled(root, mine, said, command_id)
     own = mine.filter(pc.is_in(mine.column("kind"), pa.array(MOVES)))
     if not moves(own).num_rows:
         raise CommandNotFound(command_id)
-    return Remaining(moved=_moved(root, moves(own), said, moved_by(found_rows)))
+    return _moved(root, moves(own), said, moved_by(found_rows))
 
 
-def _cancelled(root: str, mine: pa.Table, said: Withdrawals, command_id: str) -> list[Chosen]:
+def _cancelled(root: str, mine: pa.Table, said: Withdrawals, command_id: str) -> list[Named]:
     parts = said.cancelled[command_id]
     # An undo counts as long as what it takes back.
     until = pc.max(mine.column("due_time").cast(pa.int64())).as_py() // 1_000
@@ -131,13 +118,14 @@ def _cancelled(root: str, mine: pa.Table, said: Withdrawals, command_id: str) ->
         left = parts[of] - undone - fact.cancelled - fact.gone - fact.delivered
         if len(left):
             found.append(with_due(root, of, left, until))
-    return [each for each in found if len(each.ledgers)]
+    return [(each, None) for each in found if len(each.ledgers)]
 
 
-def _moved(root: str, mine: pa.Table, said: Withdrawals, last: Mapping[Round, Chosen]) -> list[Moved]:
+def _moved(root: str, mine: pa.Table, said: Withdrawals, last: Mapping[Round, Chosen]) -> list[Named]:
     """Positions of which a command said the last word, with the time at which they were due before."""
     times = mine.set_column(mine.column_names.index("deliver_at"), "deliver_at", mine.column("due_before"))
-    in_force, before, found = said.in_force(), due_times(times), []
+    in_force, before = said.in_force(), due_times(times)
+    found: list[Named] = []
     known = facts(root, [{of: PositionSet.of_runs(runs)} for (of, _), runs in before.items()])
     for (of, number), runs in before.items():
         own = due_of(runs, PositionSet.of_runs(runs))
