@@ -1,9 +1,9 @@
-"""Spark's word on each batch, taken by a listener: to the log as a line of JSON, and to whoever wants the figures."""
+"""Spark's word on each batch, taken by a listener: to the log as a line of JSON, and to the metrics."""
 
 import json
 import logging
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import (
@@ -14,44 +14,25 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pipeline.service.watch.progress import PREFIX, Progress, parse
+from pipeline.service.watch.metrics import Metrics
+from pipeline.service.watch.progress import PREFIX, parse
 
 LOG = logging.getLogger("delayline.progress")
 """A line of JSON for each batch (INFO), and for each that lost rows (ERROR)."""
 
 
-class Followed(Protocol):
-    """Who wants to know of stages and their batches."""
-
-    def started(self, stage: str) -> None:
-        """A stage runs."""
-        ...
-
-    def taken(self, stage: str) -> int:
-        """How many rows a stage read by itself since the last call: Spark has not counted them."""
-        ...
-
-    def progressed(self, batch: Progress) -> None:
-        """A batch ended."""
-        ...
-
-    def ended(self, stage: str) -> None:
-        """A stage ended."""
-        ...
-
-
 class Listener(StreamingQueryListener):
     """Follows our queries in a session; others in it are passed over."""
 
-    def __init__(self, follower: Followed) -> None:
-        """Tell this follower."""
-        self._follower, self._stages, self._in_jvm = follower, dict[str, str](), None
+    def __init__(self, metrics: Metrics) -> None:
+        """Tell these metrics."""
+        self._metrics, self._stages, self._in_jvm = metrics, dict[str, str](), None
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
         """Note which stage the query is."""
         if event.name is not None and event.name.startswith(PREFIX):
             stage = self._stages[str(event.runId)] = event.name.removeprefix(PREFIX)
-            self._follower.started(stage)
+            self._metrics.started(stage)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         """A batch, as PySpark brings it to other listeners."""
@@ -62,17 +43,17 @@ class Listener(StreamingQueryListener):
         batch = parse(json.loads(text))
         if batch is None:
             return
-        batch = replace(batch, rows=batch.rows + self._follower.taken(batch.stage))
+        batch = replace(batch, rows=batch.rows + self._metrics.taken(batch.stage))
         LOG.info(batch.dumps())
         if batch.dropped:
             LOG.error("stage %s lost %d rows behind its watermark in batch %d", batch.stage, batch.dropped, batch.batch)
-        self._follower.progressed(batch)
+        self._metrics.progressed(batch)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
         """A query ended, whatever the reason."""
         stage = self._stages.pop(str(event.runId), None)
         if stage is not None:
-            self._follower.ended(stage)
+            self._metrics.ended(stage)
 
     @property
     def _jlistener(self) -> Any:  # noqa: ANN401 - an object of the JVM

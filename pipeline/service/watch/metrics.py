@@ -1,13 +1,14 @@
 """The metrics for Prometheus, in a registry of their own. `docs/metrics.md` says what each means."""
 
-from collections.abc import Iterable, Iterator
+from collections import Counter as Counts
+from collections.abc import Iterator
 from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from pipeline.config.watching import Settled
+from pipeline.config.watching import SettleBatch, Watch
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.progress import Progress
 
@@ -39,35 +40,7 @@ class Lateness(Collector):
         )
 
 
-class SettleMetrics:
-    """What is open, and what became of messages, of each subscription that acknowledges."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Register them."""
-        names = ["topic", "subscription"]
-        self._outstanding = Gauge("delayline_outstanding", "Released and not settled", names, registry=registry)
-        self._waiting = Gauge("delayline_waiting", "Failed, and due again later", names, registry=registry)
-        self._acked = Counter("delayline_acked", "Messages settled by an acknowledgement", names, registry=registry)
-        self._returned = Counter(
-            "delayline_returned", "Messages that failed and come again", [*names, "cause"], registry=registry
-        )
-        self._dead = Counter("delayline_dead_letters", "Messages given up as dead letters", names, registry=registry)
-        self._refused = Counter("delayline_events_refused", "Events of consumers that were refused", registry=registry)
-
-    def settled(self, refused: int, subscriptions: Iterable[Settled]) -> None:
-        """A batch of settle ended."""
-        self._refused.inc(refused)
-        for each in subscriptions:
-            name = each.topic, each.subscription
-            self._outstanding.labels(*name).set(each.outstanding)
-            self._waiting.labels(*name).set(each.waiting)
-            self._acked.labels(*name).inc(each.acked)
-            self._dead.labels(*name).inc(each.dead_letters)
-            for cause, count in each.returned.items():
-                self._returned.labels(*name, cause).inc(count)
-
-
-class Metrics:
+class Metrics(Watch):
     """All metrics of a process."""
 
     def __init__(self) -> None:
@@ -75,42 +48,44 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._lateness = Lateness()
         self.registry.register(self._lateness)
-        self._up = self._gauge("up", "1 while the stage runs, else 0")
-        self._batches = self._counter("batches", "Batches that ended")
-        self._batch_seconds = self._counter("batch_seconds", "Time of batches, by Spark's phases", "phase")
+        stage, subscription = ("stage",), ("topic", "subscription")
+        self._up = self._gauge("up", "1 while the stage runs, else 0", *stage)
+        self._batches = self._counter("batches", "Batches that ended", *stage)
+        self._batch_seconds = self._counter("batch_seconds", "Time of batches, by Spark's phases", *stage, "phase")
         self._ways = self._counter(
-            "batches_by", "Batches with rows, by who worked on them: driver, or why Spark", "way"
+            "batches_by", "Batches with rows, by who worked on them: driver, or why Spark", *stage, "way"
         )
-        self._rows = self._counter("rows_in", "Rows taken from the stage's source table")
-        self._instant = self._gauge("instant_seconds", "The instant that the last batch stands for, Unix time")
-        self._behind = self._gauge("behind_seconds", "The end of the last batch less its instant, 0 when ahead")
-        self._watermark = self._gauge("watermark_seconds", "The event time that the last batch began with, Unix time")
-        self._version = self._gauge("source_version", "The version of the source table that is being read")
-        self._state_rows = self._gauge("state_rows", "Keys in the streaming state")
-        self._state_bytes = self._gauge("state_bytes", "Memory of the state store")
-        self._dropped = self._counter("rows_dropped_by_watermark", "Rows lost behind the watermark; must be 0")
-        self._delivered = Counter("delayline_delivered", "Deliveries made visible", registry=self.registry)
-        self._commits = Counter("delayline_publications", "Commits that made some visible", registry=self.registry)
-        self._pending = Gauge("delayline_pending", "Accepted and not yet delivered", registry=self.registry)
-        self._held = Gauge("delayline_held", "Due, and held by dispatch", registry=self.registry)
-        self._next_due = Gauge(
-            "delayline_next_due_seconds", "The earliest due time of what is pending, Unix time", registry=self.registry
+        self._rows = self._counter("rows_in", "Rows taken from the stage's source table", *stage)
+        self._instant = self._gauge("instant_seconds", "The instant that the last batch stands for, Unix time", *stage)
+        self._behind = self._gauge("behind_seconds", "The end of the last batch less its instant, 0 when ahead", *stage)
+        self._watermark = self._gauge(
+            "watermark_seconds", "The event time that the last batch began with, Unix time", *stage
         )
-
-        self._left = self._gauge("source_behind", "Rows that a source has yet to read; NaN: nobody knows")
-        self._late = Gauge(
-            "delayline_sink_late_seconds",
+        self._version = self._gauge("source_version", "The version of the source table that is being read", *stage)
+        self._state_rows = self._gauge("state_rows", "Keys in the streaming state", *stage)
+        self._state_bytes = self._gauge("state_bytes", "Memory of the state store", *stage)
+        self._dropped = self._counter("rows_dropped_by_watermark", "Rows lost behind the watermark; must be 0", *stage)
+        self._delivered = self._counter("delivered", "Deliveries made visible")
+        self._commits = self._counter("publications", "Commits that made some visible")
+        self._pending = self._gauge("pending", "Accepted and not yet delivered")
+        self._held = self._gauge("held", "Due, and held by dispatch")
+        self._next_due = self._gauge("next_due_seconds", "The earliest due time of what is pending, Unix time")
+        self._left = self._gauge("source_behind", "Rows that a source has yet to read; NaN: nobody knows", *stage)
+        self._late = self._gauge(
+            "sink_late_seconds",
             "Since when what a sink publishes next has been visible, 0 when there is nothing; NaN: nobody knows",
-            ["topic", "subscription"],
-            registry=self.registry,
+            *subscription,
         )
-        self._left_out = Counter(
-            "delayline_left_out",
-            "Messages that dispatch left out by a policy of their subscription",
-            ["topic", "subscription", "reason"],
-            registry=self.registry,
+        self._left_out = self._counter(
+            "left_out", "Messages that dispatch left out by a policy of their subscription", *subscription, "reason"
         )
-        self._settling = SettleMetrics(self.registry)
+        self._outstanding = self._gauge("outstanding", "Released and not settled", *subscription)
+        self._waiting = self._gauge("waiting", "Failed, and due again later", *subscription)
+        self._acked = self._counter("acked", "Messages settled by an acknowledgement", *subscription)
+        self._returned = self._counter("returned", "Messages that failed and come again", *subscription, "cause")
+        self._dead = self._counter("dead_letters", "Messages given up as dead letters", *subscription)
+        self._refused = self._counter("events_refused", "Events of consumers that were refused")
+        self._lock, self._taken = Lock(), Counts[str]()
 
     def started(self, stage: str) -> None:
         """A stage runs; what can be counted of it begins with 0, so that a first mistake is seen as a change."""
@@ -142,6 +117,16 @@ class Metrics:
             if value is not None:
                 gauge.labels(stage).set(value)
 
+    def took(self, stage: str, rows: int) -> None:
+        """A stage read rows of its source by itself: they count with its next batch."""
+        with self._lock:
+            self._taken[stage] += rows
+
+    def taken(self, stage: str) -> int:
+        """How many a stage read by itself since the last call: Spark has not counted them."""
+        with self._lock:
+            return self._taken.pop(stage, 0)
+
     def routed(self, stage: str, way: str) -> None:
         """A batch with rows was worked on in a way."""
         self._ways.labels(stage, way).inc()
@@ -150,7 +135,7 @@ class Metrics:
         """Dispatch left messages out by a policy."""
         self._left_out.labels(topic, subscription, reason).inc(count)
 
-    def source_behind(self, source: str, rows: int | None) -> None:
+    def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""
         self._left.labels(source).set(float("nan") if rows is None else rows)
 
@@ -158,15 +143,23 @@ class Metrics:
         """So long ago became visible what a sink publishes next; None: nobody knows, or it has ended."""
         self._late.labels(topic, subscription).set(float("nan") if seconds is None else seconds)
 
-    def published(self, part: Publication) -> None:
+    def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible."""
         self._commits.inc()
-        self._delivered.inc(part.count)
-        self._lateness.add(part)
+        self._delivered.inc(count)
+        self._lateness.add(Publication.of(count, first_due_ms, last_due_ms, committed_ms))
 
-    def settled(self, refused: int, subscriptions: Iterable[Settled]) -> None:
-        """A batch of settle refused so many events, and changed the figures of some subscriptions."""
-        self._settling.settled(refused, subscriptions)
+    def settled(self, batch: SettleBatch) -> None:
+        """A batch of settle ended: it refused events, and changed the figures of some subscriptions."""
+        self._refused.inc(batch.refused)
+        for each in batch.subscriptions:
+            name = each.topic, each.subscription
+            self._outstanding.labels(*name).set(each.outstanding)
+            self._waiting.labels(*name).set(each.waiting)
+            self._acked.labels(*name).inc(each.acked)
+            self._dead.labels(*name).inc(each.dead_letters)
+            for cause, count in each.returned.items():
+                self._returned.labels(*name, cause).inc(count)
 
     def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
         """So many are pending; the first of them is due then, ms UTC; so many of them are held."""
@@ -174,8 +167,8 @@ class Metrics:
         self._held.set(held)
         self._next_due.set(float("nan") if next_due_ms is None else next_due_ms / 1_000)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"delayline_{name}", text, ["stage"], registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"delayline_{name}", text, labels, registry=self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"delayline_{name}", text, ["stage", *labels], registry=self.registry)
+        return Counter(f"delayline_{name}", text, labels, registry=self.registry)

@@ -1,11 +1,10 @@
 """Watching a process: the listener, the metrics on a port, the log of progress, and a line now and then."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 
 from deltalake.exceptions import DeltaError
 from prometheus_client import start_http_server
@@ -16,7 +15,7 @@ from pipeline.config.errors import BadSetting, PipelineError
 from pipeline.config.stages import SETTLE
 from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.config.watching import SettleBatch, Watch, Watching
+from pipeline.config.watching import SettleBatch, Watching
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.line import Board
 from pipeline.service.watch.listener import LOG, Listener
@@ -31,25 +30,17 @@ _PATIENCE_S = 1.0
 _ERRORS = (DeltaError, OSError, PipelineError)
 
 
-class Watcher(Watch):
-    """Hands on what it is told, to the metrics and to the board of the lines."""
+class Watcher(Metrics):
+    """The metrics, and beside them the board of the lines and the lines of settle in the log of progress."""
 
     def __init__(self) -> None:
         """Nothing was told yet."""
-        self.metrics, self.board = Metrics(), Board(wall_ms())
-        self._lock, self._taken = Lock(), Counter[str]()
-
-    def started(self, stage: str) -> None:
-        """A stage runs."""
-        self.metrics.started(stage)
-
-    def ended(self, stage: str) -> None:
-        """A stage ended."""
-        self.metrics.ended(stage)
+        super().__init__()
+        self.board = Board(wall_ms())
 
     def progressed(self, batch: Progress) -> None:
         """A batch ended."""
-        self.metrics.progressed(batch)
+        super().progressed(batch)
         self.board.progressed(batch)
 
     def settled(self, batch: SettleBatch) -> None:
@@ -61,52 +52,21 @@ class Watcher(Watch):
             rows=batch.rows,
             duration_ms={WHOLE: max(0, batch.ended_ms - batch.begun_ms), CPU: batch.cpu_ms},
             instant_ms=batch.instant_ms,
-            watermark_ms=None,
             version=batch.version,
-            state_rows=None,
-            state_bytes=None,
-            dropped=0,
         )
         LOG.info(told.dumps())
         # Not to the board: settle need not move while nobody acknowledges, and is not behind then.
-        self.metrics.progressed(told)
-        self.metrics.settled(batch.refused, batch.subscriptions)
-
-    def took(self, stage: str, rows: int) -> None:
-        """A stage read rows of its source by itself."""
-        with self._lock:
-            self._taken[stage] += rows
-
-    def routed(self, stage: str, way: str) -> None:
-        """A batch with rows was worked on in a way."""
-        self.metrics.routed(stage, way)
-
-    def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
-        """Dispatch left messages out by a policy."""
-        self.metrics.left_out(topic, subscription, reason, count)
-
-    def behind(self, source: str, rows: int | None) -> None:
-        """A source has so many rows yet to read."""
-        self.metrics.source_behind(source, rows)
-
-    def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
-        """How far a sink is behind `deliveries`."""
-        self.metrics.sink_late(topic, subscription, seconds)
-
-    def taken(self, stage: str) -> int:
-        """How many a stage read by itself since the last call."""
-        with self._lock:
-            return self._taken.pop(stage, 0)
+        super().progressed(told)
+        super().settled(batch)
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible."""
-        part = Publication.of(count, first_due_ms, last_due_ms, committed_ms)
-        self.metrics.published(part)
-        self.board.published(part, committed_ms)
+        super().published(count, first_due_ms, last_due_ms, committed_ms)
+        self.board.published(Publication.of(count, first_due_ms, last_due_ms, committed_ms), committed_ms)
 
     def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
         """So many are pending; the first of them is due then, ms UTC; so many of them are held."""
-        self.metrics.waiting(count, next_due_ms, held)
+        super().waiting(count, next_due_ms, held)
         self.board.waiting(count, next_due_ms)
 
 
@@ -136,7 +96,7 @@ def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = F
 @contextmanager
 def _served(watcher: Watcher, port: int) -> Iterator[None]:
     try:
-        server, thread = start_http_server(port, registry=watcher.metrics.registry)
+        server, thread = start_http_server(port, registry=watcher.registry)
     except OSError as error:
         raise BadSetting("run.metrics_port", port, f"a free port ({error.strerror})") from error
     try:

@@ -39,11 +39,11 @@ class Progress:
     rows: int
     duration_ms: Mapping[str, int]
     instant_ms: int | None
-    watermark_ms: int | None
-    version: int | None
-    state_rows: int | None
-    state_bytes: int | None
-    dropped: int
+    watermark_ms: int | None = None
+    version: int | None = None
+    state_rows: int | None = None
+    state_bytes: int | None = None
+    dropped: int = 0
 
     @property
     def seconds(self) -> float:

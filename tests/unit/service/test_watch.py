@@ -48,8 +48,7 @@ def recorded(stage: str, **changes: Any) -> Progress:  # noqa: ANN401 - whatever
 def batch(**changes: Any) -> Progress:  # noqa: ANN401 - fields of several types
     """A batch of ingest that ended a second after its instant."""
     told: dict[str, Any] = {"stage": "ingest", "batch": 3, "ended_ms": START + 1_000, "rows": 500, "instant_ms": START}
-    told |= {"duration_ms": {"triggerExecution": 800, "addBatch": 600}, "watermark_ms": None, "version": 9}
-    told |= {"state_rows": None, "state_bytes": None, "dropped": 0}
+    told |= {"duration_ms": {"triggerExecution": 800, "addBatch": 600}, "version": 9}
     return Progress(**told | changes)
 
 
@@ -146,7 +145,7 @@ def test_lost_rows_are_an_error_in_the_log_and_a_count(caplog: pytest.LogCapture
     assert [(record.levelname, record.args) for record in caplog.records] == [
         ("ERROR", ("schedule", 4, told["batchId"]))
     ]
-    assert served(watcher.metrics)['delayline_rows_dropped_by_watermark_total{stage="schedule"}'] == 4
+    assert served(watcher)['delayline_rows_dropped_by_watermark_total{stage="schedule"}'] == 4
 
 
 def test_rows_that_a_stage_read_by_itself_count_with_its_next_batch(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,7 +159,7 @@ def test_rows_that_a_stage_read_by_itself_count_with_its_next_batch(caplog: pyte
     known = parse(RECORDED["ingest"])
     assert known is not None
     assert [json.loads(record.message)["rows"] for record in caplog.records] == [known.rows + 77, known.rows]
-    assert served(watcher.metrics)['delayline_rows_in_total{stage="ingest"}'] == 2 * known.rows + 77
+    assert served(watcher)['delayline_rows_in_total{stage="ingest"}'] == 2 * known.rows + 77
 
 
 def test_who_works_on_batches_is_counted_with_the_reason() -> None:
@@ -168,7 +167,7 @@ def test_who_works_on_batches_is_counted_with_the_reason() -> None:
     watcher = Watcher()
     for way in ("driver", "driver", "size"):
         watcher.routed("ingest", way)
-    told = served(watcher.metrics)
+    told = served(watcher)
     assert told['delayline_batches_by_total{stage="ingest",way="driver"}'] == 2
     assert told['delayline_batches_by_total{stage="ingest",way="size"}'] == 1
 
@@ -181,7 +180,7 @@ def test_a_stage_is_up_from_its_start_to_its_end() -> None:
         listener.onQueryStarted(SimpleNamespace(runId=run, name=name))  # type: ignore[arg-type]
     for run in (0, 2):
         listener.onQueryTerminated(SimpleNamespace(runId=run))  # type: ignore[arg-type]
-    told = served(watcher.metrics)
+    told = served(watcher)
     assert {name: value for name, value in told.items() if name.startswith("delayline_up")} == {
         'delayline_up{stage="ingest"}': 0,
         'delayline_up{stage="dispatch"}': 1,
@@ -209,8 +208,8 @@ def test_the_99th_percentile_is_over_all_commits() -> None:
 def test_the_histogram_counts_each_delivery() -> None:
     """Not each commit."""
     metrics = Metrics()
-    metrics.published(Publication(100, 0.5, 1.5))
-    metrics.published(Publication(10, 9_000.0, 9_000.0))
+    metrics.published(100, START, START + 1_000, START + 1_500)
+    metrics.published(10, START, START, START + 9_000_000)
     told = served(metrics)
     late = {bound: told[f'delayline_lateness_seconds_bucket{{le="{bound}"}}'] for bound in ("0.25", "1.0", "2.0")}
     assert late == {"0.25": 0, "1.0": 50, "2.0": 100}
@@ -233,7 +232,7 @@ def test_the_document_names_every_metric_with_type_and_labels() -> None:
     watcher.settled(SettleBatch(1, 100, START, START + 300, START, 8, 0, (told,)))
     known = {
         family.name: (family.type, {label for sample in family.samples for label in sample.labels} - {"le"})
-        for family in watcher.metrics.registry.collect()
+        for family in watcher.registry.collect()
     }
     rows = re.findall(r"^\| `(delayline_\w+)` \| (\w+) \| ([\w, ]*)\|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
     assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == known
@@ -291,7 +290,7 @@ def test_what_is_pending_is_counted_and_what_cannot_be_is_no_failure(
 
     monkeypatch.setattr(ended, "wait", wait)
     process._count(str(tmp_path / "there"), watcher, ended)
-    assert served(watcher.metrics)["delayline_pending"] == 0
+    assert served(watcher)["delayline_pending"] == 0
     assert waits[1] >= 5
     waits.clear()
     with caplog.at_level(logging.WARNING, LOG.name):

@@ -37,7 +37,7 @@ def test_what_is_open_is_told_as_it_is_and_what_happened_adds_up() -> None:
     watcher = Watcher()
     watcher.settled(batch(0, Settled("orders", "billing", 50, 3, 90, {"nack": 2, "ack_timeout": 1}, 1), refused=4))
     watcher.settled(batch(1, Settled("orders", "billing", 20, 5, 30, {"nack": 2}, 0), refused=1))
-    told = served(watcher.metrics)
+    told = served(watcher)
     assert told[f"delayline_outstanding{{{LABELS}}}"] == 20
     assert told[f"delayline_waiting{{{LABELS}}}"] == 5
     assert told[f"delayline_acked_total{{{LABELS}}}"] == 120
@@ -55,7 +55,7 @@ def test_a_batch_of_settle_is_told_as_those_of_the_stages_are(caplog: pytest.Log
         watcher.settled(batch(3))
     line = json.loads(caplog.records[0].message)
     assert (line["stage"], line["batch"], line["rows"], line["version"]) == ("settle", 3, 100, 11)
-    told = served(watcher.metrics)
+    told = served(watcher)
     assert told['delayline_up{stage="settle"}'] == 1
     assert told['delayline_batches_total{stage="settle"}'] == 1
     assert told['delayline_batch_seconds_total{phase="triggerExecution",stage="settle"}'] == pytest.approx(0.3)
