@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
+from collections.abc import Container
+from contextlib import AbstractContextManager, nullcontext
+from threading import Event
 
 from pipeline.client.subscribing.subscriptions import active, unclear
+from pipeline.config.threads import beside
 from pipeline.config.wallclock import wall_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
@@ -27,18 +28,11 @@ _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 """Between two looks of a sink at the log of `deliveries`."""
 
 
-@contextmanager
-def publishing(root: str, watch: Watch = NOBODY, connect: Connect = connect_to) -> Iterator[None]:
+def publishing(root: str, watch: Watch = NOBODY, connect: Connect = connect_to) -> AbstractContextManager[None]:
     """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
-        yield
-        return
-    sinks = Sinks(root, watch, connect)
-    sinks.start()
-    try:
-        yield
-    finally:
-        sinks.stop()
+        return nullcontext()
+    return beside(Sinks(root, watch, connect).run)
 
 
 class Sinks:
@@ -49,28 +43,18 @@ class Sinks:
         self._root, self._watch, self._connect, self._files = root, watch, connect, Files()
         self._places, self._seen = SinkPlaces(self._files, root), -1
         self._running: dict[Line, SinkLoop] = {}
-        self._ended = Event()
         here = self._files.local(root) is not None
         self._look_s, self._pause_s = (LOOK_S, _PAUSE_S) if here else (LOOK_REMOTE_S, _PAUSE_REMOTE_S)
-        self._thread = Thread(target=self._run, name="delayline-sinks", daemon=True)
 
-    def start(self) -> None:
-        """Work in threads."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End all threads."""
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
+    def run(self, ended: Event) -> None:
+        """Follow it until it is ended, and wait for all sinks then."""
+        while not ended.is_set():
             try:
                 self._look()
                 self._tell()
             except Exception:  # noqa: BLE001 - a store that does not answer; it is asked again
                 _LOG.warning("the registry could not be read for sinks; it is tried again", exc_info=True)
-            self._ended.wait(self._look_s)
+            ended.wait(self._look_s)
         self._end(set(self._running))
 
     def _look(self) -> None:
