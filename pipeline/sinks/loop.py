@@ -152,21 +152,22 @@ class SinkLoop:
 
     def _step(self) -> bool:
         topic, taking = self._connected()
+        queue = taking.queue
         now, most, late = self._clock(), min(self._most, topic.most), self._more
         if not late and monotonic_ms() - self._looked_ms >= 1_000 * self._pause_s:
             self._look(taking, now, most)
-        found, self._more = taking.take(now, most, _MOST_BYTES)
+        found, self._more = queue.take(now, most, _MOST_BYTES)
         if late and not found:
             self._look(taking, now, most)
-            found, self._more = taking.take(now, most, _MOST_BYTES)
-        place = taking.behind(found) if found else self._sent or taking.place
+            found, self._more = queue.take(now, most, _MOST_BYTES)
+        place = queue.behind(found[-1][0]) if found else self._sent or taking.place
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
             topic.publish(found, place)
             self._sent, self._committed_ms = place, monotonic_ms()
             if topic.keeps_place:
                 taking.published(place)
         else:
-            while taking.read_ahead(now + _AHEAD_MS, _MOST_BYTES) and (taking.next_due() or 0) > self._clock():
+            while queue.read_ahead(now + _AHEAD_MS, _MOST_BYTES) and (queue.next_due() or 0) > self._clock():
                 pass
         self._moved(topic, taking, len(found))
         return bool(found)
@@ -256,7 +257,7 @@ class SinkLoop:
 
     def _until_next_s(self) -> float:
         """How long nothing is to be done."""
-        due = None if self._taking is None else self._taking.next_due()
+        due = None if self._taking is None else self._taking.queue.next_due()
         left_s = self._pause_s if due is None else (due - self._clock()) / 1_000
         return min(self._pause_s, max(_LEAST_PAUSE_S, left_s))
 

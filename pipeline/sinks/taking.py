@@ -14,14 +14,18 @@ from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import commits
 from pipeline.dispatch.prepared import PreparedStore, Visible, not_replaced
 from pipeline.sinks.lots import DUE, Lot, Queue, lots_of, prepared_lots, visible_by
-from pipeline.sinks.topic import FIRST_TURN, Place, Row
+from pipeline.sinks.topic import FIRST_TURN, Place
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces, TakenUp
 from schemas import DELIVERIES
 
 
 class Taking:
-    """What is to be published for a subscription, from a place on."""
+    """What is to be published for a subscription, from a place on.
+
+    Attributes:
+        queue: what is taken up, in the order in which it is published.
+    """
 
     def __init__(
         self,
@@ -53,13 +57,13 @@ class Taking:
         self._free = max(place[0], passed, *self._taken.since.values()) + 1
         self._deliveries = Deliveries(root, begin=self._taken.version)
         self._store = PreparedStore(Files(), path_of(root, DELIVERIES))
-        self._queue, self._lots, self._seen = Queue(self._read, place, passed), dict[int, Lot](), set[str]()
+        self.queue, self._lots, self._seen = Queue(self._read, place, passed), dict[int, Lot](), set[str]()
         self._visible = _visible(root, self._deliveries.newest)
         for lot in self._known(Deliveries(root, begin=self._taken.version)):
             lot.since = self._taken.since[lot.number]
             self._free = max(self._free, lot.after)
             self._lots[lot.number] = lot
-            self._queue.add(lot)
+            self.queue.add(lot)
         self._passed = max(place[0], passed)
 
     @property
@@ -111,25 +115,9 @@ class Taking:
             found += [] if self._deliveries.virtual else self._prepared()
         self._take_up(found, now)
 
-    def take(self, now: int, most: int, most_bytes: int) -> tuple[list[Row], bool]:
-        """What is due by now, and whether there may be more."""
-        return self._queue.take(now, most, most_bytes)
-
-    def behind(self, rows: Sequence[Row]) -> Place:
-        """The place behind some rows."""
-        return self._queue.behind(rows[-1][0])
-
     def published(self, place: Place) -> None:
         """All up to a place is published."""
         self._place = place
-
-    def next_due(self) -> int | None:
-        """As `Queue.next_due`."""
-        return self._queue.next_due()
-
-    def read_ahead(self, upto: int, most_bytes: int) -> bool:
-        """As `Queue.read_ahead`."""
-        return self._queue.read_ahead(upto, most_bytes)
 
     def tidy(self) -> None:
         """Note that earlier versions are not needed any more."""
@@ -138,13 +126,13 @@ class Taking:
 
     def _take_up(self, lots: Sequence[Lot], now: int) -> None:
         for lot in lots:
-            lot.since = max(now, self._free, self._queue.turn + 1)
+            lot.since = max(now, self._free, self.queue.turn + 1)
             if lot.version is not None:
                 # What is visible is due, whatever the clock says.
                 lot.since = max(lot.since, lot.span[1])
             self._free = lot.after
             self._lots[lot.number] = lot
-            self._queue.add(lot)
+            self.queue.add(lot)
         if lots:
             self._note()
 
@@ -181,14 +169,14 @@ class Taking:
 
     def _known(self, log: Deliveries) -> Iterable[Lot]:
         """What was taken up before. What is neither on the shelf nor in the log was prepared again by other numbers."""
-        since, found = self._taken.since, dict[int, Lot]()
+        since = self._taken.since
         lots = (lot for each in self._store.all() for lot in prepared_lots(each, Visible(), self._wanted))
         found = {lot.number: lot for lot in lots if lot.number in since}
         for version, actions in log.commits():
             if len(found) == len(since):
                 break
-            lots = (lot for lot in lots_of(version, actions, self._wanted, self._skip(version)))
-            found |= {lot.number: lot for lot in lots if lot.number in since}
+            made = lots_of(version, actions, self._wanted, self._skip(version))
+            found |= {lot.number: lot for lot in made if lot.number in since}
         return found.values()
 
     def _prepared(self) -> list[Lot]:
