@@ -9,24 +9,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
-from pipeline.sinks.kafkarecord import COLUMNS, Header, headers_of, key_of
 from pipeline.sinks.topic import Place, PlaceForgotten, Row
 from pipeline.subscriptions.destination import Destination, from_environment
+from pipeline.subscriptions.records import HEADERS, KEY
 
+Header = tuple[str, bytes | None]
 _WAIT_S = 10.0
 """For an answer of the broker."""
 _FULL_S = 0.1
+_COMMON = ("client.id", "sasl.mechanism", "security.protocol", "socket.timeout.ms")
+"""Settings of an address that a reader has, too."""
 
 
 class KafkaTopic:
     """A connection; a failed call of any method ends it, and another one is made."""
 
-    columns: Sequence[str] = COLUMNS
+    columns: Sequence[str] = ("message_key", "properties", "payload")
     keeps_place, passed = True, 0
     most = 50_000
     """A transaction has a fixed cost: with fewer it takes a quarter of the time when very many are due at once."""
@@ -111,5 +115,38 @@ class KafkaTopic:
                 return
 
 
-_COMMON = ("client.id", "sasl.mechanism", "security.protocol", "socket.timeout.ms")
-"""Settings of an address that a reader has, too."""
+def key_of(row: Mapping[str, Any]) -> bytes | None:
+    """The key; NULL stays NULL. One that came from a broker and is no UTF-8 is what it was."""
+    key, properties = row["message_key"], row["properties"]
+    if key is None:
+        return None
+    if properties and key == dict(properties).get(KEY):
+        # Anybody may have written something else there.
+        with suppress(ValueError):
+            return b64decode(key, validate=True)
+    return str(key).encode()
+
+
+def headers_of(row: Mapping[str, Any]) -> list[Header]:
+    """Properties as headers; a value that is NULL stays NULL. Headers that came from a broker are what they were."""
+    if not row["properties"]:
+        return []
+    properties = dict(row["properties"])
+    properties.pop(KEY, None)
+    came = _headers(properties.pop(HEADERS, None))
+    known = {name for name, _ in came}
+    told = [(name, text) for name, text in properties.items() if name not in known]
+    return [*came, *((name, None if text is None else str(text).encode()) for name, text in told)]
+
+
+def _headers(text: str | None) -> list[Header]:
+    """What a source noted of headers; nothing when somebody else wrote something else there."""
+    if not text:
+        return []
+    try:
+        told = json.loads(text)
+        return [
+            (str(each["key"]), b64decode(each["value"], validate=True) if "value" in each else None) for each in told
+        ]
+    except (ValueError, KeyError, TypeError):
+        return []

@@ -17,7 +17,6 @@ from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.wallclock import monotonic_ms, wall_ms
-from pipeline.sinks.connect import connect as connect_to
 from pipeline.sinks.taking import Taking
 from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Topic
 from pipeline.subscriptions.destination import Destination
@@ -83,7 +82,7 @@ class SinkLoop:
         table: str,
         line: Line,
         places: SinkPlaces,
-        connect: Connect = connect_to,
+        connect: Connect,
         most: int = 1 << 30,
         clock: Callable[[], int] = wall_ms,
     ) -> None:

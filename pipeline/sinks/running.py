@@ -13,10 +13,12 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
-from pipeline.sinks.connect import connect as connect_to
+from pipeline.sinks.kafka import KafkaTopic
 from pipeline.sinks.loop import Line, SinkLoop
-from pipeline.sinks.topic import Connect
+from pipeline.sinks.pulsar import PulsarTopic
+from pipeline.sinks.topic import Connect, Topic
 from pipeline.storage.files import Files
+from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.sinkplaces import SinkPlaces, late_s
 from schemas import DELIVERIES, SUBSCRIPTIONS
@@ -26,9 +28,16 @@ LOOK_S, LOOK_REMOTE_S = 1.0, 5.0
 """Between two looks at the registry."""
 _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 """Between two looks of a sink at the log of `deliveries`."""
+_BROKERS: dict[str, Connect] = {"kafka": KafkaTopic, "pulsar": PulsarTopic, "pulsar+ssl": PulsarTopic}
+"""By the scheme of the address."""
 
 
-def publishing(root: str, watch: Watch = NOBODY, connect: Connect = connect_to) -> AbstractContextManager[None]:
+def connected(to: Destination, producer: str, place: str) -> Topic:
+    """A connection to the broker that an address names."""
+    return _BROKERS[to.scheme](to, producer, place)
+
+
+def publishing(root: str, watch: Watch = NOBODY, connect: Connect = connected) -> AbstractContextManager[None]:
     """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
         return nullcontext()

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.sources import Source
-from pipeline.sinks.kafkarecord import headers_of, key_of
+from pipeline.sinks.kafka import headers_of, key_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from pipeline.subscriptions.sourcestates import SourceStates

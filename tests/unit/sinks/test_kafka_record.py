@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.sinks.kafkarecord import headers_of, key_of
+from pipeline.sinks.kafka import headers_of, key_of
 
 
 def row(key: str | None, *properties: tuple[str, str | None]) -> dict[str, Any]:
