@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,37 +14,31 @@ from pipeline.subscriptions.destination import Destination
 
 Place = Mapping[str, Any]
 """How far a source is read: the offset of Spark's stream, as JSON writes it."""
-LOOK = "200 milliseconds"
-"""The pause of a source where a look costs little."""
 NOTHING_YET = "it has read nothing yet"
 """Why nobody knows how far a source is behind that has just begun."""
 NO_PROPERTIES = "CAST(map() AS MAP<STRING, STRING>)"
 """Properties with nothing in them, in SQL."""
 
 
-class Door(Protocol):
-    """An outside system. Each method may be called again after any of them has failed."""
+class Door(ABC):
+    """An outside system. Each method may be called again after any of them has failed.
 
-    @property
-    def derived(self) -> Mapping[str, str]:
-        """SQL expressions over the columns of the stream, each a column for the profile's expressions, by its name."""
+    Attributes:
+        derived: SQL expressions over the columns of the stream, by the name of the column that each is for the
+            profile's expressions.
+        defaults: SQL expressions for columns of `inbox` that a profile does not state, over both.
+        position: a SQL expression, a text that says to people where a row is in the source.
+        lasting: whether the checkpoint of the query has to last, as a place does not say what was read.
+        pause: between two looks for new rows, unless the profile states one for all.
+    """
 
-    @property
-    def defaults(self) -> Mapping[str, str]:
-        """SQL expressions for columns of `inbox` that a profile does not state, over both."""
+    derived: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = {}
+    position: str
+    lasting = False
+    pause = "200 milliseconds"
 
-    @property
-    def position(self) -> str:
-        """A SQL expression, a text that says to people where a row is in the source."""
-
-    @property
-    def lasting(self) -> bool:
-        """Whether the checkpoint of the query has to last, as a place does not say what was read."""
-
-    @property
-    def pause(self) -> str:
-        """Between two looks for new rows, unless the profile states one for all."""
-
+    @abstractmethod
     def check(self, spark: SparkSession) -> None:
         """Ask whether it is there.
 
@@ -52,6 +47,7 @@ class Door(Protocol):
             SourceAway: nobody answers.
         """
 
+    @abstractmethod
     def latest(self, spark: SparkSession) -> Place:
         """The place behind all that is there now.
 
@@ -59,6 +55,7 @@ class Door(Protocol):
             SourceAway: nobody answers.
         """
 
+    @abstractmethod
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:
         """The rows after a place, or from the first one (`after` is None), as one stream of Spark's.
 
@@ -66,9 +63,11 @@ class Door(Protocol):
             SourcePlaceGone: the place is of something else, or is not there any more.
         """
 
-    def count(self, begin: Place, end: Place) -> int | None:
+    def count(self, begin: Place, end: Place) -> int | None:  # noqa: ARG002 - who knows it says so
         """How many rows lie between two places, at most; None: nobody knows."""
+        return None
 
+    @abstractmethod
     def behind(self, told: Mapping[str, Any]) -> int | str:
         """How many rows are yet to be read, by what Spark says of the stream in a progress; or why nobody knows."""
 

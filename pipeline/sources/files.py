@@ -18,7 +18,7 @@ from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import one_spelling
 from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
-from pipeline.sources.door import Place
+from pipeline.sources.door import Door, Place
 
 _EVERY = ("pathGlobFilter", "recursiveFileLookup")
 _TEXT = ("encoding", "multiLine", "timestampFormat")
@@ -32,11 +32,9 @@ _BATCH_BYTES = 256 << 20
 """Of files that one batch takes; a file is never divided."""
 
 
-class FileSource:
-    """See `pipeline.sources.door.Door`."""
+class FileSource(Door):
+    """A folder."""
 
-    derived: Mapping[str, str] = {}
-    defaults: Mapping[str, str] = {}
     position = "concat('in ', input_file_name())"
     lasting = True
     pause = "2 seconds"
@@ -94,10 +92,6 @@ class FileSource:
                 self._source.field("columns"), self._source.columns, f"columns of Spark SQL; {said}"
             ) from error
 
-    def count(self, begin: Place, end: Place) -> int | None:  # noqa: ARG002 - a place tells no rows
-        """See `Door`."""
-        return None
-
-    def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - so does a progress
+    def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
         """See `Door`."""
         return "files that are not read yet are not opened to be counted"

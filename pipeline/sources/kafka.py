@@ -21,7 +21,7 @@ from pipeline.config.errors import BadSetting, NoSourceConnector, SourceAway, So
 from pipeline.config.jvm import java_class
 from pipeline.config.session import KAFKA
 from pipeline.config.sources import EARLIEST, Source
-from pipeline.sources.door import LOOK, NO_PROPERTIES, NOTHING_YET, Place, destination
+from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Door, Place, destination
 from pipeline.sources.kafkasettings import java_settings
 from pipeline.subscriptions.records import HEADERS, KEY
 
@@ -53,8 +53,8 @@ _DERIVED = {
 }
 
 
-class KafkaSource:
-    """See `pipeline.sources.door.Door`."""
+class KafkaSource(Door):
+    """A topic of a cluster."""
 
     derived = _DERIVED
     defaults: Mapping[str, str] = {
@@ -65,7 +65,6 @@ class KafkaSource:
         "payload": "value",
     }
     position = "concat(topic, '-', partition, ' at ', offset)"
-    lasting, pause = False, LOOK
 
     def __init__(self, source: Source) -> None:
         """Read the address, and what the environment says of brokers.

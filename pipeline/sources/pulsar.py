@@ -18,7 +18,7 @@ from pipeline.brokers.pulsaradmin import Admin
 from pipeline.config.errors import BadSetting, BadValue, BrokerRefused, SourceAway, SourcePlaceGone
 from pipeline.config.sources import Source
 from pipeline.config.wallclock import monotonic_ms
-from pipeline.sources.door import LOOK, NO_PROPERTIES, NOTHING_YET, Place, destination
+from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Door, Place, destination
 from pipeline.sources.pulsarstream import PulsarStream, kept, place_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
@@ -28,8 +28,8 @@ _LOOK_MS, _PATIENCE_S = 5_000, 5
 """So often the REST interface is asked how far the source is behind, and so long its answer is waited for."""
 
 
-class PulsarSource:
-    """See `pipeline.sources.door.Door`."""
+class PulsarSource(Door):
+    """A topic of a cluster."""
 
     derived: Mapping[str, str] = {
         "message_properties": f"""map_concat(properties,
@@ -44,7 +44,6 @@ class PulsarSource:
         "payload": "payload",
     }
     position = "concat(topic, ', partition ', partition, ', at ', ledger, ':', entry, ':', batch_index)"
-    lasting, pause = False, LOOK
 
     def __init__(self, source: Source) -> None:
         """Read the address.

@@ -15,7 +15,7 @@ from pipeline.delta.logs.entries import between, newest, reaches_back, rows_of
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.warehouse import Warehouse
-from pipeline.sources.door import LOOK, NOTHING_YET, Place
+from pipeline.sources.door import NOTHING_YET, Door, Place
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import Table
@@ -25,13 +25,10 @@ _ALL_BYTES = 256 << 20
 """Of files that one batch takes; a file is never divided."""
 
 
-class DeltaSource:
-    """See `pipeline.sources.door.Door`. Columns that are named as in `inbox` are taken as they are."""
+class DeltaSource(Door):
+    """A table. Columns that are named as in `inbox` are taken as they are."""
 
-    derived: Mapping[str, str] = {}
-    defaults: Mapping[str, str] = {}
     position = "'in a row of the table'"
-    lasting, pause = False, LOOK
 
     def __init__(self, source: Source) -> None:
         """Read the address."""
