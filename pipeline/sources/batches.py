@@ -9,7 +9,6 @@ is kept, and a batch that is repeated is found by its commit.
 from __future__ import annotations
 
 import json
-import logging
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +29,6 @@ from pipeline.sources.door import Door, Place
 from pipeline.sources.mapping import InboxRows
 from schemas import INBOX
 
-_LOG = logging.getLogger(__name__)
 NOTE = "read"
 """The name under which a commit says how far the source is read."""
 _DRIVER_ROWS, _DRIVER_BYTES = 10_000, 64 << 20
