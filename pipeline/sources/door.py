@@ -82,3 +82,8 @@ def destination(source: Source) -> Destination:
         return Destination.parse(source.address)
     except BadValue as error:
         raise BadSetting(source.field("address"), error.value, error.allowed) from error
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what Spark says: the rest is a plan."""
+    return str(error).strip().partition("\n")[0]

@@ -18,7 +18,7 @@ from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.jvm import java_class
 from pipeline.config.paths import one_spelling
 from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
-from pipeline.sources.door import Door, Place
+from pipeline.sources.door import Door, Place, first_line
 
 _EVERY = ("pathGlobFilter", "recursiveFileLookup")
 _TEXT = ("encoding", "multiLine", "timestampFormat")
@@ -87,10 +87,8 @@ class FileSource(Door):
         try:
             return reader.schema(str(self._source.columns)).load(self._path)
         except PySparkException as error:
-            said = str(error).strip().partition("\n")[0]
-            raise BadSetting(
-                self._source.field("columns"), self._source.columns, f"columns of Spark SQL; {said}"
-            ) from error
+            allowed = f"columns of Spark SQL; {first_line(error)}"
+            raise BadSetting(self._source.field("columns"), self._source.columns, allowed) from error
 
     def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
         """See `Door`."""

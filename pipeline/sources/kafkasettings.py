@@ -22,8 +22,6 @@ _CA, _CERTIFICATE, _KEY = "ssl.ca.location", "ssl.certificate.location", "ssl.ke
 _USER, _PASSWORD = "sasl.username", "sasl.password"
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-READ = (*_SAME, _CA, _CERTIFICATE, _KEY, _USER, _PASSWORD)
-"""What a source takes of the environment; the rest is for sinks."""
 
 
 def java_settings(to: Destination, field: str, variables: Mapping[str, str]) -> dict[str, str]:

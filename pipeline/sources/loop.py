@@ -23,7 +23,7 @@ from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources.batches import Batches
-from pipeline.sources.door import Door
+from pipeline.sources.door import Door, first_line
 from pipeline.sources.mapping import InboxRows
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -165,7 +165,7 @@ class SourceLoop:
                 noted, wait_s = monotonic_ms(), _FIRST_PAUSE_S
 
     def _fail(self, error: Exception) -> None:
-        text = _text(error)
+        text = f"{type(error).__name__}: {first_line(error)}"
         if text != self._state.error:
             _LOG.warning("source %s stands still and begins again: %s", self._source.name, text)
         try:
@@ -181,9 +181,3 @@ class SourceLoop:
         self._state = replace(self._state, place=place, taken=taken, error=error, address=self._source.address)
         self._states.put(self._state)
         self._options.watch.behind(self._source.stage, self._state.behind)
-
-
-def _text(error: Exception) -> str:
-    """Its class and its first line: what Spark says has its plans behind it."""
-    line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {line}"

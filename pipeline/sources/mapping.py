@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import COLUMNS, Source
-from pipeline.sources.door import NO_PROPERTIES, Door
+from pipeline.sources.door import NO_PROPERTIES, Door, first_line
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from schemas import INBOX
 
@@ -38,25 +38,18 @@ LENIENT = {
 }
 """The settings that expressions are evaluated with."""
 _DUE = ("deliver_at", "deliver_after_ms")
-_TEXT, _TIME = (StringType,), (TimestampType,)
-_KINDS: Mapping[str, tuple[type[DataType], ...]] = {
+_TEXT = (StringType,), "a STRING"
+_TIME = (TimestampType,), "a TIMESTAMP; of whole milliseconds timestamp_millis(...) makes one"
+_KINDS: Mapping[str, tuple[tuple[type[DataType], ...], str]] = {
     "topic": _TEXT,
     "message_key": _TEXT,
-    "properties": (MapType,),
+    "properties": ((MapType,), "a MAP<STRING, STRING>"),
     "publish_time": _TIME,
     "deliver_at": _TIME,
-    "deliver_after_ms": (ByteType, ShortType, IntegerType, LongType),
-    "payload": (BinaryType, StringType),
+    "deliver_after_ms": ((ByteType, ShortType, IntegerType, LongType), "a whole number of milliseconds"),
+    "payload": ((BinaryType, StringType), "BINARY or a STRING"),
 }
-_ASKED = {
-    "topic": "a STRING",
-    "message_key": "a STRING",
-    "properties": "a MAP<STRING, STRING>",
-    "publish_time": "a TIMESTAMP; of whole milliseconds timestamp_millis(...) makes one",
-    "deliver_at": "a TIMESTAMP; of whole milliseconds timestamp_millis(...) makes one",
-    "deliver_after_ms": "a whole number of milliseconds",
-    "payload": "BINARY or a STRING",
-}
+"""What an expression may give, and how people are told that."""
 
 
 class InboxRows:
@@ -82,11 +75,11 @@ class InboxRows:
             try:
                 (found,) = rows.select(F.expr(text)).schema.fields
             except PySparkException as error:
-                raise BadSetting(
-                    self._source.field(name), text, f"SQL over {', '.join(rows.columns)}; {_why(error)}"
-                ) from error
-            if not isinstance(found.dataType, (*_KINDS[name], NullType)):
-                allowed = f"{_ASKED[name]}; it gives {found.dataType.simpleString().upper()}"
+                allowed = f"SQL over {', '.join(rows.columns)}; {first_line(error)}"
+                raise BadSetting(self._source.field(name), text, allowed) from error
+            kinds, asked = _KINDS[name]
+            if not isinstance(found.dataType, (*kinds, NullType)):
+                allowed = f"{asked}; it gives {found.dataType.simpleString().upper()}"
                 raise BadSetting(self._source.field(name), text, allowed)
 
     def of(self, rows: DataFrame) -> DataFrame:
@@ -113,8 +106,3 @@ class InboxRows:
 def _lenient(spark: SparkSession) -> None:
     for key, value in LENIENT.items():
         spark.conf.set(key, value)
-
-
-def _why(error: PySparkException) -> str:
-    """The condition and the first line of what Spark says: the rest is a plan."""
-    return str(error).strip().partition("\n")[0]

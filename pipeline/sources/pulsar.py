@@ -19,7 +19,7 @@ from pipeline.config.errors import BadSetting, BadValue, BrokerRefused, SourceAw
 from pipeline.config.sources import Source
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.sources.door import NO_PROPERTIES, NOTHING_YET, Door, Place, destination
-from pipeline.sources.pulsarstream import PulsarStream, kept, place_of
+from pipeline.sources.pulsarstream import PulsarStream, count_of, kept, place_of
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 
 _MOST_ROWS = 50_000
@@ -114,7 +114,7 @@ class PulsarSource(Door):
 
     def count(self, begin: Place, end: Place) -> int | None:
         """See `Door`."""
-        return sum(_count(place) - _count(begin.get(partition, "0")) for partition, place in end.items())
+        return sum(count_of(place) - count_of(begin.get(partition, "0")) for partition, place in end.items())
 
     def behind(self, told: Mapping[str, Any]) -> int | str:
         """See `Door`. The client says only whether there is more; the REST interface counts, and is asked now and then.
@@ -152,7 +152,3 @@ def _entry(place: str) -> tuple[int, int]:
     """The position of a place, without the index in a batch."""
     ledger, entry, *_ = map(int, place.split(":"))
     return ledger, entry
-
-
-def _count(place: str) -> int:
-    return int(place.rpartition(":")[2])

@@ -89,7 +89,7 @@ class PulsarReader(SimpleDataSourceStreamReader):
         for partition, last in end.items():
             begin = start.get(partition, _BEGIN)
             self._move(partition, begin)
-            for _ in range(_count(last) - _count(begin)):
+            for _ in range(count_of(last) - count_of(begin)):
                 row = self._next(partition)
                 if row is None:
                     raise OSError(f"{partition} has no messages up to {last} any more")
@@ -98,7 +98,7 @@ class PulsarReader(SimpleDataSourceStreamReader):
     def commit(self, end: Offset) -> None:
         """What is up to there need not be kept."""
         for partition, place in end.items():
-            if partition in self._keepers and _count(place):
+            if partition in self._keepers and count_of(place):
                 self._keepers[partition].acknowledge_cumulative(_message_id(partition, place))
 
     def _partitions(self) -> list[str]:
@@ -127,7 +127,7 @@ class PulsarReader(SimpleDataSourceStreamReader):
         if not reader.has_message_available():
             return None
         message = reader.read_next(_WAIT_MS)
-        self._at[partition] = place_of(message.message_id(), _count(self._at[partition]) + 1)
+        self._at[partition] = place_of(message.message_id(), count_of(self._at[partition]) + 1)
         return self._row(partition, message)
 
     def _row(self, partition: str, message: Any) -> Row:  # noqa: ANN401 - of the client
@@ -174,7 +174,8 @@ def _number(partition: str) -> int:
     return int(found) if found.isdecimal() else -1
 
 
-def _count(place: str) -> int:
+def count_of(place: str) -> int:
+    """How many messages were read until a place."""
     return int(place.rpartition(":")[2])
 
 
