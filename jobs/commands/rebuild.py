@@ -8,10 +8,10 @@ from jobs.commands.spark import session
 from pipeline.config.options import Options
 from pipeline.config.session import Machine
 from pipeline.config.settings import LiveClock
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import ALL_STAGES, SETTLE, STAGES
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.rebuild import rebuild
+from pipeline.service.rebuild import rebuild, reset_settle
 from pipeline.storage.storecheck import check_store
 
 ALL = "all"
@@ -32,11 +32,11 @@ def run(root: str, stage: str, *, reset_clock: bool) -> Iterator[str]:
 
 def stages_of(stage: str) -> tuple[str, ...]:
     """The stages that a choice names."""
-    return STAGES if stage == ALL else (stage,)
+    return ALL_STAGES if stage == ALL else (stage,)
 
 
 def rebuilt(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], *, reset_clock: bool) -> Iterator[str]:
-    """Rebuild stages, one after the other; gives a line for each.
+    """Rebuild stages, one after the other; gives a line for each. Of settle there is only a clock to reset.
 
     Args:
         spark: a session with Delta.
@@ -51,5 +51,9 @@ def rebuilt(spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], *,
     check_store(spark, warehouse.root)
     latest = wall_ms() if reset_clock else None
     for stage in stages:
+        if stage == SETTLE:
+            if latest is not None:
+                reset_settle(spark, warehouse, latest)
+            continue
         origin = rebuild(spark, warehouse, stage, Options(LiveClock()), latest=latest)
         yield f"stage {stage} goes on from version {origin.version}; start it again"

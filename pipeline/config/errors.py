@@ -97,8 +97,8 @@ class SourceBehind(PipelineError):
 class ClockAhead(PipelineError):
     """The last run of a stage was at a time that is still to come: its clock was wrong, or it replayed the future.
 
-    Correct the machine's clock if it is wrong now, wait for that time, or begin at the present time: rebuild ingest and
-    schedule with `--reset-clock`.
+    Correct the machine's clock if it is wrong now, wait for that time, or begin at the present time: rebuild all stages
+    with `--reset-clock`.
     """
 
     def __init__(self, stage: str, instant: int, wall: int, allowed: int) -> None:

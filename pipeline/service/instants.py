@@ -197,6 +197,30 @@ class VirtualWorkInstants(VirtualInstants):
         return now if self._has_work(now) else last
 
 
+class SteadyClock:
+    """The wall clock, as long as it goes on like the monotonic one."""
+
+    def __init__(self, max_jump_ms: int) -> None:
+        """Note how far the two are apart.
+
+        Args:
+            max_jump_ms: by so much that may change.
+        """
+        self._max_jump_ms, self._apart = max_jump_ms, wall_ms() - monotonic_ms()
+
+    def ms(self) -> int:
+        """The time, ms UTC.
+
+        Raises:
+            ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
+        """
+        wall = wall_ms()
+        jump = wall - monotonic_ms() - self._apart
+        if abs(jump) > self._max_jump_ms:
+            raise ClockJumped(jump, self._max_jump_ms)
+        return wall
+
+
 class LiveInstants(NoInstants):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
@@ -210,7 +234,7 @@ class LiveInstants(NoInstants):
         """
         super().__init__(wakes)
         self._clock, self.start, self._far = clock, start, False
-        self._started = wall_ms() - monotonic_ms()
+        self._wall = SteadyClock(clock.max_jump_ms)
 
     def first(self) -> int:
         """The wall clock, one step back, so that the first batch has an instant; not before a rebuilt stage goes on."""
@@ -222,11 +246,7 @@ class LiveInstants(NoInstants):
         Raises:
             ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
         """
-        wall = wall_ms()
-        jump = wall - monotonic_ms() - self._started
-        if abs(jump) > self._clock.max_jump_ms:
-            raise ClockJumped(jump, self._clock.max_jump_ms)
-        instant = next_instant(last, wall, self._clock)
+        instant = next_instant(last, self._wall.ms(), self._clock)
         if self._far and instant == last:
             # An instant is the watermark from the next batch on: what waited while the clock stood waits no longer.
             instant += 1

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.options import Options
-from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE
+from pipeline.config.options import Options, nobody
+from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
 from pipeline.delta.tables import bring_up_to_date, segment_ms
@@ -21,6 +21,7 @@ from pipeline.dispatch.release_spark import positions
 from pipeline.schedule import stage as schedule
 from pipeline.service import takeover
 from pipeline.service.instants import given
+from pipeline.settle.stage import Settle
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
@@ -90,6 +91,17 @@ def rebuild(
             held.enter_context(StageLock(each, f"{warehouse.root}/_checkpoints").held())
         origin, *_ = [_prepare(spark, warehouse, each, options, latest) for each in stages]
         return origin
+
+
+def reset_settle(spark: SparkSession, warehouse: Warehouse, latest: int) -> None:
+    """Let settle, which needs no rebuild, go on at `latest` (ms UTC) when its last batch was at a later time.
+
+    Raises:
+        StageRunning: it runs.
+    """
+    bring_up_to_date(spark, warehouse)
+    with StageLock(SETTLE, f"{warehouse.root}/_checkpoints").held():
+        Settle(spark, warehouse, nobody).reset_clock(latest)
 
 
 def _prepare(spark: SparkSession, warehouse: Warehouse, stage: str, options: Options, latest: int | None) -> Origin:

@@ -175,10 +175,11 @@ def _start(spark: SparkSession, warehouse: Warehouse, stage: str, options: Optio
     try:
         if stage == SETTLE:
             settle = Settle(spark, warehouse, options.observe)
+            check_clock(stage, options.clock, settle.instant)
             settle.watch = options.watch
             return Stage(stage, SettleLoop(settle, warehouse, options.clock), lock, again=again, remote=remote)
         checkpoint = Checkpoint(session_files(spark), warehouse.checkpoint(stage))
-        check_clock(stage, options.clock, checkpoint)
+        check_clock(stage, options.clock, checkpoint.instant)
         if stage == DISPATCH:
             restore(spark, warehouse, options.settings, timeline(options.clock))
         time, rows, body = _parts(spark, warehouse, stage, options, checkpoint)

@@ -11,9 +11,8 @@ from typing import Any, Protocol
 
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
-from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.instants import given
+from pipeline.service.instants import SteadyClock, given
 from pipeline.service.outages import no_answer
 from pipeline.settle.stage import Settle
 from pipeline.storage.files import Files
@@ -73,7 +72,9 @@ class SettleLoop:
         body.watch.started(SETTLE)
         self._thread: Thread | None = None
         if isinstance(clock, LiveClock):
-            self._thread = Thread(target=self._run, name="delayline-settle", daemon=True)
+            self._thread = Thread(
+                target=self._run, args=(SteadyClock(clock.max_jump_ms),), name="delayline-settle", daemon=True
+            )
             self._thread.start()
 
     @property
@@ -127,12 +128,12 @@ class SettleLoop:
             self._steps += 1
             return more
 
-    def _run(self) -> None:
+    def _run(self, clock: SteadyClock) -> None:
         pause = _REMOTE_PAUSE_S if self._folders is None else _PAUSE_S
         try:
             while not self._ended.is_set():
                 seen = None if self._folders is None else self._folders.state()
-                self._step(wall_ms(), patient=True)
+                self._step(clock.ms(), patient=True)
                 self._ended.wait(pause)
                 self._wait(seen)
         except Exception as error:  # noqa: BLE001 - it ends the stage, which looks for it

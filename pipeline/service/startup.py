@@ -69,8 +69,8 @@ def check_source(stage: str, table: str, newest: int, checkpoint: Checkpoint) ->
         raise SourceBehind(stage, table, newest, read)
 
 
-def check_clock(stage: str, clock: Clock, checkpoint: Checkpoint) -> None:
-    """Refuse a live clock when the checkpoint was at a time that is still to come.
+def check_clock(stage: str, clock: Clock, instant: int) -> None:
+    """Refuse a live clock when the last batch was at an instant (ms UTC) that is still to come.
 
     Until that time the clock would stand, and delays would count from it.
 
@@ -78,7 +78,7 @@ def check_clock(stage: str, clock: Clock, checkpoint: Checkpoint) -> None:
         ClockAhead: it was, by more than the lookahead and what a running clock may jump.
     """
     if isinstance(clock, LiveClock):
-        instant, wall, allowed = checkpoint.instant, wall_ms(), clock.lookahead_ms + clock.max_jump_ms
+        wall, allowed = wall_ms(), clock.lookahead_ms + clock.max_jump_ms
         if instant > wall + allowed:
             raise ClockAhead(stage, instant, wall, allowed)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import pyarrow as pa
@@ -87,7 +88,7 @@ class Settle:
         """Take a batch, when there is anything for one; whether there was.
 
         Args:
-            instant: the time, ms UTC; the instants of batches never go back.
+            instant: the time, ms UTC; the instants of batches never go back, but by `reset_clock`.
             patient: releases alone are left until a second has passed since the last batch.
         """
         plan = self._unfinished() or self._plan(instant, patient=patient)
@@ -95,6 +96,22 @@ class Settle:
             return False
         self._take(plan)
         return True
+
+    @property
+    def instant(self) -> int:
+        """The instant of the last batch that was begun, ms UTC; 0: there was none."""
+        return max((each.now for each in (self._last, self._unfinished()) if each is not None), default=0)
+
+    def reset_clock(self, latest: int) -> None:
+        """Let the next batches be at `latest` (ms UTC), or later, when the last one was later still.
+
+        A batch that was begun is finished as it was planned. Then one that takes nothing in says the time.
+        """
+        if (plan := self._unfinished()) is not None:
+            self._take(plan)
+        last = self._last
+        if last is not None and last.now > latest:
+            self._take(replace(last, batch=last.batch + 1, now=latest, begin=last.end))
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""

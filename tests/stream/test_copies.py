@@ -17,12 +17,13 @@ from pyspark.sql import SparkSession
 from pipeline.config.errors import BatchDiffers, CheckpointBehind, ClockAhead, SourceBehind, TableBehind
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
-from pipeline.config.stages import STAGES
+from pipeline.config.stages import INGEST, SCHEDULE, SETTLE, STAGES
 from pipeline.dispatch.prepared import PREPARED, PreparedStore
-from pipeline.service.rebuild import rebuild
+from pipeline.service.rebuild import rebuild, reset_settle
 from pipeline.service.run import start
 from pipeline.storage.hadoop import session_files
 from schemas import DELIVERIES, INBOX, REDELIVERY, REJECTED_DISPATCH, Table
+from tests.support.consuming import acknowledging
 from tests.support.stream import (
     Step,
     World,
@@ -280,13 +281,16 @@ def in_the_future(topic: str) -> list[Step]:
         assert "--reset-clock" in str(raised.value)
 
     def reset(world: World) -> None:
-        for stage in STAGES[:2]:
+        for stage in (INGEST, SCHEDULE, SETTLE):
             live(world, stage)
-            assert rebuild(world.spark, world.warehouse, stage, world.options, latest=T0).instant == T0
+            if stage == SETTLE:
+                reset_settle(world.spark, world.warehouse, T0)
+            else:
+                assert rebuild(world.spark, world.warehouse, stage, world.options, latest=T0).instant == T0
             begun = start(world.spark, world.warehouse, stage, Options(LiveClock()))
             begun.stop()
 
-    return [subscribe(topic, "s"), append(message("a", topic)), advance(FUTURE), stop(), check(reset)]
+    return [acknowledging(topic, "s"), append(message("a", topic)), advance(FUTURE), stop(), check(reset)]
 
 
 def without_a_clock(topic: str, at: int) -> list[Step]:
