@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.entries import between, commits, metadata
+from pipeline.delta.logs.entries import between
 from pipeline.delta.logs.filestats import count
 from pipeline.delta.logs.logfiles import first_version, log_files
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import last_note
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
 from schemas import INBOX, MESSAGES, REJECTED_INGEST, SEGMENTS, Table
@@ -51,11 +51,8 @@ def untaken(root: str) -> list[dict[str, Any]]:
 
 def _taken(files: Files, root: str, table: Table) -> Offset:
     """The place in the last note of ingest on a table; before everything when there is none."""
-    for actions in commits(files, path_of(root, table), open_table(root, table).version()):
-        note = Commit.loads(metadata(actions))
-        if note is not None and note.stage == INGEST:
-            return note.note["source"][0], note.note["source"][1]
-    return 0, EVERYTHING_BEFORE
+    last = last_note(files, path_of(root, table), INGEST, open_table(root, table).version())
+    return (0, EVERYTHING_BEFORE) if last is None else (last.note["source"][0], last.note["source"][1])
 
 
 def _rows(files: Files, path: str, added: Mapping[str, Any]) -> int:

@@ -15,9 +15,9 @@ from pyroaring import BitMap
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH
-from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import note_of
 from pipeline.delta.offsets import Offset
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.release import taken_apart
@@ -142,7 +142,7 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
     files, path = session_files(spark), warehouse.path(REJECTED_DISPATCH)
     added: list[str] = []
     for actions in commits(files, path, newest(files, path)):
-        noted = Commit.loads(metadata(actions))
+        noted = note_of(actions)
         if noted is None or noted.stage != DISPATCH:
             continue
         if tuple(noted.note["source"]) <= after and (noted.owner, noted.batch) != (owner, batch):

@@ -9,8 +9,8 @@ from pipeline.config.errors import BadValue
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.logfiles import info_of
+from pipeline.delta.logs.notes import note_of
 from pipeline.doctor.finding import Finding, error, warning
-from pipeline.doctor.logs import note_of
 from pipeline.doctor.look import Look, Opened
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name

@@ -9,8 +9,8 @@ from typing import Any
 from pipeline.config.errors import BrokenVersion
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.filestats import count
-from pipeline.delta.logs.logfiles import appended, info_of, log_files
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.logfiles import appended, log_files
+from pipeline.delta.logs.notes import Commit, note_of
 from pipeline.storage.files import Files
 
 Actions = list[dict[str, Any]]
@@ -108,11 +108,6 @@ class Log:
         with suppress(BrokenVersion):
             return entry(self._files, self._table, version)
         return None
-
-
-def note_of(actions: Actions) -> Commit | None:
-    """What a stage noted in a version; None when somebody else made it."""
-    return Commit.loads(info_of(actions).get("userMetadata"))
 
 
 def rows_of(file: Mapping[str, Any]) -> int | None:

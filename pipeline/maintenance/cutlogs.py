@@ -20,9 +20,9 @@ from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
 from pipeline.config.sources import SOURCES
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.wallclock import wall_ms
-from pipeline.delta.logs.entries import commits, metadata
+from pipeline.delta.logs.entries import commits
 from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, first_version, log_files
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import Commit, note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import last_commit
@@ -152,7 +152,7 @@ def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]
         # No stage writes it.
         return last
     for back, actions in enumerate(commits(files, path, newest)):
-        commit = Commit.loads(metadata(actions))
+        commit = note_of(actions)
         if commit is not None and (table is INBOX or commit.stage == table.writer):
             last.setdefault(commit.stage, newest - back)
             if table is not INBOX:

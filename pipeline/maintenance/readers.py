@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.delta.checkpoints import Checkpoint
-from pipeline.delta.logs.entries import commits, metadata, newest
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import commits, newest
+from pipeline.delta.logs.notes import note_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, SOURCES
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
@@ -134,7 +134,7 @@ def unread(spark: SparkSession, warehouse: Warehouse, table: Table) -> Unread | 
         return None
     kept = list(islice(commits(files, path, version + behind), behind + 1))
     names = (each["add"]["path"] for actions in kept for each in actions if "add" in each)
-    notes = (Commit.loads(metadata(actions)) for actions in kept)
+    notes = (note_of(actions) for actions in kept)
     return Unread(frozenset(names), frozenset(note.batch for note in notes if note is not None))
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.options import Observer
 from pipeline.config.stages import SETTLE
-from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.letters import DeadLetters
@@ -65,7 +65,7 @@ class Writes:
         if self._segments.found(self._owner, plan.batch) is None:
             return None
         for actions in commits(self._files, self._path, newest(self._files, self._path)):
-            noted = Commit.loads(metadata(actions))
+            noted = note_of(actions)
             if noted is not None and (noted.stage, noted.batch) == (SETTLE, plan.batch):
                 rows = self._rows.rows([each["path"] for each in appended(actions)])
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))

@@ -25,8 +25,7 @@ from pipeline.client.subscribing.subscriptions import (
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of, query, quoted
-from pipeline.delta.logs.entries import commits, metadata
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.policies import Policies, names_of
@@ -155,7 +154,8 @@ def followed_since(root: str, topic: str) -> int | None:
     Raises:
         NoWarehouse: the folder lacks a table.
     """
-    last = [_last_note(root, table) for table in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
+    tables = (MESSAGES, REJECTED_INGEST, SEGMENTS)
+    last = [last_note(Files(), path_of(root, table), INGEST, open_table(root, table).version()) for table in tables]
     note = max((each for each in last if each is not None), key=lambda each: each.batch, default=None)
     if note is None:
         return None
@@ -163,12 +163,6 @@ def followed_since(root: str, topic: str) -> int | None:
     now = _topics(registry).of(topic)
     registry.load_as_version(int(note.note["registry"]))
     return note.batch if _topics(registry).of(topic) == now else None
-
-
-def _last_note(root: str, table: Any) -> Commit | None:  # noqa: ANN401 - a table
-    newest = open_table(root, table).version()
-    notes = (Commit.loads(metadata(actions)) for actions in commits(Files(), path_of(root, table), newest))
-    return next((note for note in notes if note is not None and note.stage == INGEST), None)
 
 
 def _topics(registry: Any) -> Topics:  # noqa: ANN401 - delta-rs has no types

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.delta.logs.entries import commits, metadata
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
@@ -83,9 +82,8 @@ def settled_at(root: str) -> int | None:
     Raises:
         NoWarehouse: the folder lacks the table.
     """
-    newest = open_table(root, CURSORS).version()
-    notes = (Commit.loads(metadata(actions)) for actions in commits(Files(), path_of(root, CURSORS), newest))
-    return next((int(note.note["now"]) for note in notes if note is not None and note.stage == SETTLE), None)
+    last = last_note(Files(), path_of(root, CURSORS), SETTLE, open_table(root, CURSORS).version())
+    return None if last is None else int(last.note["now"])
 
 
 def _standing(

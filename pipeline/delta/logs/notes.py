@@ -1,11 +1,14 @@
 """What a stage notes in its commits. No Spark: whoever reads a log can read the notes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from pipeline.delta.logs.entries import commits, metadata
 from pipeline.delta.offsets import Offset
+from pipeline.storage.files import Files
 
 
 @dataclass(frozen=True)
@@ -44,3 +47,15 @@ class Commit:
             return cls(str(found["stage"]), str(found["owner"]), int(found["batch"]), found["note"])
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def note_of(actions: Iterable[Mapping[str, Any]]) -> Commit | None:
+    """What a stage noted in a version; None when somebody else made it."""
+    return Commit.loads(metadata(actions))
+
+
+def last_note(files: Files, path: str, stage: str, newest: int, after: int = -1) -> Commit | None:
+    """The last commit of a stage to a table, after a version; None when there is none. Others' are passed over."""
+    entries = islice(commits(files, path, newest), max(0, newest - after))
+    notes = (note_of(actions) for actions in entries)
+    return next((note for note in notes if note is not None and note.stage == stage), None)

@@ -6,7 +6,6 @@ kept in memory. (`txnAppId` / `txnVersion` ask the table on every write, at seve
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -14,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import CheckpointBehind, ForeignOwner
 from pipeline.config.options import Observer, nobody
-from pipeline.delta.logs.entries import commits, metadata, newest
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import commits, newest
+from pipeline.delta.logs.notes import Commit, last_note, note_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile
@@ -30,10 +29,7 @@ Rows: TypeAlias = "DataFrame | pa.Table | Iterable[pa.Table]"
 def last_commit(spark: SparkSession, path: str, stage: str, after: int = -1) -> Commit | None:
     """The last commit of a stage to a table, after a version; None when there is none. Others' are passed over."""
     files = session_files(spark)
-    last = newest(files, path)
-    entries = islice(commits(files, path, last), max(0, last - after))
-    noted = (Commit.loads(metadata(actions)) for actions in entries)
-    return next((commit for commit in noted if commit is not None and commit.stage == stage), None)
+    return last_note(files, path, stage, newest(files, path), after)
 
 
 class Sink:
@@ -94,7 +90,7 @@ class Sink:
         """The commits of the stage after a version, each with its own, in order."""
         newest = self.appender.newest()
         back = zip(range(newest, version, -1), commits(self._files, self._path, newest), strict=False)
-        noted = ((each, Commit.loads(metadata(actions))) for each, actions in back)
+        noted = ((each, note_of(actions)) for each, actions in back)
         return [(each, commit) for each, commit in noted if commit is not None and commit.stage == self._stage][::-1]
 
     def append(self, rows: Rows, owner: str, batch_id: int, note: Mapping[str, Any]) -> Commit:
