@@ -27,12 +27,7 @@ _GROWN = (SEGMENTS, REDELIVERY, HELD, DELIVERIES, REJECTED_DISPATCH, COMMANDS)
 
 
 def create_all(
-    spark: SparkSession,
-    warehouse: Warehouse,
-    *,
-    rate: int = DEFAULT_RATE,
-    segment_ms: int | None = None,
-    database: str | None = None,
+    spark: SparkSession, warehouse: Warehouse, *, rate: int = DEFAULT_RATE, segment_ms: int | None = None
 ) -> None:
     """Create the tables that are missing. Those that exist get the optional columns that they lack.
 
@@ -43,7 +38,6 @@ def create_all(
         warehouse: where the tables lie.
         rate: messages a second that the busiest topic is expected to get; sizes are chosen for it.
         segment_ms: span of due time that one state value covers, fixed for the warehouse's life. None: by the rate.
-        database: a database of the session's catalog in which the tables are named too.
 
     Raises:
         BadSetting: the rate is not between 1 and 10 million, or the span not between a second and a day.
@@ -54,9 +48,6 @@ def create_all(
             _create(spark, warehouse, table, PROPERTIES | table.properties | (extra if table is SEGMENTS else {}))
         elif table in _GROWN:
             _add_columns(spark, warehouse, table)
-        if database is not None:
-            name = f"`{database}`.`{table.name}`"
-            spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING DELTA LOCATION '{warehouse.path(table)}'")
 
 
 def bring_up_to_date(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -75,15 +66,6 @@ def segment_ms(spark: SparkSession, warehouse: Warehouse) -> int:
         BadSetting: somebody else made the table.
     """
     return segment_ms_of(_properties(spark, warehouse))
-
-
-def rate(spark: SparkSession, warehouse: Warehouse) -> int:
-    """Messages a second that the busiest topic is expected to get, as stated when the warehouse was created.
-
-    Raises:
-        BadSetting: somebody wrote something else there since.
-    """
-    return rate_of(_properties(spark, warehouse))
 
 
 def place(spark: SparkSession, warehouse: Warehouse) -> Place:

@@ -14,7 +14,7 @@ from pipeline.config.errors import BadSetting
 from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import MINUTE_MS
-from pipeline.delta.tables import rate, segment_ms
+from pipeline.delta.tables import place
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.rounds import own_session
 from tests.support.stream import empty_warehouse
@@ -42,7 +42,8 @@ def test_a_start_takes_the_rate_from_the_warehouse_and_the_cores_from_the_sessio
     cores = spark.sparkContext.defaultParallelism
     found = sized(session, warehouse, profile(tmp_path, ""), said.append)
     assert session.conf.get(PARTITIONS) == str(found.machine.partitions) == str(cores)
-    assert (rate(spark, warehouse), segment_ms(spark, warehouse)) == (100_000, 2_000)
+    stated = place(spark, warehouse)
+    assert (stated.rate, stated.segment_ms) == (100_000, 2_000)
     assert (found.options.settings.partitions, found.options.settings.horizon_ms) == (cores, 2 * MINUTE_MS)
     assert said[0].startswith(f"Chosen for 100,000 messages a second, segments of 2s, {cores} cores, ")
 
