@@ -15,7 +15,7 @@ from pipeline.storage.arrays import longs
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, alive, next_lives
 from pipeline.worker.audience import Audience
-from pipeline.worker.encode import ARROW, ROW, Key, encoder
+from pipeline.worker.encode import ARROW, ROW, Encoder, Key
 from pipeline.worker.express import NOW
 
 NEAR, LOAD, BACKFILL, EXPRESS = "near", "load", "backfill", "express"
@@ -149,7 +149,7 @@ def segment_rows(log: DataFrame, members: Membership, span: Span, segment_ms: in
     positions = log.where(any_of(where.values())).select(
         kind.alias("kind"), "topic", "ledger_id", "entry_id", F.unix_millis("due_time").alias("due_ms")
     )
-    return positions.mapInArrow(encoder(_heard(members, kinds), segment_ms, span.now), ROW)
+    return positions.mapInArrow(Encoder(_heard(members, kinds), segment_ms, span.now).__call__, ROW)
 
 
 def local_segment_rows(
@@ -160,7 +160,7 @@ def local_segment_rows(
     Raises:
         NotInDriver: only Spark reaches the log, or it is not what the table says.
     """
-    return encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
+    return Encoder(_heard(members, kinds), segment_ms, span.now)(_positions(log, span, kinds))
 
 
 def _positions(log: MessageLog, span: Span, kinds: frozenset[str]) -> Iterator[pa.RecordBatch]:

@@ -29,7 +29,7 @@ from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from pipeline.worker.audience import Audience
-from pipeline.worker.encode import ROW, encoder
+from pipeline.worker.encode import ROW, Encoder
 from pipeline.worker.express import Express
 from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, ROUND, SEGMENTS, Table
 
@@ -177,7 +177,7 @@ def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
         (name, topic): audiences([Subscription(topic, name, life.tick_ms, earliest=False)], lives)[topic]
         for (topic, name), life in lives.items()
     }
-    encoded = pending.select(*places).mapInArrow(encoder(heard, segment, instant), ROW)
+    encoded = pending.select(*places).mapInArrow(Encoder(heard, segment, instant).__call__, ROW)
     return encoded.withColumn("kind", F.lit(schedule.REBUILD))
 
 
@@ -200,7 +200,7 @@ def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None
     pending = pending.select("*", number).join(released, [*keys, "number"], "left_anti")
     due = F.unix_millis("due_time").alias("due_ms")
     places = pending.select(named, "topic", "ledger_id", F.col("first_entry").alias("entry_id"), due)
-    encoded = places.mapInArrow(encoder(heard, segment, instant), ROW)
+    encoded = places.mapInArrow(Encoder(heard, segment, instant).__call__, ROW)
     told = F.from_json("kind", "array<string>")
     count, number, cause = (told[_ALIKE.index(name)] for name in _ALIKE[-3:])
     numbers = {"redelivery_count": count.cast("bigint"), "round": number.cast("bigint")}

@@ -3,7 +3,7 @@
 A million messages leave as a few hundred rows, so that nothing but chunks is shuffled to the schedule.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -13,19 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.arrays import IntArray, arrow_schema
 from pipeline.worker.audience import Audience
 from schemas import LISTENER, SEGMENTS
 from state import encode_chunk
 
-IntArray = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """Kind of row, topic."""
 Rows = tuple[IntArray, IntArray, IntArray]
 """The columns of `_POSITION` of some rows."""
 _POSITION = ("ledger_id", "entry_id", "due_ms")
 Row = dict[str, Any]
-"""A row of `segments` by its columns."""
+"""A row by its columns."""
 
 ROW = StructType([StructField(f.name, f.dataType) for f in SEGMENTS.schema.fields if f.name != "batch_id"])
 """A row of `segments` before its batch is known."""
@@ -33,7 +32,6 @@ ARROW = arrow_schema(ROW)
 _FLUSH_ROWS, _FLUSH_BYTES = 4_000_000, 256 << 20
 """Positions held in memory at once, about 100 bytes each while they are sorted, and bytes of them as they come."""
 _BATCH_ROWS = 1_000
-"""Rows that leave together. A batch of one takes kilobytes, whatever is in it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Encoder:
     now: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Encode the (kind, topic, ledger_id, entry_id, due_ms) rows of one task."""
+        """Encode the (kind, topic, ledger_id, entry_id, due_ms) rows of one task into `ROW`s, for `mapInArrow`."""
         held: list[pa.RecordBatch] = []
         rows, size = 0, 0
         for batch in batches:
@@ -57,9 +55,9 @@ class Encoder:
                 held.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
             if rows >= _FLUSH_ROWS or size >= _FLUSH_BYTES:
-                yield from _together(self._flush(held))
+                yield from together(self._flush(held), ARROW)
                 held, rows, size = [], 0, 0
-        yield from _together(self._flush(held))
+        yield from together(self._flush(held), ARROW)
 
     def _flush(self, held: list[pa.RecordBatch]) -> Iterator[Row]:
         if not held:
@@ -108,9 +106,10 @@ def _cohorts(audience: Audience, ledgers: IntArray, entries: IntArray) -> IntArr
     return found
 
 
-def _together(rows: Iterator[Row]) -> Iterator[pa.RecordBatch]:
+def together(rows: Iterator[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows in batches: one for each takes kilobytes, whatever is in it."""
     while some := list(islice(rows, _BATCH_ROWS)):
-        yield pa.RecordBatch.from_pylist(some, schema=ARROW)
+        yield pa.RecordBatch.from_pylist(some, schema=schema)
 
 
 def _by_key(table: pa.Table) -> Iterator[tuple[Key, Rows]]:
@@ -134,8 +133,3 @@ def _groups(major: IntArray, minor: IntArray) -> list[npt.NDArray[np.intp]]:
     a, b = major[order], minor[order]
     cuts = np.flatnonzero((a[1:] != a[:-1]) | (b[1:] != b[:-1])) + 1
     return np.split(order, cuts)
-
-
-def encoder(audiences: Mapping[Key, Audience], segment_ms: int, now: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """A function for `mapInArrow`, with `ROW` as its schema."""
-    return Encoder(audiences, segment_ms, now).__call__

@@ -6,13 +6,14 @@ not wait for the end of its bucket (decision 0075).
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.config.settings import LAST_INSTANT_MS
+from pipeline.worker.encode import together
 from pipeline.worker.release import pack
 from pipeline.worker.unpack import RUN, SAME, Unpacker
 from state import TimeBucketIndex
@@ -27,7 +28,6 @@ _ANSWER = pa.schema(
         ("runs", pa.binary()),
     ]
 )
-_BATCH_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ class Express:
 
     def _answers(self, segments: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         answers = (answer for rows in segments for row in rows.to_pylist() for answer in self._released(row))
-        while some := list(islice(answers, _BATCH_ROWS)):
-            yield pa.RecordBatch.from_pylist(some, schema=_ANSWER)
+        return together(answers, _ANSWER)
 
     def _released(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """An answer for each listener: those of one tick get the same positions at the same buckets."""

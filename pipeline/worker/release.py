@@ -1,6 +1,8 @@
 """The stateful function of the schedule: chunks come in, and runs of what is due go out."""
 
+import gc
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,6 @@ from pyspark.sql.streaming.state import GroupState
 
 from pipeline.config.settings import HOUR_MS
 from pipeline.worker import group_state
-from pipeline.worker.garbage import leave_out_modules
 from state import DelaylineError, IndexGroup, Runs
 
 KEY = ("shard", "segment_ms")
@@ -91,3 +92,14 @@ def pack(runs: Runs) -> bytes:
     """Runs as four int64 columns, one after the other."""
     columns = (runs.ledger_ids, runs.first_entries, runs.last_entries, runs.due)
     return np.concatenate([np.asarray(column, dtype="<i8") for column in columns]).tobytes()
+
+
+@cache
+def leave_out_modules() -> None:
+    """Leave what is loaded now out of all collections of garbage to come; the first call in a process does it.
+
+    A worker of Spark collects garbage after each task (`pyspark/daemon.py`). It looks at every object then, and most of
+    them belong to modules: beside PySpark, pandas and PyArrow a collection takes longer than a usual task of ours.
+    """
+    gc.collect()
+    gc.freeze()

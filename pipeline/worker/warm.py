@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pipeline.worker import encode, release, unpack
-from pipeline.worker.garbage import leave_out_modules
+from pipeline.worker.release import leave_out_modules
 
 LOADED = (encode, release, unpack)
 """The modules with the functions that the stages hand to workers."""

@@ -13,7 +13,7 @@ pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 from pipeline.ingest.segments import NEAR, pieces
 from pipeline.worker import encode
 from pipeline.worker.audience import Audience
-from pipeline.worker.encode import encoder
+from pipeline.worker.encode import Encoder
 from state import TimeBucketIndex
 
 TICK, SEGMENT, NOW = 1, 1_000, 1_700_000_000_000
@@ -31,7 +31,7 @@ def batch(*topics: str, first: int = 0) -> pa.RecordBatch:
 def encoded(topics: Sequence[str], *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
     """What leaves the encoder."""
     audience = Audience((0,), ((("s", 1, TICK),),))
-    return list(encoder({(NEAR, topic): audience for topic in topics}, SEGMENT, NOW)(iter(batches)))
+    return list(Encoder({(NEAR, topic): audience for topic in topics}, SEGMENT, NOW)(iter(batches)))
 
 
 def places(rows: Iterator[pa.RecordBatch] | Sequence[pa.RecordBatch | pa.Table]) -> list[Place]:

@@ -12,7 +12,7 @@ from pipeline.ingest.segments import Membership
 from pipeline.subscriptions.audience import Subscription, audiences
 from pipeline.subscriptions.incarnations import Incarnation, Joined, lives_of
 from pipeline.subscriptions.sought import Sought
-from pipeline.worker.encode import encoder
+from pipeline.worker.encode import Encoder
 from schemas import LEFT
 from state import TimeBucketIndex
 
@@ -63,7 +63,7 @@ def test_a_position_is_for_those_who_begin_at_it_or_before() -> None:
     columns = [pa.array(["near"] * 32), pa.array(["t"] * 32), *map(pa.array, (ledgers, entries, ledgers * 0))]
     rows = pa.RecordBatch.from_arrays(columns, names=["kind", "topic", "ledger_id", "entry_id", "due_ms"])
     found: dict[str, set[tuple[int, int]]] = {name: set() for _, name in lives}
-    for batch in encoder({("near", "t"): heard["t"]}, 1_000, 0)(iter([rows])):
+    for batch in Encoder({("near", "t"): heard["t"]}, 1_000, 0)(iter([rows])):
         for row in batch.to_pylist():
             index = TimeBucketIndex(8)
             index.append_chunk(row["chunk"])
