@@ -31,6 +31,7 @@ from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.appender import removals
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import Visible
 from pipeline.maintenance.kept import Kept, Spared, Stays, moves
@@ -359,8 +360,6 @@ def _take_out_files(
 
 def _removal(files: Iterable[Mapping[str, Any]]) -> list[str]:
     """The actions of a version that takes files out of a table that has no partitions."""
-    now = wall_ms()
-    info = {"timestamp": now, "operation": "DELETE", "operationParameters": {}, "engineInfo": "delayline"}
-    gone = {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True, "partitionValues": {}}
-    removes = [{"remove": {"path": file["path"], "size": file["size"], **gone}} for file in files]
-    return [json.dumps(action) for action in ({"commitInfo": info}, *removes)]
+    info = {"timestamp": wall_ms(), "operation": "DELETE", "operationParameters": {}, "engineInfo": "delayline"}
+    gone = removals({file["path"]: file["size"] for file in files}, changes=True)
+    return [json.dumps(action) for action in ({"commitInfo": info}, *gone)]

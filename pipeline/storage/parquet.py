@@ -248,17 +248,26 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
     Raises:
         NotInDriver: there are more, or the files are not what the table says.
     """
-    held, size = [arrow_schema(table.columns).empty_table()], 0
     try:
         files = list(read_footers(paths))
         groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
         if sum(group.total_byte_size for group in groups) > most:
             raise NotInDriver(SIZE)
-        for rows in (rows for group in chosen_groups(table, files) for rows in group.all()):
-            held.append(rows)
-            size += rows.nbytes
-            if size > most:
-                raise NotInDriver(SIZE)
+        return held(table, (rows for group in chosen_groups(table, files) for rows in group.all()), most)
     except pa.ArrowException as error:
         raise NotInDriver from error
-    return pa.concat_tables(held).combine_chunks()
+
+
+def held(table: Table, pieces: Iterable[pa.Table], most: int) -> pa.Table:
+    """Rows of a table in one piece, up to so many bytes of them.
+
+    Raises:
+        NotInDriver: there are more.
+    """
+    found, size = [arrow_schema(table.columns).empty_table()], 0
+    for rows in pieces:
+        found.append(rows)
+        size += rows.nbytes
+        if size > most:
+            raise NotInDriver(SIZE)
+    return pa.concat_tables(found).combine_chunks()

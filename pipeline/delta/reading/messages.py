@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.routes import PLACE, SIZE, NotInDriver
+from pipeline.config.routes import PLACE, NotInDriver
 from pipeline.delta.reading.messagelog import Bounds, MessageFile, MessageLog
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
-from pipeline.storage.parquet import MOST_ROWS, Footer, RowGroup, chosen_groups, opened, read_footers, typed
+from pipeline.storage.parquet import MOST_ROWS, Footer, RowGroup, chosen_groups, held, opened, read_footers, typed
 from schemas import MESSAGES
 
 
@@ -80,16 +80,14 @@ def message_rows(paths: Sequence[str], bounds: Bounds, most: int) -> pa.Table:
     Raises:
         NotInDriver: there are more, or the files are not what the table says.
     """
-    held, size = [arrow_schema(MESSAGES.columns).empty_table()], 0
-    for group in chosen_groups(MESSAGES, read_footers(paths), lambda file: _meeting(file, bounds)):
-        due = _due_ms(group)
-        inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
-        for rows in group.take(MESSAGES.columns.names, inside) if len(inside) else ():
-            held.append(rows)
-            size += rows.nbytes
-            if size > most:
-                raise NotInDriver(SIZE)
-    return pa.concat_tables(held).combine_chunks()
+
+    def pieces() -> Iterator[pa.Table]:
+        for group in chosen_groups(MESSAGES, read_footers(paths), lambda file: _meeting(file, bounds)):
+            due = _due_ms(group)
+            inside = np.flatnonzero((due >= bounds.first_due) & (due <= bounds.last_due))
+            yield from group.take(MESSAGES.columns.names, inside) if len(inside) else ()
+
+    return held(MESSAGES, pieces(), most)
 
 
 def _meeting(file: pq.ParquetFile, *bounds: Bounds) -> Iterator[int]:

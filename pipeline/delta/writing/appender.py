@@ -165,7 +165,7 @@ class Appender:
         files = list(files)
         info = {"operation": "WRITE", "operationParameters": {"mode": "Append"}, "isBlindAppend": not gone}
         counts = {"numFiles": len(files), "numOutputRows": rows(files), "numOutputBytes": size_of(files)}
-        actions = [*_removals(gone, changes=True), *(file.action for file in files)]
+        actions = [*removals(gone, changes=True), *(file.action for file in files)]
         lines = self._lines(info | {"userMetadata": metadata}, counts, actions)
         grown = len(files) - len(gone), size_of(files) - sum(gone.values())
         # Each look at the log of a store is a request: somebody else's version shows when ours is in its way.
@@ -198,7 +198,7 @@ class Appender:
         Raises:
             UnknownTableFeature: the table was changed meanwhile.
         """
-        actions = _removals(old, changes=fewer)
+        actions = removals(old, changes=fewer)
         actions += [{"add": {**file.action["add"], "dataChange": fewer, "tags": dict(tags)}} for file in files]
         info = {
             "operation": "DELETE" if fewer else "OPTIMIZE",
@@ -331,7 +331,7 @@ class Appender:
             self._sums = self._version, kept | grown
 
 
-def _removals(files: Mapping[str, int], *, changes: bool) -> list[dict[str, Any]]:
+def removals(files: Mapping[str, int], *, changes: bool) -> list[dict[str, Any]]:
     """The actions that take files out, by path as the log spells it, with their sizes."""
     out = {"deletionTimestamp": wall_ms(), "dataChange": changes, "extendedFileMetadata": True, "partitionValues": {}}
     return [{"remove": {"path": path, "size": size, **out}} for path, size in files.items()]
