@@ -1,18 +1,21 @@
 """The client for programs with an event loop. Names are those of `pulsar.asyncio`; what they mean, the client says.
 
-Nothing here blocks the loop. A call that is cancelled takes no message away.
+Nothing here blocks the loop. A call that is cancelled takes no message away. Most methods are those of the client, with
+its arguments, results and errors.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar, Unpack
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+
+import pyarrow as pa
 
 from pipeline.client import client
-from pipeline.client.choices import ConsumerType
-from pipeline.client.commanding.aiocommander import Commander
 from pipeline.client.consuming import consumer
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
@@ -22,10 +25,6 @@ from pipeline.client.producing.options import HowProduced
 from pipeline.client.producing.producer import How
 from pipeline.client.reading import reader
 from pipeline.client.schema import BytesSchema, Schema
-from pipeline.client.subscribing.registering import HowConsumed
-from pipeline.client.tracing.trace import HowTraced, Trace
-from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.topicpolicies import TopicPolicies
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -34,27 +33,77 @@ if TYPE_CHECKING:
 _BYTES = BytesSchema()
 _LOOK_S = 0.02
 """Who waits for a message or for room looks so often."""
-T = TypeVar("T")
+M_co = TypeVar("M_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+W = TypeVar("W")
 
 
-class Producer:
+class _Wraps(Generic[M_co]):
+    """A part of the client, as a program with a loop sees it."""
+
+    def __init__(self, made: M_co) -> None:
+        self._made = made
+
+
+_Async = Callable[Concatenate[_Wraps[M_co], P], Coroutine[Any, Any, R]]
+"""A method that is awaited, with the arguments of another one."""
+
+
+def _in_thread(method: Callable[Concatenate[M_co, P], R]) -> _Async[M_co, P, R]:
+    """A method that waits for the store."""
+
+    @wraps(method)
+    async def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> R:
+        return await asyncio.to_thread(method, self._made, *args, **how)
+
+    return call
+
+
+def _making(method: Callable[Concatenate[M_co, P], R], wrapped: Callable[[R], W]) -> _Async[M_co, P, W]:
+    """A method that waits for the store and makes a part of the client, which is wrapped."""
+
+    @wraps(method)
+    async def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> W:
+        return wrapped(await asyncio.to_thread(method, self._made, *args, **how))
+
+    return call
+
+
+def _awaited(method: Callable[Concatenate[M_co, P], R]) -> _Async[M_co, P, R]:
+    """A method that waits for nothing, and is awaited all the same, as in `pulsar.asyncio`."""
+
+    @wraps(method)
+    async def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> R:
+        return method(self._made, *args, **how)
+
+    return call
+
+
+def _same(method: Callable[Concatenate[M_co, P], R]) -> Callable[Concatenate[_Wraps[M_co], P], R]:
+    """A method that waits for nothing, and is not awaited."""
+
+    @wraps(method)
+    def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> R:
+        return method(self._made, *args, **how)
+
+    return call
+
+
+class Producer(_Wraps[producer.Producer]):
     """Sends messages to a topic. `Client.create_producer` makes it."""
+
+    topic = _same(producer.Producer.topic)
+    producer_name = _same(producer.Producer.producer_name)
+    last_sequence_id = _same(producer.Producer.last_sequence_id)
+    is_connected = _same(producer.Producer.is_connected)
+    flush = _in_thread(producer.Producer.flush)
+    close = _in_thread(producer.Producer.close)
 
     def __init__(self, made: producer.Producer, *, blocks: bool) -> None:
         """Send by a producer; `blocks`: a message that is one too many waits for room."""
-        self._made, self._blocks = made, blocks
-
-    def topic(self) -> str:
-        """Where its messages go."""
-        return self._made.topic()
-
-    def producer_name(self) -> str:
-        """Its name."""
-        return self._made.producer_name()
-
-    def last_sequence_id(self) -> int:
-        """The largest number of a message that the store has; -1: none."""
-        return self._made.last_sequence_id()
+        super().__init__(made)
+        self._blocks = blocks
 
     async def send(self, content: object, **how: Unpack[How]) -> MessageId:
         """Send a message; done when the store has it. Many may be under way: they share commits.
@@ -78,33 +127,28 @@ class Producer:
             else:
                 return await answer
 
-    async def flush(self) -> None:
-        """Wait until all that was sent before is decided."""
-        await asyncio.to_thread(self._made.flush)
 
-    async def close(self) -> None:
-        """Flush, and take no more messages."""
-        await asyncio.to_thread(self._made.close)
-
-
-class Consumer:
+class Consumer(_Wraps[consumer.Consumer]):
     """Gets the messages of a subscription, and acknowledges them. `Client.subscribe` makes it."""
+
+    topic = _same(consumer.Consumer.topic)
+    subscription_name = _same(consumer.Consumer.subscription_name)
+    consumer_name = _same(consumer.Consumer.consumer_name)
+    is_connected = _same(consumer.Consumer.is_connected)
+    acknowledge = _awaited(consumer.Consumer.acknowledge)
+    acknowledge_cumulative = _awaited(consumer.Consumer.acknowledge_cumulative)
+    negative_acknowledge = _awaited(consumer.Consumer.negative_acknowledge)
+    reconsume_later = _awaited(consumer.Consumer.reconsume_later)
+    get_last_message_id = _in_thread(consumer.Consumer.get_last_message_id)
+    pause_message_listener = _same(consumer.Consumer.pause_message_listener)
+    resume_message_listener = _same(consumer.Consumer.resume_message_listener)
+    unsubscribe = _in_thread(consumer.Consumer.unsubscribe)
+    close = _in_thread(consumer.Consumer.close)
 
     def __init__(self, made: consumer.Consumer) -> None:
         """Receive by a consumer."""
-        self._made = made
-
-    def topic(self) -> str:
-        """The topic; of several ones their names, with commas between."""
-        return self._made.topic()
-
-    def subscription_name(self) -> str:
-        """The subscription."""
-        return self._made.subscription_name()
-
-    def consumer_name(self) -> str:
-        """The name by which others see it."""
-        return self._made.consumer_name()
+        super().__init__(made)
+        self._kept = deque[Message]()
 
     async def receive(self) -> Message:
         """The next message; waits for one. `asyncio.wait_for` sets a limit.
@@ -112,31 +156,56 @@ class Consumer:
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        return await _seen(lambda: self._made.next_message(0))
+        while (found := self._next()) is None:  # noqa: ASYNC110 - the other side is a thread that knows no loop
+            await asyncio.sleep(_LOOK_S)
+        return found
 
-    async def acknowledge(self, message: Message | MessageId) -> None:
-        """A message is done with.
+    async def batch_receive(
+        self, max_num_messages: int | None = None, timeout_millis: int | None = None
+    ) -> list[Message]:
+        """Several messages, as `delayline.Consumer.batch_receive` gives them.
 
-        Raises:
-            DelaylineError: as `delayline.Consumer.acknowledge`.
-        """
-        self._made.acknowledge(message)
-
-    async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """All that this consumer was handed up to a message is done with.
+        What a call had when it was cancelled, the next one gives.
 
         Raises:
-            DelaylineError: as `delayline.Consumer.acknowledge_cumulative`.
+            AlreadyClosed: the consumer is closed.
         """
-        self._made.acknowledge_cumulative(message)
+        policy, found, size = self._made._policy, list[Message](), 0  # noqa: SLF001 - its own method does the same
+        most = policy.max_num_message if max_num_messages is None else max_num_messages
+        ends = _ends(policy.timeout_ms if timeout_millis is None else timeout_millis)
+        while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
+            if (message := self._next()) is not None:
+                found.append(message)
+                size += len(message.data())
+            elif _now() >= ends:
+                break
+            else:
+                try:
+                    await asyncio.sleep(_LOOK_S)
+                except asyncio.CancelledError:
+                    self._kept.extendleft(reversed(found))
+                    raise
+        return found
 
-    async def negative_acknowledge(self, message: Message | MessageId, delay_ms: int | None = None) -> None:
-        """A message failed and is to come again, after a delay (ms).
+    async def batch_receive_arrow(self, max_num_messages: int = 1 << 16, timeout_millis: int | None = None) -> pa.Table:
+        """Several messages as rows, as `delayline.Consumer.batch_receive_arrow` gives them.
 
         Raises:
-            DelaylineError: as `delayline.Consumer.negative_acknowledge`.
+            AlreadyClosed: the consumer is closed.
         """
-        self._made.negative_acknowledge(message, delay_ms)
+        ends = _ends(timeout_millis)
+        while not len(found := self._made.batch_receive_arrow(max_num_messages, 0)) and _now() < ends:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(_LOOK_S)
+        return found
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        """All that was handed out and not acknowledged comes again at once.
+
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        self._kept.clear()
+        self._made.redeliver_unacknowledged_messages()
 
     async def seek(self, messageid: MessageId | int) -> None:
         """Let the subscription begin anew at the id of a message, or at a time of publication (ms).
@@ -144,27 +213,28 @@ class Consumer:
         Raises:
             DelaylineError: as `delayline.Consumer.seek`.
         """
+        self._kept.clear()
         await asyncio.to_thread(self._made.seek, messageid)
 
-    async def unsubscribe(self) -> None:
-        """Close, and take the subscription out of the registry."""
-        await asyncio.to_thread(self._made.unsubscribe)
+    def _next(self) -> Message | None:
+        """The next message: one that a call had which was cancelled, or a new one.
 
-    async def close(self) -> None:
-        """Say what was acknowledged, and leave."""
-        await asyncio.to_thread(self._made.close)
+        Raises:
+            AlreadyClosed: the consumer is closed.
+        """
+        if (new := self._made.next_message(0)) is not None:
+            self._kept.append(new)
+        return self._kept.popleft() if self._kept else None
 
 
-class Reader:
-    """Gets the messages of a topic from a place on. `Client.create_reader` makes it."""
+class Reader(_Wraps[reader.Reader]):
+    """Gets the messages of a topic from a place on; for one task at a time. `Client.create_reader` makes it."""
 
-    def __init__(self, made: reader.Reader) -> None:
-        """Read by a reader; one task at a time."""
-        self._made = made
-
-    def topic(self) -> str:
-        """The topic."""
-        return self._made.topic()
+    topic = _same(reader.Reader.topic)
+    is_connected = _same(reader.Reader.is_connected)
+    has_message_available = _in_thread(reader.Reader.has_message_available)
+    seek = _in_thread(reader.Reader.seek)
+    close = _in_thread(reader.Reader.close)
 
     async def read_next(self) -> Message:
         """The next message; waits for one.
@@ -176,29 +246,27 @@ class Reader:
             await asyncio.sleep(_LOOK_S)
         return self._made.read_next(0)
 
-    async def has_message_available(self) -> bool:
-        """Whether the next message can be had now.
 
-        Raises:
-            AlreadyClosed: the reader is closed.
-        """
-        return await asyncio.to_thread(self._made.has_message_available)
-
-    async def seek(self, messageid: MessageId | int) -> None:
-        """Go on from another place.
-
-        Raises:
-            DelaylineError: as `delayline.Reader.seek`.
-        """
-        await asyncio.to_thread(self._made.seek, messageid)
-
-    async def close(self) -> None:
-        """End."""
-        self._made.close()
-
-
-class Client(Commander):
+class Client(_Wraps[client.Client]):
     """Everything that a program does with a warehouse."""
+
+    subscribe = _making(client.Client.subscribe, Consumer)
+    create_reader = _making(client.Client.create_reader, Reader)
+    cancel = _in_thread(client.Client.cancel)
+    reschedule = _in_thread(client.Client.reschedule)
+    shift = _in_thread(client.Client.shift)
+    release_now = _in_thread(client.Client.release_now)
+    undo = _in_thread(client.Client.undo)
+    commands = _in_thread(client.Client.commands)
+    set_policies = _in_thread(client.Client.set_policies)
+    unset_policies = _in_thread(client.Client.unset_policies)
+    get_policies = _in_thread(client.Client.get_policies)
+    pause = _in_thread(client.Client.pause)
+    resume = _in_thread(client.Client.resume)
+    trace = _in_thread(client.Client.trace)
+    get_topic_partitions = _in_thread(client.Client.get_topic_partitions)
+    refresh_topics = _in_thread(client.Client.refresh_topics)
+    close = _in_thread(client.Client.close)
 
     def __init__(
         self,
@@ -210,12 +278,14 @@ class Client(Commander):
         **refused: object,
     ) -> None:
         """Look at nothing yet; the parameters are those of `delayline.Client`."""
-        self._client = client.Client(
-            service_url,
-            operation_timeout_seconds=operation_timeout_seconds,
-            memory_limit_bytes=memory_limit_bytes,
-            stats_interval_in_seconds=stats_interval_in_seconds,
-            **refused,
+        super().__init__(
+            client.Client(
+                service_url,
+                operation_timeout_seconds=operation_timeout_seconds,
+                memory_limit_bytes=memory_limit_bytes,
+                stats_interval_in_seconds=stats_interval_in_seconds,
+                **refused,
+            )
         )
 
     async def create_producer(
@@ -227,99 +297,20 @@ class Client(Commander):
             DelaylineError: as there.
         """
         blocks = how.pop("block_if_queue_full", False)
-        made = await asyncio.to_thread(self._client.create_producer, topic, producer_name, schema, **how)
+        made = await asyncio.to_thread(self._made.create_producer, topic, producer_name, schema, **how)
         return Producer(made, blocks=blocks)
 
-    async def subscribe(
-        self,
-        topic: str | list[str] | re.Pattern[str],
-        subscription_name: str,
-        consumer_type: ConsumerType = ConsumerType.Exclusive,
-        **how: Unpack[HowConsumed],
-    ) -> Consumer:
-        """Consume the messages of a subscription, as `delayline.Client.subscribe` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        made = await asyncio.to_thread(self._client.subscribe, topic, subscription_name, consumer_type, **how)
-        return Consumer(made)
-
-    async def create_reader(
-        self, topic: str, start_message_id: MessageId, schema: Schema = _BYTES, *, delayed: bool = True
-    ) -> Reader:
-        """Read a topic without a subscription, as `delayline.Client.create_reader` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        made = await asyncio.to_thread(self._client.create_reader, topic, start_message_id, schema, delayed=delayed)
-        return Reader(made)
-
-    async def set_policies(self, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
-        """Set some policies, as `delayline.Client.set_policies` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.set_policies, topic, subscription_name, **policies)
-
-    async def pause(self, topic: str, subscription_name: str) -> bool:
-        """Hold what becomes due for a subscription, as `delayline.Client.pause` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.pause, topic, subscription_name)
-
-    async def resume(self, topic: str, subscription_name: str) -> bool:
-        """Let a paused subscription go on, as `delayline.Client.resume` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.resume, topic, subscription_name)
-
-    async def unset_policies(self, topic: str, *names: str, subscription_name: str | None = None) -> bool:
-        """Give some policies their defaults again, as `delayline.Client.unset_policies` does.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        unset = self._client.unset_policies
-        return await asyncio.to_thread(unset, topic, *names, subscription_name=subscription_name)
-
-    async def get_policies(self, topic: str, subscription_name: str | None = None) -> Policies | TopicPolicies:
-        """The policies of a topic or a subscription, as `delayline.Client.get_policies` gives them.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.get_policies, topic, subscription_name)
-
-    async def trace(self, topic: str, subscription_name: str | None = None, **how: Unpack[HowTraced]) -> list[Trace]:
-        """The history of messages, as `delayline.Client.trace` tells it.
-
-        Raises:
-            DelaylineError: as there.
-        """
-        return await asyncio.to_thread(self._client.trace, topic, subscription_name, **how)
-
-    async def get_topic_partitions(self, topic: str) -> list[str]:
-        """The names of a topic's partitions; of a topic without any, its own name.
-
-        Raises:
-            DelaylineError: as `delayline.Client.get_topic_partitions`.
-        """
-        return await asyncio.to_thread(self._client.get_topic_partitions, topic)
-
-    async def close(self) -> None:
-        """Close all producers, consumers and readers; what was sent is in the store, or its error is raised."""
-        await asyncio.to_thread(self._client.close)
-
     def shutdown(self) -> None:
-        """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave."""
-        self._client.shutdown()
+        """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave.
+
+        With a loop this goes on in a thread, for which the end of `asyncio.run` waits.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # there is none that it could hold up
+            self._made.shutdown()
+        else:
+            loop.run_in_executor(None, self._made.shutdown)
 
     async def __aenter__(self) -> Self:
         """The client itself."""
@@ -332,11 +323,13 @@ class Client(Commander):
         await self.close()
 
 
-async def _seen(look: Callable[[], T | None]) -> T:
-    """What a function gives, as soon as it gives something."""
-    while (found := look()) is None:  # noqa: ASYNC110 - the other side is a thread that knows no loop
-        await asyncio.sleep(_LOOK_S)
-    return found
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _ends(timeout_millis: int | None) -> float:
+    """When a limit is over, by the clock of the loop; None, or a negative one: never."""
+    return math.inf if timeout_millis is None or timeout_millis < 0 else _now() + timeout_millis / 1_000
 
 
 def _answer(answer: asyncio.Future[MessageId], error: Exception | None, message_id: MessageId | None) -> None:

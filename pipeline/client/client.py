@@ -185,6 +185,7 @@ class Client(SetsPolicies, Commander, Closing):
 
     def create_reader(
         self,
+        /,
         topic: str,
         start_message_id: MessageId,
         schema: Schema = _BYTES,

@@ -11,7 +11,7 @@ from pipeline.subscriptions.topicpolicies import TopicPolicies
 class SetsPolicies(Opened):
     """Sets policies of topics and subscriptions."""
 
-    def set_policies(self, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
+    def set_policies(self, /, topic: str, subscription_name: str | None = None, **policies: object) -> bool:
         """Set some policies of a subscription, or of a topic; the others stay.
 
         Args:
