@@ -11,7 +11,7 @@ from typing import Protocol, TypedDict, Unpack
 import pyarrow as pa
 
 from pipeline.client.commanding import commands
-from pipeline.client.commanding.commands import Command, HowCommanded
+from pipeline.client.commanding.commands import Command
 from pipeline.client.consuming import acknowledging
 from pipeline.client.consuming.acknowledging import SETTLED_BY
 
@@ -94,7 +94,7 @@ def cancel(messages: Rows, root: str, topic: str, subscription: str | None = Non
         BadValue: a position is no whole number from 0 on; a text is not Unicode.
         StillConflicting: other writers were faster every time; nothing was written.
     """
-    return commands.cancel(root, topic, subscription, **_how(messages, said), dry_run=_dry(said))
+    return commands.cancel(root, topic, subscription, positions=_places(messages), **said)
 
 
 def reschedule(
@@ -114,7 +114,7 @@ def reschedule(
         BadValue: as for `cancel`; or the time has no zone, or no clock shows it.
         NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
     """
-    return commands.reschedule(root, topic, subscription, to=to, **_how(messages, said), dry_run=_dry(said))
+    return commands.reschedule(root, topic, subscription, to=to, positions=_places(messages), **said)
 
 
 def shift(
@@ -134,7 +134,7 @@ def shift(
         BadValue: as for `cancel`; or the span is none, or leads beyond the year 9999.
         NoWarehouse, SubscriptionNotFound, StillConflicting: as for `cancel`.
     """
-    return commands.shift(root, topic, subscription, span=span, **_how(messages, said), dry_run=_dry(said))
+    return commands.shift(root, topic, subscription, span=span, positions=_places(messages), **said)
 
 
 def release_now(
@@ -152,16 +152,8 @@ def release_now(
     Raises:
         NoWarehouse, SubscriptionNotFound, BadValue, StillConflicting: as for `cancel`.
     """
-    return commands.release_now(root, topic, subscription, **_how(messages, said), dry_run=_dry(said))
+    return commands.release_now(root, topic, subscription, positions=_places(messages), **said)
 
 
-def _how(messages: Rows, said: Said) -> HowCommanded:
-    return {
-        "positions": messages.select("ledger_id", "entry_id").toArrow(),
-        "by": said.get("by"),
-        "reason": said.get("reason"),
-    }
-
-
-def _dry(said: Said) -> bool:
-    return said.get("dry_run", False)
+def _places(messages: Rows) -> pa.Table:
+    return messages.select("ledger_id", "entry_id").toArrow()
