@@ -102,7 +102,7 @@ class Client(SetsPolicies, Commander, Closing):
             ConnectError: the store does not answer.
         """
         self._check_open()
-        refuse(PRODUCER, {name: value for name, value in how.items() if name not in HowProduced.__annotations__})
+        refuse(PRODUCER, how, HowProduced.__annotations__)
         model = sender_of(checked_topic(topic), producer_name, how)
 
         def make(partition: str) -> Sender:
@@ -150,7 +150,7 @@ class Client(SetsPolicies, Commander, Closing):
             ConnectError: the store does not answer.
         """
         self._check_open()
-        refuse(CONSUMER, {name: value for name, value in how.items() if name not in HowConsumed.__annotations__})
+        refuse(CONSUMER, how, HowConsumed.__annotations__)
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
         period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
         asked = topic if isinstance(topic, re.Pattern) else checked_topics(topic)

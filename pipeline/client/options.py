@@ -5,7 +5,7 @@ Their defaults are taken, so that a program that spells them out moves over as i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from pipeline.client.choices import (
     BatchingType,
@@ -79,14 +79,16 @@ READER: Refused = {
 }
 
 
-def refuse(refused: Refused, given: Mapping[str, object]) -> None:
-    """Go through options that were given beside those that can be had.
+def refuse(refused: Refused, given: Mapping[str, object], known: Container[str] = ()) -> None:
+    """Go through options that were given; those that are known can be had.
 
     Raises:
         TypeError: the reference has no option of that name either.
         InvalidConfiguration: it has, and the value is not the one that changes nothing.
     """
     for name, value in given.items():
+        if name in known:
+            continue
         if name not in refused:
             message = f"there is no option {name!r}"
             raise TypeError(message)

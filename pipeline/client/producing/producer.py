@@ -176,7 +176,7 @@ class Producer(Closing):
         payload, published = self._schema.encode(content), time.time_ns() // 1_000
         if not how:
             return None, Content(payload, published)
-        refuse(SEND, {name: value for name, value in how.items() if name not in _KNOWN})
+        refuse(SEND, how, _KNOWN)
         key, number = how.get("partition_key"), how.get("sequence_id")
         if number is not None:
             _check("sequence_id", number)
