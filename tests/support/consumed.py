@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from pipeline.client.choices import ConsumerType
+from pipeline.client.consuming.clock import Clock
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import new_consumer
 from pipeline.client.consuming.engine import Engine
@@ -43,7 +44,7 @@ NOON = 1_700_000_000_000
 
 
 @dataclass
-class SetClock:
+class SetClock(Clock):
     """A clock that stands until it is moved; ms."""
 
     time: int = 1_000_000

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from pipeline.client.consuming.clock import Clock, MachineClock
+from pipeline.client.consuming.clock import Clock
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
@@ -42,7 +42,7 @@ class Engine:
         Raises:
             FileNotFoundError: the folder has no such tables.
         """
-        files, self.clock = Files(), clock or MachineClock()
+        files, self.clock = Files(), clock or Clock()
         self._writer = EventWriter(root, self.clock)
         # `closed` before `cursors`: what settle closes in between is in both.
         closed = ClosedLog(root, files)
