@@ -21,8 +21,8 @@ from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.producing import producer
-from pipeline.client.producing.options import HowProduced
 from pipeline.client.producing.producer import How
+from pipeline.client.producing.rows import HowProduced
 from pipeline.client.reading import reader
 from pipeline.client.schema import BytesSchema, Schema
 

@@ -20,10 +20,8 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
-from pipeline.client.producing.options import HowProduced, sender_of
-from pipeline.client.producing.producer import Producer
-from pipeline.client.producing.routes import Route
-from pipeline.client.producing.rows import Sender
+from pipeline.client.producing.producer import Producer, Route
+from pipeline.client.producing.rows import HowProduced, Sender, sender_of
 from pipeline.client.producing.writer import Writer
 from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog

@@ -1,20 +1,59 @@
-"""What producers hand to the writer, and the rows of `inbox` that it becomes."""
+"""What may be said of a producer, what it hands to the writer, and the rows of `inbox` that this becomes."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from pipeline.client.checks import check_limit
+from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.messageid import MessageId
 from pipeline.delta.deltars import arrow_schema
 from schemas import INBOX
 
 Done = Callable[[Exception | None, MessageId | None], None]
 """Told what became of a message: an error, or its id."""
+_LIMITS = {
+    "send_timeout_millis": (30_000, 0),
+    "max_pending_messages": (1_000, 1),
+    "batching_max_messages": (1_000, 1),
+    "batching_max_allowed_size_in_bytes": (128 << 10, 1),
+    "batching_max_publish_delay_ms": (10, 0),
+}
+"""For each limit what holds if nothing is said, and the least that may be said."""
+
+
+class HowProduced(TypedDict, total=False):
+    """What may be said of a producer beside topic, name and schema; all of it may be left out.
+
+    Attributes:
+        initial_sequence_id: the first message has the next number; else it goes on from what the log has of the name.
+        send_timeout_millis: a message that the store did not take for so long fails; 0: it is tried for ever. 30 000
+            if nothing is said.
+        max_pending_messages: so many messages may wait for the store, for each partition; 1 000 if nothing is said.
+        block_if_queue_full: who would be one too many waits, instead of failing.
+        batching_enabled: messages of `send_async` wait a little for others to go in one commit; they do if nothing is
+            said.
+        batching_max_messages: so many do not wait for more; 1 000 if nothing is said.
+        batching_max_allowed_size_in_bytes: nor do so many bytes; 128 kB if nothing is said.
+        batching_max_publish_delay_ms: nor does anything wait for longer; 10 if nothing is said.
+        message_routing_mode: to which partition messages without a key go; in turn if nothing is said.
+    """
+
+    initial_sequence_id: int | None
+    send_timeout_millis: int
+    max_pending_messages: int
+    block_if_queue_full: bool
+    batching_enabled: bool
+    batching_max_messages: int
+    batching_max_allowed_size_in_bytes: int
+    batching_max_publish_delay_ms: int
+    message_routing_mode: PartitionsRoutingMode
 
 
 @dataclass(eq=False)
@@ -46,13 +85,13 @@ class Sender:
 
     topic: str
     name: str
-    named: bool = False
-    timeout_s: float = 30.0
-    most: int = 1_000
-    blocks: bool = False
-    delay_s: float = 0.01
-    batch: int = 1_000
-    batch_bytes: int = 128 << 10
+    named: bool
+    timeout_s: float
+    most: int
+    blocks: bool
+    delay_s: float
+    batch: int
+    batch_bytes: int
     numbered: int = -1
     queued: int = -1
     acked: int = -1
@@ -67,6 +106,26 @@ class Sender:
     def transaction(self) -> str:
         """The application id of its transactions in the log of `inbox`."""
         return f"delayline:producer:{quote(self.topic, safe='')}:{quote(self.name, safe='')}"
+
+
+def sender_of(topic: str, name: str | None, how: HowProduced) -> Sender:
+    """A sender that has sent nothing.
+
+    Raises:
+        InvalidConfiguration: a limit is none, or too small.
+    """
+    told = {option: check_limit(option, how.get(option, value), low) for option, (value, low) in _LIMITS.items()}
+    return Sender(
+        topic,
+        name or f"delayline-{secrets.token_hex(6)}",
+        named=bool(name),
+        timeout_s=told["send_timeout_millis"] / 1_000,
+        most=told["max_pending_messages"],
+        blocks=how.get("block_if_queue_full", False),
+        delay_s=told["batching_max_publish_delay_ms"] / 1_000,
+        batch=told["batching_max_messages"] if how.get("batching_enabled", True) else 1,
+        batch_bytes=told["batching_max_allowed_size_in_bytes"],
+    )
 
 
 class Content(NamedTuple):
