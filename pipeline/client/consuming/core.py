@@ -217,7 +217,7 @@ class Core:
         closed = self._logs.closed
         if self._closed != closed.changes:
             self._closed = closed.changes
-            self.desk.leave_out(lambda rows: closed.without(self._key, rows))
+            self.desk.queue.keep(lambda rows: closed.without(self._key, rows))
 
     def _put(self, parts: list[Rows]) -> None:
         member = self._member

@@ -54,17 +54,23 @@ class Desk:
             say: takes rows of events.
         """
         self._clock, self._options, self._may, self._say = clock, options, may, say
-        self.queue, self.holding = Queue(), Holding(UnackedLimit(options.max_unacked))
         timeout = options.unacked_messages_timeout_ms
         self._timers = MessageTimers(timeout, options.unacked_messages_tick_ms) if timeout else None
-        self._handed = Handed(self.holding) if options.kind.alone else None
-        self._acks: list[Place] = []
-        self._ack_runs: list[Positions] = []
-        self._nacks: dict[tuple[int | None, str], list[Place]] = defaultdict(list)
-        self._room = self.holding.limit.room
-        self.upto = 0
         self.voice: Voice | None = None
         self.stats = ConsumerStats(options.stats_interval_s, clock.now())
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
+        self._handed = Handed(self.holding) if self._options.kind.alone else None
+        self._acks: list[Place] = []
+        self._ack_runs: list[Positions] = []
+        self._nacks: dict[int | None, list[Place]] = defaultdict(list)
+        self._room = self.holding.limit.room
+        self.upto = 0
+        if self._timers is not None:
+            self._timers.clear()
 
     # ---- out
 
@@ -122,14 +128,14 @@ class Desk:
             self._ack_runs.append(found)
         return found is not None
 
-    def fail(self, place: Place, after_ms: int | None, cause: str = NACK) -> None:
+    def fail(self, place: Place, after_ms: int | None) -> None:
         """A message failed; one that the application does not hold is none of its business."""
-        self._nacks[after_ms, cause].append(place)
+        self._nacks[after_ms].append(place)
 
     def fail_table(self, table: pa.Table, after_ms: int | None) -> None:
         """All messages of a table failed."""
         places = zip(longs(table, "ledger_id").tolist(), longs(table, "entry_id").tolist(), strict=True)
-        self._nacks[after_ms, NACK] += places
+        self._nacks[after_ms] += places
 
     def fail_all(self) -> None:
         """All that the application holds comes again at once."""
@@ -148,8 +154,8 @@ class Desk:
                 self._handed.add(rows)
         self._pass_acks()
         nacks, self._nacks = self._nacks, defaultdict(list)
-        for (after_ms, cause), places in nacks.items():
-            self._put_back(self.holding.take_back(_runs(places)), after_ms, cause)
+        for after_ms, places in nacks.items():
+            self._put_back(self.holding.take_back(_runs(places)), after_ms, NACK)
         if self._timers is not None and (due := self._timers.take_due(now)):
             self._put_back(self.holding.take_back(due), None, ACK_TIMEOUT)
         self._room = self.holding.limit.room
@@ -159,23 +165,10 @@ class Desk:
         """Whether the application holds so much, as of the last `count`, that it gets nothing new."""
         return self._room is not None and self._room <= 0
 
-    def leave_out(self, without: Callable[[Rows], Rows]) -> None:
-        """Hand out nothing of what a function takes out of the rows that are queued."""
-        self.queue.keep(without)
-
     def forget(self, slots: Collection[int]) -> None:
         """Nothing more of these slots is handed out."""
         if self.queue.size:
             self.queue.drop(slots)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
-        self._handed = Handed(self.holding) if self._options.kind.alone else None
-        self._acks, self._ack_runs, self._nacks = [], [], defaultdict(list)
-        self.upto = 0
-        if self._timers is not None:
-            self._timers.clear()
 
     def _pass_acks(self) -> None:
         acks, self._acks = self._acks, []
