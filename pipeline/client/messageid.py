@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from functools import total_ordering
 from typing import ClassVar
 
 from pipeline.client.exceptions import InvalidMessage
@@ -13,6 +14,7 @@ _VERSION = 1
 _FIRST, _LAST = -1, (1 << 63) - 1
 
 
+@total_ordering
 class MessageId:
     """A position, (ledger, entry), in the log of a topic. Ids of one topic are ordered as its log is.
 
@@ -130,18 +132,6 @@ class MessageId:
     def __lt__(self, other: MessageId) -> bool:
         """Whether this one is before the other in the log; places in `inbox` have no order with positions."""
         return self._key < other._key if self._is_of(other) else NotImplemented
-
-    def __le__(self, other: MessageId) -> bool:
-        """Whether it is before the other, or the same."""
-        return self._key <= other._key if self._is_of(other) else NotImplemented
-
-    def __gt__(self, other: MessageId) -> bool:
-        """Whether it is behind the other."""
-        return self._key > other._key if self._is_of(other) else NotImplemented
-
-    def __ge__(self, other: MessageId) -> bool:
-        """Whether it is behind the other, or the same."""
-        return self._key >= other._key if self._is_of(other) else NotImplemented
 
     def _is_of(self, other: object) -> bool:
         return isinstance(other, MessageId) and self.is_sent == other.is_sent
