@@ -24,7 +24,6 @@ from schemas import (
     SEGMENTS,
 )
 
-CHECK = "checkpoints"
 _TABLES = {
     INGEST: (MESSAGES, REJECTED_INGEST, SEGMENTS),
     SCHEDULE: (REDELIVERY, REJECTED_SCHEDULE),
@@ -61,12 +60,12 @@ def _readable(look: Look, now: Standing) -> Iterator[Finding]:
     torn = [batch for batch in now.batches[-2:] if now.end(batch) is None]
     if torn:
         text = f"the offsets of batch {torn[0]} cannot be read: the file is empty or cut off"
-        yield error(CHECK, "offsets_torn", now.stage, text, look.rebuild(now.stage))
+        yield error("offsets_torn", now.stage, text, look.rebuild(now.stage))
 
 
 def _foreign(look: Look, now: Standing, foreign: set[str]) -> Finding:
     text = f"its tables were written by {', '.join(sorted(foreign))}, its checkpoint is {now.owner or 'missing'}"
-    return error(CHECK, "foreign_owner", now.stage, text, look.rebuild(now.stage))
+    return error("foreign_owner", now.stage, text, look.rebuild(now.stage))
 
 
 def _behind(look: Look, now: Standing, noted: Sequence[tuple[str, Commit]]) -> Iterator[Finding]:
@@ -74,7 +73,7 @@ def _behind(look: Look, now: Standing, noted: Sequence[tuple[str, Commit]]) -> I
     for table, note in noted:
         if note.batch > now.last:
             text = f"{table} holds batch {note.batch}, the checkpoint ends with batch {now.last}: it is older"
-            yield error(CHECK, "checkpoint_behind", now.stage, text, look.rebuild(now.stage))
+            yield error("checkpoint_behind", now.stage, text, look.rebuild(now.stage))
             return
     for table, note in noted:
         begin, end = note.span
@@ -84,7 +83,7 @@ def _behind(look: Look, now: Standing, noted: Sequence[tuple[str, Commit]]) -> I
         if not (begins and ends):
             theirs, ours = f"{begin} to {end}", f"{logged[0]} to {logged[1]}"
             text = f"{table} holds batch {note.batch} of {theirs}, the checkpoint has {ours} there: it is older"
-            yield error(CHECK, "batch_differs", now.stage, text, look.rebuild(now.stage))
+            yield error("batch_differs", now.stage, text, look.rebuild(now.stage))
             return
 
 
@@ -109,7 +108,7 @@ def _set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:
         held = mine[table].batch if table in mine else -1
         if held < batch:
             text = f"{table} holds batch {held}, the checkpoint has written batch {batch}: the table is older"
-            yield error(CHECK, "table_behind", stage.stage, text, look.rebuild(stage.stage))
+            yield error("table_behind", stage.stage, text, look.rebuild(stage.stage))
             return
     if stage.stage == INGEST:
         yield from _ingest_set_back(look, stage, mine)
@@ -122,7 +121,7 @@ def _shelf_set_back(look: Look, stage: Standing, shown: Commit | None) -> Iterat
     )
     if top < stage.written.get(PREPARED, 0):
         text = f"its last part is {top}, the checkpoint has written part {stage.written[PREPARED]}: notes are missing"
-        yield error(CHECK, "table_behind", PREPARED, text, look.rebuild(DISPATCH))
+        yield error("table_behind", PREPARED, text, look.rebuild(DISPATCH))
 
 
 def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Finding]:
@@ -134,7 +133,7 @@ def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Findi
         rows = sum(rows_of(file) or 0 for place, file in files if place <= done)
         if rows:
             text = f"the checkpoint has taken {rows:,} rows of the inbox of which no table knows: the tables are older"
-            yield error(CHECK, "table_behind", stage.stage, text, look.rebuild(stage.stage))
+            yield error("table_behind", stage.stage, text, look.rebuild(stage.stage))
             return
     messages, segments = mine.get(MESSAGES.name), mine.get(SEGMENTS.name)
     behind = messages is not None and (segments is None or segments.batch < messages.batch)
@@ -142,7 +141,7 @@ def _ingest_set_back(look: Look, stage: Standing, mine: Noted) -> Iterator[Findi
     behind = behind and messages is not None and bool(messages.note.get("near", True))
     if messages is not None and behind and stage.committed >= messages.batch:
         text = f"messages holds batch {messages.batch}, and segments does not: segments is older"
-        yield error(CHECK, "table_behind", stage.stage, text, look.rebuild(stage.stage))
+        yield error("table_behind", stage.stage, text, look.rebuild(stage.stage))
 
 
 def _source(look: Look, stage: Standing) -> Iterator[Finding]:
@@ -153,13 +152,13 @@ def _source(look: Look, stage: Standing) -> Iterator[Finding]:
     rest = source.log.after(place)
     if rest is None:
         text = f"the log of {source.table.name} begins after version {place[0]}, where the stage stands"
-        yield error(CHECK, "source_cut", stage.stage, text, look.rebuild(stage.stage))
+        yield error("source_cut", stage.stage, text, look.rebuild(stage.stage))
         return
     gone = [file["path"] for _, file in rest if not _there(source, file["path"])]
     if gone:
         text = f"{len(gone)} files of {source.table.name} that it has yet to read are gone: {gone[0]}"
         remedy = "bring them back from a copy; keep VACUUM's hours longer than any stage stands still"
-        yield error(CHECK, "source_gone", stage.stage, text, remedy)
+        yield error("source_gone", stage.stage, text, remedy)
 
 
 def _there(source: Opened, path: str) -> bool:

@@ -20,7 +20,6 @@ from state.positionset import PositionSet
 from state.withdrawals import Parts, Round, Withdrawals
 from state.withdrawals import left as left_of
 
-CHECK = "commands"
 LONG_BEFORE_MS = DAY_MS + HOUR_MS
 """What was cancelled so long before it was due is not too late: dispatch looks no more than a day ahead."""
 _NEXT = "SELECT MAX(next_ledger) AS ledger FROM t WHERE kind = 'marker'"
@@ -53,7 +52,7 @@ def _followed(rows: pa.Table) -> Iterator[Finding]:
     reasons = Counter(reason for reason in wrong(rows).to_pylist() if reason is not None)
     if reasons:
         told = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common())
-        yield note(CHECK, "command_not_followed", COMMANDS.name, told)
+        yield note("command_not_followed", COMMANDS.name, told)
 
 
 def _undoing(said: Withdrawals) -> Iterator[Finding]:
@@ -61,7 +60,7 @@ def _undoing(said: Withdrawals) -> Iterator[Finding]:
     missing = sorted(said.undone.keys() - said.cancelled.keys())
     if missing:
         text = f"{len(missing):,} commands are taken back that are not there, the first is {missing[0]}"
-        yield note(CHECK, "undo_of_nothing", COMMANDS.name, text)
+        yield note("undo_of_nothing", COMMANDS.name, text)
 
 
 def _naming(look: Look, rows: pa.Table) -> Iterator[Finding]:
@@ -78,13 +77,13 @@ def _naming(look: Look, rows: pa.Table) -> Iterator[Finding]:
         if len(coming):
             text = f"{len(coming):,} positions are named that ingest has not given yet; what comes there is withdrawn"
             remedy = "append rows of the kind undo that name the same, as docs/tables.md says"
-            yield warning(CHECK, "command_of_what_comes", topic, text, remedy)
+            yield warning("command_of_what_comes", topic, text, remedy)
         lost = PositionSet({ledger: entries for ledger, entries in named.items() if ledger < following})
         for table in (MESSAGES, DELIVERIES, REJECTED_DISPATCH):
             lost = _not_in(look.table(table), topic, lost)
         if len(lost):
             text = f"{len(lost):,} positions are named that no table has, or has any more"
-            yield note(CHECK, "command_of_nothing", topic, text)
+            yield note("command_of_nothing", topic, text)
 
 
 def _not_in(opened: Opened, topic: str, wanted: PositionSet) -> PositionSet:
@@ -127,7 +126,7 @@ def _ignored(look: Look, said: Withdrawals, rows: pa.Table) -> Iterator[Finding]
         )
         if len(late):
             told = f"{len(late):,} positions were delivered that had been cancelled more than a day before"
-            yield error(CHECK, "cancelled_and_delivered", f"{of.topic}/{of.subscription}", told, _REMEDY)
+            yield error("cancelled_and_delivered", f"{of.topic}/{of.subscription}", told, _REMEDY)
 
 
 def _left_out(look: Look, said: Withdrawals) -> Iterator[Finding]:
@@ -137,7 +136,7 @@ def _left_out(look: Look, said: Withdrawals) -> Iterator[Finding]:
         return
     for row in query(_BOTH, deliveries=look.table(DELIVERIES).delta, refused=refused.delta):
         text = f"{row['n']:,} positions were cancelled and delivered, the first of ledger {row['ledger']}"
-        yield error(CHECK, "delivered_and_left_out", f"{row['topic']}/{row['subscription']}", text, _REMEDY)
+        yield error("delivered_and_left_out", f"{row['topic']}/{row['subscription']}", text, _REMEDY)
     where = f"{cancelled} AND {above(look.mark, 'due_time')}"
     named = _merged(said.cancelled)
     for row in query(_ROUNDS.format(where=where), t=refused.delta):
@@ -147,7 +146,7 @@ def _left_out(look: Look, said: Withdrawals) -> Iterator[Finding]:
         nobody = _set(longs(found, "ledger_id"), longs(found, "entry_id")) - named.get(of, _NOTHING)
         if len(nobody):
             text = f"{len(nobody):,} positions were left out that no command names"
-            yield error(CHECK, "left_out_without_command", f"{of.topic}/{of.subscription}", text, _REMEDY)
+            yield error("left_out_without_command", f"{of.topic}/{of.subscription}", text, _REMEDY)
 
 
 def _merged(commands: Mapping[str, Parts]) -> Parts:

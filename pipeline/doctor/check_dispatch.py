@@ -30,7 +30,6 @@ from schemas import (
     SUBSCRIPTIONS,
 )
 
-CHECK = "delivered"
 _SOURCE = ("topic", "subscription", "life", "ledger_id")
 _FIRST = f"redelivery_count = 0 AND cause <> '{RESCHEDULED}'"
 """What a command moved may come before the time that its producer asked for, and then again."""
@@ -76,7 +75,7 @@ def _early(look: Look) -> Iterator[Finding]:
         count = query(sql, t=look.table(table).delta)[0]["n"]
         if count:
             remedy = "check the clocks of the machines that ran the stages"
-            yield error(CHECK, "early", table.name, f"{count:,} rows are before their time", remedy)
+            yield error("early", table.name, f"{count:,} rows are before their time", remedy)
 
 
 def _present(look: Look) -> tuple[Listener, ...]:
@@ -187,12 +186,12 @@ def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
     # What was in prepared files that are gone is a finding of its own, with its own remedy.
     for subject, text in positions.told(lost) if lost.num_rows > gone else ():
         lost_text = f"{text} released, and dispatch has read them and not handed them over"
-        yield error(CHECK, "not_delivered", subject, lost_text, look.rebuild(DISPATCH))
+        yield error("not_delivered", subject, lost_text, look.rebuild(DISPATCH))
     twice = found.filter(pc.and_(pc.greater(handed, own), pc.greater(found["released"], 0)))
     for subject, text in positions.told(twice):
         remedy = "restore `deliveries` from before, or tell the consumers: rows are never taken back"
-        yield error(CHECK, "delivered_twice", subject, f"{text} in `deliveries` more than once", remedy)
+        yield error("delivered_twice", subject, f"{text} in `deliveries` more than once", remedy)
     unknown = found.filter(pc.and_(pc.greater(handed, 0), pc.equal(found["released"], 0)))
     for subject, text in positions.told(unknown):
         remedy = "restore `redelivery` from the same copy as `deliveries`; a rebuild would deliver them once more"
-        yield error(CHECK, "not_released", subject, f"{text} delivered and not in `redelivery`", remedy)
+        yield error("not_released", subject, f"{text} delivered and not in `redelivery`", remedy)

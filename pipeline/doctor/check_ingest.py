@@ -15,7 +15,6 @@ from pipeline.doctor.logs import Log, Place, rows_of
 from pipeline.doctor.look import Look
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
 
-CHECK = "accounted"
 _MOST = 20_000
 """So many of the newest entries of a log are looked at."""
 _BEGINNING = (0, -1)
@@ -102,13 +101,13 @@ def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken]) -> Iterator[Fi
         passed = next((each for each in batches if each.end[0] > change.version), None)
         if passed is None:
             text += "; what is new in it comes if it can be told, the rest will be in `rejected_ingest`"
-            yield warning(CHECK, REASON, INBOX.name, text, "look again when ingest has passed it")
+            yield warning(REASON, INBOX.name, text, "look again when ingest has passed it")
         elif change.version in listed:
             text += f"; {listed[change.version].get('rows', 'unknown')} rows of it were not taken in"
-            yield warning(CHECK, REASON, INBOX.name, text, listed[change.version].get("remedy", _AGAIN))
+            yield warning(REASON, INBOX.name, text, listed[change.version].get("remedy", _AGAIN))
         elif not passed.told:
             text += "; rows that it added or changed never come"
-            yield error(CHECK, REASON, INBOX.name, text, _AGAIN)
+            yield error(REASON, INBOX.name, text, _AGAIN)
 
 
 def _listed(look: Look) -> dict[int, dict[str, str]]:
@@ -130,10 +129,10 @@ def _files(batches: Sequence[Taken], files: Sequence[tuple[Place, int]]) -> Iter
             found[holding][place[0]] = found[holding].get(place[0], 0) + rows
     if found[0]:
         remedy = "send the rows of these versions once more"
-        yield error(CHECK, "not_taken", INBOX.name, f"{_told(found[0])} were passed over by ingest", remedy)
+        yield error("not_taken", INBOX.name, f"{_told(found[0])} were passed over by ingest", remedy)
     if found[2]:
         remedy = "tell the consumers: they get these messages twice"
-        yield error(CHECK, "taken_twice", INBOX.name, f"{_told(found[2])} were taken twice by ingest", remedy)
+        yield error("taken_twice", INBOX.name, f"{_told(found[2])} were taken twice by ingest", remedy)
 
 
 def _told(rows: dict[int, int]) -> str:
@@ -149,4 +148,4 @@ def _rows(look: Look, batches: Sequence[Taken], files: Sequence[tuple[Place, int
         lost += max(0, given - sum(each.rows.values()))
     if lost:
         text = f"{lost:,} rows that ingest took are neither in `messages` nor in `rejected_ingest`"
-        yield error(CHECK, "not_accepted", MESSAGES.name, text, look.rebuild(INGEST))
+        yield error("not_accepted", MESSAGES.name, text, look.rebuild(INGEST))

@@ -10,8 +10,6 @@ from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.look import Look
 from schemas import DELIVERIES
 
-CHECK = "prepared"
-
 
 def prepared(look: Look) -> Iterator[Finding]:
     """Parts on the shelf can be made visible."""
@@ -19,20 +17,20 @@ def prepared(look: Look) -> Iterator[Finding]:
     if look.torn:
         text = f"the note {look.torn[0]} of prepared deliveries cannot be read"
         remedy = f"stop dispatch, delete the note, then {look.rebuild(DISPATCH)}"
-        yield error(CHECK, "note_torn", DISPATCH, text, remedy)
+        yield error("note_torn", DISPATCH, text, remedy)
     parts = [part for _, part in waiting(look)]
     paths = [file.path for part in parts for file in part.files]
     found = deliveries.files.get_file_info(paths) if paths else []
     gone = [info.path for info in found if info.type != pyarrow.fs.FileType.File]
     if gone:
         text = f"{len(gone)} of {len(paths)} files of prepared deliveries are gone (a VACUUM?): {gone[0]}"
-        yield error(CHECK, "prepared_gone", DISPATCH, text, "start dispatch again: it prepares them anew")
+        yield error("prepared_gone", DISPATCH, text, "start dispatch again: it prepares them anew")
     noted = {part.number for part in parts}
     lost = (visible.below | set(range(visible.top + 1, max(noted, default=visible.top)))) - noted
     # What was prepared anew has numbers of its own, and nobody has those that it replaces.
     if lost and not any(each.replaces for each in look.shelf):
         text = f"parts {', '.join(map(str, sorted(lost)[:3]))} of prepared deliveries are neither visible nor noted"
-        yield error(CHECK, "prepared_lost", DISPATCH, text, look.rebuild(DISPATCH))
+        yield error("prepared_lost", DISPATCH, text, look.rebuild(DISPATCH))
 
 
 def visible_in(look: Look) -> Visible:

@@ -20,7 +20,6 @@ from pipeline.subscriptions.incarnations import alive
 from schemas import MESSAGES, REDELIVERY, RESCHEDULED, SEGMENTS
 from state.buckets import tick_bits, trim_down
 
-CHECK = "released"
 _REBUILD = "rebuild"
 _MARKERS = """
     SELECT MAX(marker) AS marker, MAX(next_ledger) AS next_ledger, MAX({loaded}) AS loaded
@@ -169,12 +168,12 @@ def _findings(look: Look, found: pa.Table) -> Iterator[Finding]:
     lost = found.filter(pc.and_(pc.greater(found["asked"], 0), pc.equal(found["given"], 0)))
     for subject, text in positions.told(lost):
         remedy = look.rebuild(SCHEDULE)
-        yield error(CHECK, "not_released", subject, f"{text} due and not in `redelivery`: lost in the schedule", remedy)
+        yield error("not_released", subject, f"{text} due and not in `redelivery`: lost in the schedule", remedy)
     twice = found.filter(pc.greater(found["given"], 1))
     for subject, text in positions.told(twice):
         remedy = "stop all stages and tell us: this must not happen"
-        yield error(CHECK, "released_twice", subject, f"{text} more than once in `redelivery`", remedy)
+        yield error("released_twice", subject, f"{text} more than once in `redelivery`", remedy)
     unknown = found.filter(pc.and_(pc.equal(found["there"], 0), pc.greater(found["given"], 0)))
     for subject, text in positions.told(unknown):
         remedy = "restore `messages` from the copy that has them, or all tables from one copy (docs/operations.md)"
-        yield error(CHECK, "not_a_message", subject, f"{text} in `redelivery` and not in `messages`", remedy)
+        yield error("not_a_message", subject, f"{text} in `redelivery` and not in `messages`", remedy)

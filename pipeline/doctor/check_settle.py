@@ -18,7 +18,6 @@ from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, CURSOR_LEASES, CURSORS, REDELIVERY, REJECTED_DISPATCH, SUBSCRIPTIONS
 from state import CorruptBytes, OutOfRange, unpack_leases
 
-CHECK = "settled"
 _PATIENCE_MS = 60_000
 """Settle may be so far behind, by the times of commits."""
 _POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
@@ -55,7 +54,7 @@ def _policies(look: Look, name: Name, policies: Mapping[str, str | None]) -> Ite
     except (BadValue, OutOfRange) as refused:
         topic, subscription = name
         remedy = look.command(f"policy set --topic {topic} --subscription {subscription}") + " with what is allowed"
-        yield error(CHECK, "policy_refused", "/".join(name), f"its policies cannot be followed: {refused}", remedy)
+        yield error("policy_refused", "/".join(name), f"its policies cannot be followed: {refused}", remedy)
 
 
 def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:
@@ -65,7 +64,7 @@ def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:
             unpack_leases(rows.blocks[CURSOR_LEASES])
     except CorruptBytes as torn:
         text = f"its rows of `cursors` cannot be read: {torn}"
-        yield error(CHECK, "cursor_torn", "/".join(name), text, _NEW_LIFE)
+        yield error("cursor_torn", "/".join(name), text, _NEW_LIFE)
 
 
 def _behind(look: Look, last: tuple[int, Mapping[str, Any]] | None) -> Iterator[Finding]:
@@ -82,17 +81,17 @@ def _behind(look: Look, last: tuple[int, Mapping[str, Any]] | None) -> Iterator[
         rest = source.log.after((version + 1, -1))
         if rest is None:
             text = f"the log of {table.name} begins after version {version}, up to which settle has read it"
-            yield error(CHECK, "source_cut", SETTLE, text, _NEW_LIFE)
+            yield error("source_cut", SETTLE, text, _NEW_LIFE)
             continue
         gone = [file["path"] for _, file in rest if not _there(source, file["path"])]
         if gone:
             text = f"{len(gone)} files of {table.name} that it has yet to read are gone: {gone[0]}"
-            yield error(CHECK, "source_gone", SETTLE, text, "bring them back from a copy")
+            yield error("source_gone", SETTLE, text, "bring them back from a copy")
         late = max((_ms(source, place[0]) for place, _ in rest), default=0) - done
         if late > _PATIENCE_MS:
             count = len({place[0] for place, _ in rest})
             text = f"it has not read {count} versions of {table.name}, up to {late // 1_000} s after its last commit"
-            yield warning(CHECK, "settle_behind", table.name, text, f"start the stages: {look.command('run')}")
+            yield warning("settle_behind", table.name, text, f"start the stages: {look.command('run')}")
 
 
 def _last(cursors: Opened) -> tuple[int, Mapping[str, Any]] | None:

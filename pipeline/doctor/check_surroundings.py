@@ -34,7 +34,7 @@ def clock(look: Look) -> Iterator[Finding]:
             remedy = "correct the clock of this machine, or wait, or " + look.command(
                 "rebuild --stage all --reset-clock"
             )
-            yield warning("clock", "clock_ahead", name, text, remedy)
+            yield warning("clock_ahead", name, text, remedy)
 
 
 def space(look: Look) -> Iterator[Finding]:
@@ -46,9 +46,9 @@ def space(look: Look) -> Iterator[Finding]:
     text = f"{free / 1e9:.1f} GB of {total / 1e9:.1f} GB are free ({free / total:.1%})"
     remedy = "make room; the stages go on by themselves, or start them again"
     if free < max(_LEAST_BYTES, total * _LEAST_SHARE):
-        yield error("space", "disk_full", look.root, text, remedy)
+        yield error("disk_full", look.root, text, remedy)
     elif free < total * _LITTLE_SHARE:
-        yield warning("space", "disk_filling", look.root, text, remedy)
+        yield warning("disk_filling", look.root, text, remedy)
 
 
 def sources(look: Look) -> Iterator[Finding]:
@@ -56,9 +56,9 @@ def sources(look: Look) -> Iterator[Finding]:
     for each in SourceStates(Files(), look.root).all():
         if each.error is not None:
             remedy = "mend what it says; the source begins again by itself"
-            yield warning("sources", "source_stands_still", each.name, f"it stands still: {each.error}", remedy)
+            yield warning("source_stands_still", each.name, f"it stands still: {each.error}", remedy)
         elif each.behind:
-            yield note("sources", "source_behind", each.name, f"it has yet to read {each.behind:,} rows")
+            yield note("source_behind", each.name, f"it has yet to read {each.behind:,} rows")
 
 
 def guards(look: Look) -> Iterator[Finding]:
@@ -66,9 +66,7 @@ def guards(look: Look) -> Iterator[Finding]:
     registered = {(each.topic, each.name): each.policies.guard for each in subscriptions(look.root)}
     for name, why in sorted(GuardStates(Files(), look.root).errors(registered).items()):
         remedy = "mend what it says; what waits then comes by itself. Or set another guard"
-        yield warning(
-            "guards", "guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy
-        )
+        yield warning("guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy)
 
 
 def rejected(look: Look) -> Iterator[Finding]:
@@ -82,4 +80,4 @@ def rejected(look: Look) -> Iterator[Finding]:
         found = query(sql, t=look.table(table).delta)
         if found:
             told = ", ".join(f"{row['n']:,} {row['reason']}" for row in found)
-            yield note("rejected", "rejected", table.name, told)
+            yield note("rejected", table.name, told)

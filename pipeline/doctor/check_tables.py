@@ -15,7 +15,6 @@ from pipeline.doctor.logs import FOLDER, Log
 from pipeline.doctor.look import Look, Opened
 from schemas import INBOX, SUBSCRIPTIONS, TABLES, Table
 
-CHECK = "tables"
 _READ = 2_000
 """So many of the newest entries of each log are read; of older ones it is only seen that they are not empty."""
 _COPY = "stop all stages and restore the warehouse from a copy (docs/operations.md, Restore)"
@@ -25,15 +24,13 @@ def tables(look: Look) -> Iterator[Finding]:
     """Each table is there, has its columns, asks nothing unknown of its writers, and has a whole log and its files."""
     for name in look.missing:
         text = "there is no such table"
-        yield error(
-            CHECK, "table_missing", name, text, look.command("init") + f", when it was never there; else {_COPY}"
-        )
+        yield error("table_missing", name, text, look.command("init") + f", when it was never there; else {_COPY}")
     for table in TABLES:
         opened = look.tables.get(table.name)
         if opened is not None:
             yield from _log(opened)
             if opened.error:
-                yield error(CHECK, "table_unreadable", table.name, opened.error, _COPY)
+                yield error("table_unreadable", table.name, opened.error, _COPY)
             else:
                 yield from _columns(table, opened.delta)
                 yield from _features(table, opened.delta)
@@ -46,14 +43,14 @@ def _columns(table: Table, delta: DeltaTable) -> Iterator[Finding]:
     wanted = {field["name"]: field for field in json.loads(table.columns.json())["fields"]}
     for name, field in wanted.items():
         if name not in found:
-            yield error(CHECK, "column_missing", table.name, f"column {name} is missing", _COPY)
+            yield error("column_missing", table.name, f"column {name} is missing", _COPY)
         elif found[name]["type"] != field["type"] or (field["nullable"] and not found[name]["nullable"]):
             text = f"column {name} is {_type(found[name])}, it must be {_type(field)}"
-            yield error(CHECK, "column_changed", table.name, text, _COPY)
+            yield error("column_changed", table.name, text, _COPY)
     more = sorted(found.keys() - wanted.keys())
     if more:
         text = f"columns that nobody reads: {', '.join(more)}"
-        yield note(CHECK, "column_added", table.name, text)
+        yield note("column_added", table.name, text)
 
 
 def _type(field: Mapping[str, Any]) -> str:
@@ -76,7 +73,7 @@ def _features(table: Table, delta: DeltaTable) -> Iterator[Finding]:
     if found is not None:
         text = f"the table asks for {found[0]}, allowed: {found[1]}"
         remedy = "take the feature off the table (ALTER TABLE ... DROP FEATURE), or its partitions"
-        yield error(CHECK, "feature_unknown", table.name, text, remedy)
+        yield error("feature_unknown", table.name, text, remedy)
 
 
 def _properties(table: Table, delta: DeltaTable) -> Iterator[Finding]:
@@ -86,7 +83,7 @@ def _properties(table: Table, delta: DeltaTable) -> Iterator[Finding]:
         if name not in found:
             text = f"{name} is not set, new warehouses have '{value}': checkpoints of the log may take seconds"
             remedy = f"ALTER TABLE delta.`<warehouse>/{table.name}` SET TBLPROPERTIES ('{name}' = '{value}')"
-            yield warning(CHECK, "property_unset", table.name, text, remedy)
+            yield warning("property_unset", table.name, text, remedy)
 
 
 def _log(opened: Opened) -> Iterator[Finding]:
@@ -94,18 +91,18 @@ def _log(opened: Opened) -> Iterator[Finding]:
     torn = sorted({*log.empty(), *_unreadable(log)})
     if torn:
         text = f"versions {_few(torn)} of the log are empty or cut off"
-        yield error(CHECK, "entry_torn", name, text, _COPY)
+        yield error("entry_torn", name, text, _COPY)
     begin = _begin(log)
     gaps = sorted(set(range(begin, log.newest + 1)) - set(log.versions))
     if gaps:
-        yield error(CHECK, "entry_missing", name, f"versions {_few(gaps)} of the log are missing", _COPY)
+        yield error("entry_missing", name, f"versions {_few(gaps)} of the log are missing", _COPY)
     below = [version for version in log.versions if version < begin]
     if below:
         yield from _below(name, log, below)
     pointed = log.last_checkpoint()
     if pointed is not None and pointed not in log.checkpoints:
         text = f"_last_checkpoint points to version {pointed}, and there is no such checkpoint"
-        yield error(CHECK, "checkpoint_missing", name, text, f"delete {name}/{FOLDER}/_last_checkpoint, or {_COPY}")
+        yield error("checkpoint_missing", name, text, f"delete {name}/{FOLDER}/_last_checkpoint, or {_COPY}")
 
 
 def _unreadable(log: Log) -> list[int]:
@@ -131,7 +128,7 @@ def _below(name: str, log: Log, below: Sequence[int]) -> Iterator[Finding]:
         f"versions {_few(below)} lie before the beginning of the log: no reader sees them, nor their {len(files)} files"
     )
     remedy = "whoever wrote them writes again; then delete these entries"
-    yield (error if name == INBOX.name and files else warning)(CHECK, "entry_below", name, text, remedy)
+    yield (error if name == INBOX.name and files else warning)("entry_below", name, text, remedy)
 
 
 def _files(opened: Opened) -> Iterator[Finding]:
@@ -145,11 +142,11 @@ def _files(opened: Opened) -> Iterator[Finding]:
     gone = [path for path in live if path not in sizes and "://" not in path]
     if gone:
         text = f"{len(gone)} of {len(live)} files are gone: {_few(gone)}"
-        yield error(CHECK, "file_missing", opened.table.name, text, f"bring them back from a copy, or {_COPY}")
+        yield error("file_missing", opened.table.name, text, f"bring them back from a copy, or {_COPY}")
     cut = [path for path, size in live.items() if path in sizes and sizes[path] != size]
     if cut:
         text = f"{len(cut)} of {len(live)} files have another size than the log says: {_few(cut)}"
-        yield error(CHECK, "file_changed", opened.table.name, text, f"bring them back from a copy, or {_COPY}")
+        yield error("file_changed", opened.table.name, text, f"bring them back from a copy, or {_COPY}")
 
 
 def _few(names: Sequence[object]) -> str:

@@ -1,7 +1,7 @@
 """All checks of a warehouse."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.check_commands import commanded
@@ -77,9 +77,10 @@ def examine(root: str, now_ms: int) -> Report:
 def _all(look: Look) -> Iterator[Finding]:
     for name, check in CHECKS.items():
         try:
-            yield from check(look)
+            yield from (replace(each, check=name) for each in check(look))
         except Unreadable:
             continue
         except Exception as failure:  # noqa: BLE001 - one thing that cannot be read hides no other
             text = f"the check could not be made: {type(failure).__name__}: {failure}"
-            yield error(name, "not_checked", name, text, "mend what the check of the tables says, then look again")
+            remedy = "mend what the check of the tables says, then look again"
+            yield replace(error("not_checked", name, text, remedy), check=name)

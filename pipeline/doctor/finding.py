@@ -20,7 +20,7 @@ class Finding:
     """One thing that somebody should know.
 
     Attributes:
-        check: the name of the check.
+        check: the name of the check; `examine` knows it.
         what: what is wrong, in one word for scripts; the same word means the same thing in every release.
         severity: how bad it is.
         subject: the table, the stage, or the topic and subscription.
@@ -41,16 +41,16 @@ class Finding:
         return self.check, self.what, self.subject
 
 
-def error(check: str, what: str, subject: str, text: str, remedy: str) -> Finding:
+def error(what: str, subject: str, text: str, remedy: str) -> Finding:
     """A broken promise, or a start that will be refused."""
-    return Finding(check, what, Severity.ERROR, subject, text, remedy)
+    return Finding("", what, Severity.ERROR, subject, text, remedy)
 
 
-def warning(check: str, what: str, subject: str, text: str, remedy: str) -> Finding:
+def warning(what: str, subject: str, text: str, remedy: str) -> Finding:
     """What may become an error."""
-    return Finding(check, what, Severity.WARNING, subject, text, remedy)
+    return Finding("", what, Severity.WARNING, subject, text, remedy)
 
 
-def note(check: str, what: str, subject: str, text: str) -> Finding:
+def note(what: str, subject: str, text: str) -> Finding:
     """What is not wrong."""
-    return Finding(check, what, Severity.NOTE, subject, text)
+    return Finding("", what, Severity.NOTE, subject, text)

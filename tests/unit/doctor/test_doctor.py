@@ -63,7 +63,7 @@ def test_what_is_there_for_a_moment_only_is_not_told(root: str, monkeypatch: pyt
 
     def once(look: Look) -> list[Finding]:
         looks.append(look)
-        return [error("clock", "planted", f"subject {len(looks)}", "", ""), error("clock", "planted", "same", "", "")]
+        return [error("planted", f"subject {len(looks)}", "", ""), error("planted", "same", "", "")]
 
     monkeypatch.setitem(CHECKS, "clock", once)
     assert wrong(root) == {("planted", "same")}

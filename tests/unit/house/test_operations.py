@@ -22,11 +22,11 @@ KINDS = ("error", "warning", "note")
 
 
 def words_of_the_doctor() -> set[str]:
-    """The second argument of each finding that the doctor makes."""
+    """The first argument of each finding that the doctor makes."""
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "pipeline" / "doctor").glob("*.py")]
     calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     made = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in KINDS]
-    named = [call.args[1] for call in made if len(call.args) > 1]
+    named = [call.args[0] for call in made if call.args]
     return {str(each.value) for each in named if isinstance(each, ast.Constant)} | {REASON}
 
 
