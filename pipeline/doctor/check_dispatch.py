@@ -16,9 +16,9 @@ from pipeline.doctor import positions
 from pipeline.doctor.check_prepared import waiting
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
-from pipeline.doctor.look import Listener, Look, Opened
+from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.positions import KEYS, above
-from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import (
     DELIVERIES,
     HELD,
@@ -78,8 +78,8 @@ def _early(look: Look) -> Iterator[Finding]:
             yield error("early", table.name, f"{count:,} rows are before their time", remedy)
 
 
-def _present(look: Look) -> tuple[Listener, ...]:
-    """Those who are registered, and were so at each version of the registry that ingest has not seen yet.
+def _present(look: Look) -> dict[Name, Incarnation]:
+    """The lives of those who are registered, and were so at each version of the registry that ingest has not seen yet.
 
     Dispatch looks at the registry itself: it drops what was released to who is gone, before ingest has noticed.
     """
@@ -89,10 +89,7 @@ def _present(look: Look) -> tuple[Listener, ...]:
     later = registry.log.read(seen + 1, registry.log.newest - 1)
     for version in (each for each, actions in later.items() if takes_out(actions)):
         present &= _active(DeltaTable(path_of(look.root, SUBSCRIPTIONS), version=version))
-    lives = {name: life for name, life in look.lives.items() if name in present}
-    return tuple(
-        Listener(*name, life.number, life.since or 0, life.tick_ms, life.entry) for name, life in lives.items()
-    )
+    return {name: life for name, life in look.lives.items() if name in present}
 
 
 def _active(registry: DeltaTable) -> set[Name]:

@@ -1,6 +1,6 @@
 """Check of the schedule: what was addressed to a subscription and is due was released once, and is a message."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -13,10 +13,10 @@ from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
-from pipeline.doctor.look import Listener, Look, Opened
+from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.positions import FIGURES, KEYS, above, ms
 from pipeline.doctor.stages import Standing
-from pipeline.subscriptions.incarnations import alive
+from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from schemas import MESSAGES, REDELIVERY, RESCHEDULED, SEGMENTS
 from state.buckets import tick_bits, trim_down
 
@@ -38,17 +38,17 @@ class Taken:
         watermark: what is due by then is released.
         next_ledger: ledgers before it are addressed.
         loaded: what is due before it is addressed.
-        listeners: who listens, since when.
+        listeners: the present lives of those who listen.
     """
 
     watermark: int
     next_ledger: int
     loaded: int
-    listeners: tuple[Listener, ...]
+    listeners: Mapping[Name, Incarnation]
 
-    def until(self, listener: Listener) -> int:
+    def until(self, life: Incarnation) -> int:
         """The last due time of what must be released to a subscription: its bucket ends by the watermark."""
-        return min(trim_down(self.watermark, tick_bits(listener.tick_ms)), self.loaded - 1)
+        return min(trim_down(self.watermark, tick_bits(life.tick_ms)), self.loaded - 1)
 
 
 def released(look: Look) -> Iterator[Finding]:
@@ -81,8 +81,7 @@ def _taken(look: Look) -> Taken | None:
         return None
     then = alive(lives_in(segments.delta, last))
     same = {name: life for name, life in look.lives.items() if then.get(name) == life}
-    listeners = (Listener(*name, life.number, life.since or 0, life.tick_ms, life.entry) for name, life in same.items())
-    return Taken(watermark, row["next_ledger"], row["loaded"], tuple(sorted(listeners, key=str)))
+    return Taken(watermark, row["next_ledger"], row["loaded"], same)
 
 
 def _last_marker(segments: Opened, place: Place, stage: Standing) -> int | None:
@@ -109,7 +108,7 @@ def _small(segments: Opened, path: str) -> pa.Table:
 
 def _addressed(look: Look, taken: Taken) -> pa.Table:
     """Counts of what must be released, by subscription and ledger. The log is read once, whoever listens."""
-    times = sorted({taken.until(each) for each in taken.listeners})
+    times = sorted({taken.until(life) for life in taken.listeners.values()})
     figures = ", ".join(
         f"SUM(CASE WHEN due <= {time} THEN {value} ELSE 0 END) AS {name}{number}"
         for number, time in enumerate(times)
@@ -124,7 +123,7 @@ def _addressed(look: Look, taken: Taken) -> pa.Table:
             counts.select(["topic", "ledger_id", *(f"{name}{number}" for name in FIGURES)]).rename_columns(
                 ["topic", "ledger_id", *FIGURES]
             ),
-            [each for each in taken.listeners if taken.until(each) == time],
+            {name: life for name, life in taken.listeners.items() if taken.until(life) == time},
         )
         for number, time in enumerate(times)
     ]
@@ -135,7 +134,7 @@ def _in_log(look: Look, taken: Taken) -> str:
     return f"{above(look.mark, 'due_time')} AND ledger_id < {taken.next_ledger}"
 
 
-def _heard(counts: pa.Table, listeners: Sequence[Listener]) -> pa.Table:
+def _heard(counts: pa.Table, listeners: Mapping[Name, Incarnation]) -> pa.Table:
     """Counts of a topic for each of its subscriptions, from its first ledger on."""
     joined = counts.filter(pc.greater(counts["n"], 0)).join(positions.listening(listeners), "topic", join_type="inner")
     return joined.filter(pc.greater_equal(joined["ledger_id"], joined["since"])).select([*KEYS, *FIGURES])
@@ -160,7 +159,7 @@ def _compared(look: Look, taken: Taken, keys: pa.Table) -> pa.Table:
 
 
 def _with_until(taken: Taken) -> pa.Table:
-    until = pa.array([taken.until(each) for each in taken.listeners], pa.int64())
+    until = pa.array([taken.until(life) for life in taken.listeners.values()], pa.int64())
     return positions.listening(taken.listeners).append_column("until", until)
 
 

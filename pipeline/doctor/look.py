@@ -6,7 +6,6 @@ its mark, which is read at the end.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from deltalake import DeltaTable
@@ -85,18 +84,6 @@ class Opened:
 
 class Unreadable(Exception):
     """A check needs a table that could not be opened; the check of the tables says why."""
-
-
-@dataclass(frozen=True)
-class Listener:
-    """A subscription in its present life."""
-
-    topic: str
-    name: str
-    life: int
-    since: int
-    tick_ms: int
-    entry: int = 0
 
 
 class Look:

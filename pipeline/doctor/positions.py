@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.delta.deltars import arrow_of
-from pipeline.doctor.look import Listener, Opened
+from pipeline.doctor.look import Opened
+from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark
 
 KEYS = ("topic", "subscription", "life", "ledger_id")
@@ -40,14 +41,14 @@ def above(mark: SettledMark, due: str) -> str:
     return f"NOT ({ms(due)} <= {mark.due_ms} AND ledger_id < {mark.ledger})"
 
 
-def listening(listeners: Sequence[Listener]) -> pa.Table:
+def listening(lives: Mapping[Name, Incarnation]) -> pa.Table:
     """Subscriptions as a table, with the first ledger of each, and the first entry in it."""
     columns = {
-        "topic": [each.topic for each in listeners],
-        "subscription": [each.name for each in listeners],
-        "life": [each.life for each in listeners],
-        "since": [each.since for each in listeners],
-        "from_entry": [each.entry for each in listeners],
+        "topic": [topic for topic, _ in lives],
+        "subscription": [name for _, name in lives],
+        "life": [each.number for each in lives.values()],
+        "since": [each.since for each in lives.values()],
+        "from_entry": [each.entry for each in lives.values()],
     }
     kinds = {**_TYPES, "since": _LONG, "from_entry": _LONG}
     return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
