@@ -2,15 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-import pyarrow.fs
-
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import SOURCES
 from pipeline.dispatch.prepared import PREPARED, Prepared
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import rows_of
-from pipeline.doctor.look import Look, Opened
+from pipeline.doctor.look import Look
 from pipeline.doctor.stages import Standing
 from schemas import (
     DELIVERIES,
@@ -154,12 +152,8 @@ def _source(look: Look, stage: Standing) -> Iterator[Finding]:
         text = f"the log of {source.table.name} begins after version {place[0]}, where the stage stands"
         yield error("source_cut", stage.stage, text, look.rebuild(stage.stage))
         return
-    gone = [file["path"] for _, file in rest if not _there(source, file["path"])]
+    gone = source.gone(file["path"] for _, file in rest)
     if gone:
         text = f"{len(gone)} files of {source.table.name} that it has yet to read are gone: {gone[0]}"
         remedy = "bring them back from a copy; keep VACUUM's hours longer than any stage stands still"
         yield error("source_gone", stage.stage, text, remedy)
-
-
-def _there(source: Opened, path: str) -> bool:
-    return bool(source.files.get_file_info(path).type == pyarrow.fs.FileType.File)

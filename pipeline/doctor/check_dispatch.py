@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active
@@ -127,8 +126,7 @@ def _place(look: Look) -> Place:
 def _rows(opened: Opened, path: str, columns: Sequence[str]) -> pa.Table | None:
     """Rows of a file, but for redeliveries; None when it is not there."""
     try:
-        with opened.files.open_input_file(path) as file:
-            rows = pq.read_table(file, columns=[*_SOURCE, "redelivery_count", *columns])
+        rows = opened.rows(path, [*_SOURCE, "redelivery_count", *columns])
     except FileNotFoundError:
         return None
     return rows.filter(pc.equal(rows["redelivery_count"], 0))

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import pyarrow.fs
-
 from pipeline.config.stages import DISPATCH
 from pipeline.dispatch.prepared import Part, Prepared, Visible
 from pipeline.doctor.finding import Finding, error
@@ -20,8 +18,7 @@ def prepared(look: Look) -> Iterator[Finding]:
         yield error("note_torn", DISPATCH, text, remedy)
     parts = [part for _, part in waiting(look)]
     paths = [file.path for part in parts for file in part.files]
-    found = deliveries.files.get_file_info(paths) if paths else []
-    gone = [info.path for info in found if info.type != pyarrow.fs.FileType.File]
+    gone = deliveries.gone(paths)
     if gone:
         text = f"{len(gone)} of {len(paths)} files of prepared deliveries are gone (a VACUUM?): {gone[0]}"
         yield error("prepared_gone", DISPATCH, text, "start dispatch again: it prepares them anew")

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.client.subscribing.subscriptions import lives_in
 from pipeline.config.stages import SCHEDULE
@@ -93,17 +92,12 @@ def _last_marker(segments: Opened, place: Place, stage: Standing) -> int | None:
         return None
     first = _ANY
     for _, file in rest:
-        rows = _small(segments, file["path"])
+        rows = segments.rows(file["path"], ["kind", "marker", "batch_id"])
         mine = pc.and_(pc.equal(rows["kind"], _REBUILD), pc.equal(rows["batch_id"], stage.origin.rebuilt))
         if stage.origin.rebuilt is not None and pc.any(mine).as_py():
             return None
         first = min(first, pc.min(rows["marker"]).as_py() or _ANY)
     return first if first == _ANY else first - 1
-
-
-def _small(segments: Opened, path: str) -> pa.Table:
-    with segments.files.open_input_file(path) as file:
-        return pq.read_table(file, columns=["kind", "marker", "batch_id"])
 
 
 def _addressed(look: Look, taken: Taken) -> pa.Table:

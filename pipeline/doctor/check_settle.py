@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import pyarrow.fs
-
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.logfiles import info_of
-from pipeline.delta.logs.notes import note_of
+from pipeline.delta.logs.notes import Commit
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.look import Look, Opened
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
@@ -40,8 +38,8 @@ def settled(look: Look) -> Iterator[Finding]:
     for name, policies in told.items():
         yield from _policies(look, name, policies)
     names = {name for name, policies in told.items() if policies.get("ack") == "true"}
-    last = _last(look.table(CURSORS))
-    if names or (last is not None and last[1].get("follows")):
+    last = look.table(CURSORS).log.last(SETTLE)
+    if names or (last is not None and last[1].note.get("follows")):
         cursors = by_name(query(NEWEST.format(told="t"), t=look.table(CURSORS).delta))
         for name in sorted(cursors):
             yield from _bytes(name, cursors[name])
@@ -67,12 +65,12 @@ def _bytes(name: Name, rows: CursorRows) -> Iterator[Finding]:
         yield error("cursor_torn", "/".join(name), text, _NEW_LIFE)
 
 
-def _behind(look: Look, last: tuple[int, Mapping[str, Any]] | None) -> Iterator[Finding]:
+def _behind(look: Look, last: tuple[int, Commit] | None) -> Iterator[Finding]:
     """What is committed to the tables that settle follows is read within a minute, and is there until then."""
     if last is None:
         # It begins with the first subscription that it sees.
         return
-    done, read = last
+    done, read = _ms(look.table(CURSORS), last[0]), last[1].note
     for field, table in _FOLLOWED.items():
         if table is COMMANDS and field not in read:
             # An earlier version of this project wrote it.
@@ -83,7 +81,7 @@ def _behind(look: Look, last: tuple[int, Mapping[str, Any]] | None) -> Iterator[
             text = f"the log of {table.name} begins after version {version}, up to which settle has read it"
             yield error("source_cut", SETTLE, text, _NEW_LIFE)
             continue
-        gone = [file["path"] for _, file in rest if not _there(source, file["path"])]
+        gone = source.gone(file["path"] for _, file in rest)
         if gone:
             text = f"{len(gone)} files of {table.name} that it has yet to read are gone: {gone[0]}"
             yield error("source_gone", SETTLE, text, "bring them back from a copy")
@@ -94,19 +92,7 @@ def _behind(look: Look, last: tuple[int, Mapping[str, Any]] | None) -> Iterator[
             yield warning("settle_behind", table.name, text, f"start the stages: {look.command('run')}")
 
 
-def _last(cursors: Opened) -> tuple[int, Mapping[str, Any]] | None:
-    """When settle committed last, ms UTC, and what it noted; None: it has not yet."""
-    for version in reversed(cursors.log.versions):
-        noted = note_of(cursors.log.actions(version) or [])
-        if noted is not None and noted.stage == SETTLE:
-            return _ms(cursors, version), noted.note
-    return None
-
-
 def _ms(opened: Opened, version: int) -> int:
+    """When a version was committed, ms UTC."""
     told: Any = info_of(opened.log.actions(version) or []).get("timestamp")
     return int(told) if isinstance(told, int) else 0
-
-
-def _there(source: Opened, path: str) -> bool:
-    return bool(source.files.get_file_info(path).type == pyarrow.fs.FileType.File)

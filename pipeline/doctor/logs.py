@@ -71,10 +71,15 @@ class Log:
 
     def last_note(self, stage: str) -> Commit | None:
         """The last commit of a stage. Maintenance in between is passed over."""
+        last = self.last(stage)
+        return None if last is None else last[1]
+
+    def last(self, stage: str) -> tuple[int, Commit] | None:
+        """The same with its version."""
         for version in reversed(self.versions):
             noted = note_of(self.actions(version) or [])
             if noted is not None and noted.stage == stage:
-                return noted
+                return version, noted
         return None
 
     def notes(self, stage: str, most: int) -> Iterator[tuple[int, Commit]]:

@@ -5,10 +5,13 @@ read, what is delivered is in `redelivery`, what is released in `messages`. What
 its mark, which is read at the end.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyarrow.fs import FileType
 
 from pipeline.client.subscribing.subscriptions import lives_in
 from pipeline.config.errors import NoWarehouse
@@ -81,6 +84,19 @@ class Opened:
             raise Unreadable(self.table.name)
         return self._delta
 
+    def gone(self, paths: Iterable[str]) -> list[str]:
+        """Which of some files are not there."""
+        return [info.path for info in self.files.get_file_info(list(paths)) if info.type != FileType.File]
+
+    def rows(self, path: str, columns: Sequence[str]) -> pa.Table:
+        """Columns of a file.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        with self.files.open_input_file(path) as file:
+            return pq.read_table(file, columns=list(columns))
+
 
 class Unreadable(Exception):
     """A check needs a table that could not be opened; the check of the tables says why."""
@@ -103,10 +119,11 @@ class Look:
         self.stages = {stage: Standing(self.root, stage) for stage in STAGES}
         self.shelf, self.torn = _shelf(path_of(self.root, DELIVERIES))
         self.missing: list[str] = []
-        self._tables: dict[str, Opened] = {}
+        # Those that are there, by name.
+        self.tables: dict[str, Opened] = {}
         for table in _ORDER:
             try:
-                self._tables[table.name] = Opened(self.root, table)
+                self.tables[table.name] = Opened(self.root, table)
             except NoWarehouse:
                 self.missing.append(table.name)
         if len(self.missing) == len(TABLES):
@@ -119,14 +136,9 @@ class Look:
         Raises:
             Unreadable: it is not there.
         """
-        if table.name not in self._tables:
+        if table.name not in self.tables:
             raise Unreadable(table.name)
-        return self._tables[table.name]
-
-    @property
-    def tables(self) -> Mapping[str, Opened]:
-        """Those that are there, by name."""
-        return self._tables
+        return self.tables[table.name]
 
     @property
     def virtual(self) -> bool:
