@@ -27,6 +27,11 @@ class PositionSet:
         return cls(dict(positions.by_ledger()))
 
     @classmethod
+    def at(cls, ledgers: IntArray, entries: IntArray) -> Self:
+        """Single positions, checked, in any order. O(n log n)."""
+        return cls.of(Positions.of(ledgers, entries, entries))
+
+    @classmethod
     def of_runs(cls, runs: Runs) -> Self:
         """The same of runs with due times."""
         return cls.of(Positions(runs.ledger_ids, runs.first_entries, runs.last_entries))

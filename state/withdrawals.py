@@ -8,7 +8,7 @@ reads the same rows, in whatever order and pieces, comes to the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -101,11 +101,7 @@ class Withdrawals:
 
     def in_force(self) -> Parts:
         """The positions that are cancelled. O(containers)."""
-        found: dict[Round, list[PositionSet]] = defaultdict(list)
-        for command, parts in self.cancelled.items():
-            for of, positions in left(parts, self.undone.get(command, {})).items():
-                found[of].append(positions)
-        return {of: PositionSet.union(sets) for of, sets in found.items()}
+        return merged(left(parts, self.undone.get(command, {})) for command, parts in self.cancelled.items())
 
 
 def left(parts: Parts, less: Parts) -> Parts:
@@ -114,9 +110,13 @@ def left(parts: Parts, less: Parts) -> Parts:
     return {of: positions for of, positions in found.items() if len(positions)}
 
 
-def both(one: Parts, other: Parts) -> Parts:
-    """What is in one of two parts."""
-    return {of: one.get(of, _NOTHING) | other.get(of, _NOTHING) for of in one.keys() | other.keys()}
+def merged(each: Iterable[Parts]) -> Parts:
+    """What is in any of some parts. O(containers)."""
+    found: dict[Round, list[PositionSet]] = defaultdict(list)
+    for parts in each:
+        for of, positions in parts.items():
+            found[of].append(positions)
+    return {of: PositionSet.union(sets) for of, sets in found.items()}
 
 
 def free(wanted: PositionSet, released: Rounds, left_out: Rounds, to: int) -> PositionSet:

@@ -23,7 +23,7 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import PUBLICATIONS
-from state.withdrawals import Parts, Round, both, count, left
+from state.withdrawals import Parts, Round, count, left, merged
 
 BELOW = "(d.due_ms <= {settled_ms} AND d.ledger_id < {settled_ledger})"
 """Whether a row of deliveries is below the mark of retention."""
@@ -88,7 +88,7 @@ def at_instant(root: str, as_of: int) -> Moment:
     change = f"({brought} - CASE WHEN d.bucket <= {micros} THEN 1 ELSE 0 END)"
     # A command states the time of a clock on the wall; in a replay only what dispatch did is of the right time.
     said, tables = in_force(root, f"at <= {then}"), {"publications": publications}
-    withdrawn = both(said.withdrawn, left_out(root, f"rejected_at <= {then}"))
+    withdrawn = merged((said.withdrawn, left_out(root, f"rejected_at <= {then}")))
     return Moment(sent.format("m"), change, "true", withdrawn, said.moved, as_of, late, tables)
 
 

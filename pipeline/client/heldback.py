@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from pipeline.client.commanding.chosen import of_round
 from pipeline.config.errors import NoWarehouse
-from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.delta.deltars import open_table, query
 from schemas import HELD
 from state.withdrawals import Round
 
@@ -27,8 +28,7 @@ def is_held(root: str, of: Round, place: tuple[int, int]) -> bool:
     """Whether the position (ledger, entry) of a round is held."""
     with suppress(NoWarehouse):
         table = open_table(root, HELD)
-        name = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)} AND life = {of.life}"
         run = f"ledger_id = {place[0]} AND {place[1]} BETWEEN first_entry AND last_entry"
-        text = f"SELECT 1 FROM t WHERE {name} AND {run} AND redelivery_count = {of.redelivery_count}"  # noqa: S608 - quoted
+        text = f"SELECT 1 FROM t WHERE {of_round(of)} AND {run}"  # noqa: S608 - quoted
         return bool(table.version() and query(text, t=table))
     return False

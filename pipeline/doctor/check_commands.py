@@ -1,23 +1,22 @@
 """Check of commands: they can be followed, what they name is there, and what became of it agrees with them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from pipeline.client.commanding.facts import of_round
+from pipeline.client.commanding.chosen import of_round
 from pipeline.client.commanding.inforce import rows as commands_of
 from pipeline.config.settings import DAY_MS, HOUR_MS
 from pipeline.delta.deltars import arrow_of, batches_of, query, quoted
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.positions import above, ms
-from pipeline.storage.arrays import IntArray, longs
+from pipeline.storage.arrays import longs
 from pipeline.subscriptions.commands import READ, named_by, withdrawals, wrong
 from schemas import CANCELLED, COMMANDS, DELIVERIES, MESSAGES, REJECTED_DISPATCH, SEGMENTS
-from state.positions import Positions
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round, Withdrawals
+from state.withdrawals import Round, Withdrawals, merged
 from state.withdrawals import left as left_of
 
 LONG_BEFORE_MS = DAY_MS + HOUR_MS
@@ -93,7 +92,7 @@ def _not_in(opened: Opened, topic: str, wanted: PositionSet) -> PositionSet:
         return wanted
     where = f"topic = {quoted(topic)} AND ledger_id BETWEEN {min(left)} AND {max(left)}"
     for batch in batches_of(f"SELECT ledger_id, entry_id FROM t WHERE {where}", t=opened.delta):  # noqa: S608 - quoted
-        for ledger, entries in _set(longs(batch, "ledger_id"), longs(batch, "entry_id")).by_ledger():
+        for ledger, entries in PositionSet.at(longs(batch, "ledger_id"), longs(batch, "entry_id")).by_ledger():
             rest = left.pop(ledger, entries) - entries
             if rest:
                 left[ledger] = rest
@@ -122,7 +121,7 @@ def _ignored(look: Look, said: Withdrawals, rows: pa.Table) -> Iterator[Finding]
         came = arrow_of(text, t=look.table(DELIVERIES).delta)
         due, ledgers, entries = (longs(came, name) for name in ("due_ms", "ledger_id", "entry_id"))
         late = PositionSet.union(
-            _set(ledgers[due >= since], entries[due >= since]) & positions for since, positions in cancels
+            PositionSet.at(ledgers[due >= since], entries[due >= since]) & positions for since, positions in cancels
         )
         if len(late):
             told = f"{len(late):,} positions were delivered that had been cancelled more than a day before"
@@ -138,25 +137,12 @@ def _left_out(look: Look, said: Withdrawals) -> Iterator[Finding]:
         text = f"{row['n']:,} positions were cancelled and delivered, the first of ledger {row['ledger']}"
         yield error("delivered_and_left_out", f"{row['topic']}/{row['subscription']}", text, _REMEDY)
     where = f"{cancelled} AND {above(look.mark, 'due_time')}"
-    named = _merged(said.cancelled)
+    named = merged(said.cancelled.values())
     for row in query(_ROUNDS.format(where=where), t=refused.delta):
         of = Round(**row)
         text = f"SELECT ledger_id, entry_id FROM t WHERE {of_round(of)} AND {where}"  # noqa: S608 - quoted
         found = arrow_of(text, t=refused.delta)
-        nobody = _set(longs(found, "ledger_id"), longs(found, "entry_id")) - named.get(of, _NOTHING)
+        nobody = PositionSet.at(longs(found, "ledger_id"), longs(found, "entry_id")) - named.get(of, _NOTHING)
         if len(nobody):
             text = f"{len(nobody):,} positions were left out that no command names"
             yield error("left_out_without_command", f"{of.topic}/{of.subscription}", text, _REMEDY)
-
-
-def _merged(commands: Mapping[str, Parts]) -> Parts:
-    """What any of some commands names."""
-    found: dict[Round, list[PositionSet]] = defaultdict(list)
-    for parts in commands.values():
-        for of, positions in parts.items():
-            found[of].append(positions)
-    return {of: PositionSet.union(sets) for of, sets in found.items()}
-
-
-def _set(ledgers: IntArray, entries: IntArray) -> PositionSet:
-    return PositionSet.of(Positions.of(ledgers, entries, entries))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -132,8 +131,7 @@ def test_runs_are_parted_position_by_position(
 
 def chosen(of: Round, positions: PositionSet) -> Chosen:
     """The positions as a command names them, all due at one time."""
-    each = positions.positions().due_at(1_000).expanded()
-    return Chosen(of, each.ledger_ids, each.entry_ids, each.due, np.zeros(len(each.due), np.int64))
+    return Chosen.of_runs(of, [(0, positions.positions().due_at(1_000))])
 
 
 @given(st.lists(COMMAND, max_size=6), st.integers(1, 4))

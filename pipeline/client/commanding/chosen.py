@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from pipeline.storage.arrays import IntArray
-from state.positions import Positions
-from state.positionset import PositionSet
+from pipeline.delta.deltars import quoted
+from pipeline.storage.arrays import IntArray, longs
+from state.positionset import PositionSet, last_of_each
+from state.runs import Runs
 from state.withdrawals import Round
 
 
@@ -33,10 +37,36 @@ class Chosen:
     rounds: IntArray
     until: int = 0
 
+    @classmethod
+    def of_runs(cls, of: Round, parts: Sequence[tuple[int, Runs]]) -> Self:
+        """Positions of runs in any order, with the round of each of the runs; of each position the last round.
+
+        Of two times in a round the later one counts, as for settle.
+        """
+        each = [(number, runs.expanded()) for number, runs in parts]
+        rounds = np.concatenate([np.full(len(one), number) for number, one in each])
+        ledgers, entries, due = (
+            np.concatenate([getattr(one, name) for _, one in each]) for name in ("ledger_ids", "entry_ids", "due")
+        )
+        order = np.lexsort((due, rounds, entries, ledgers))
+        order = order[last_of_each(ledgers[order], entries[order])]
+        return cls(of, ledgers[order], entries[order], due[order], rounds[order])
+
+    @classmethod
+    def of_rows(cls, of: Round, rows: pa.Table, until: int = 0) -> Self:
+        """First rounds, of rows ordered by position: `ledger_id`, `entry_id` and `due_ms`."""
+        ledgers, entries, due = (longs(rows, name) for name in ("ledger_id", "entry_id", "due_ms"))
+        return cls(of, ledgers, entries, due, np.zeros(len(due), np.int64), until)
+
     @property
     def positions(self) -> PositionSet:
         """As a set."""
-        return PositionSet.of(Positions.of(self.ledgers, self.entries, self.entries))
+        return PositionSet.at(self.ledgers, self.entries)
+
+    def due_at(self, place: tuple[int, int]) -> int | None:
+        """When the position (ledger, entry) is due, ms UTC; None: it is not among them."""
+        here = np.flatnonzero((self.ledgers == place[0]) & (self.entries == place[1]))
+        return int(self.due[here[0]]) if len(here) else None
 
     def less(self, other: PositionSet) -> Chosen:
         """Those that are not in a set."""
@@ -61,3 +91,9 @@ class Chosen:
         due, rounds = self.due.copy(), self.rounds.copy()
         due[place[later]], rounds[place[later]] = mine.due[later], mine.rounds[later]
         return replace(self, due=due, rounds=rounds)
+
+
+def of_round(of: Round) -> str:
+    """SQL: whether a row names positions by this."""
+    told = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
+    return f"{told} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"

@@ -21,7 +21,6 @@ from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.commands import CANCEL, RELEASE, RESCHEDULE, SHIFT, UNDO
 from schemas import COMMANDS
 from state.buckets import MAX_TIME
-from state.positions import Positions
 from state.positionset import PositionSet
 
 
@@ -258,8 +257,7 @@ def _positions(given: pa.Table) -> PositionSet:
         BadValue: it lacks a column, or has something else in one.
     """
     try:
-        ledgers, entries = (longs(given, name) for name in ("ledger_id", "entry_id"))
-        return PositionSet.of(Positions.of(ledgers, entries, entries))
+        return PositionSet.at(longs(given, "ledger_id"), longs(given, "entry_id"))
     except (KeyError, ValueError, TypeError, pa.ArrowInvalid) as error:
         raise BadValue("positions", given.schema.names, "ledger_id and entry_id, whole numbers from 0 on") from error
 

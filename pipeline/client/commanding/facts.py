@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.chosen import Chosen, of_round
 from pipeline.client.commanding.inforce import has
 from pipeline.client.subscribing.subscriptions import lives
 from pipeline.delta.deltars import arrow_of, open_table, quoted
@@ -18,7 +18,7 @@ from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import alive
 from schemas import CANCELLED, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, ROUND, Table
 from state.positionset import PositionSet, by_number
-from state.withdrawals import Parts, Round, Rounds
+from state.withdrawals import Parts, Round, Rounds, merged
 
 _READ = ((REDELIVERY, "last_entry"), (REJECTED_DISPATCH, "entry_id"), (DELIVERIES, "entry_id"))
 """The tables that tell what became of a position, in the order in which they are read, with their last entries."""
@@ -83,14 +83,10 @@ def facts(root: str, commands: Iterable[Parts]) -> dict[Round, Facts]:
     Raises:
         NoWarehouse: the folder lacks a table.
     """
-    asked: dict[Round, list[PositionSet]] = {}
-    for parts in commands:
-        for of, positions in parts.items():
-            asked.setdefault(of, []).append(positions)
-    if not asked:
+    wanted = merged(commands)
+    if not wanted:
         return {}
     present = {(*name, life.number) for name, life in alive(lives(root)).items()}
-    wanted = {of: PositionSet.union(sets) for of, sets in asked.items()}
     found = [
         {of: _held(opened, table, of, each, end) for of, each in wanted.items()}
         for opened, table, end in [(open_table(root, table), table, end) for table, end in _READ]
@@ -135,12 +131,6 @@ def _held(opened: DeltaTable, table: Table, of: Round, wanted: PositionSet, last
     return held
 
 
-def of_round(of: Round) -> str:
-    """SQL: whether a row names positions by this."""
-    told = f"topic = {quoted(of.topic)} AND subscription = {quoted(of.subscription)}"
-    return f"{told} AND life = {of.life} AND redelivery_count = {of.redelivery_count}"
-
-
 def with_due(root: str, of: Round, positions: PositionSet, until: int) -> Chosen:
     """Positions with the due times of their messages; those without a message are left out.
 
@@ -153,6 +143,6 @@ def with_due(root: str, of: Round, positions: PositionSet, until: int) -> Chosen
         "ORDER BY ledger_id, entry_id",
         messages=open_table(root, MESSAGES),
     )
-    ledgers, entries, due = (longs(found, name) for name in ("ledger_id", "entry_id", "due_ms"))
-    due = np.full(len(due), until) if of.redelivery_count else due
-    return Chosen(of, ledgers, entries, due, np.zeros(len(due), np.int64), until).only(positions)
+    each = Chosen.of_rows(of, found, until)
+    due = np.full(len(each.due), until) if of.redelivery_count else each.due
+    return replace(each, due=due).only(positions)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from pyroaring import BitMap
 
-from pipeline.client.commanding.chosen import Chosen
+from pipeline.client.commanding.chosen import Chosen, of_round
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import arrow_of, instant, open_table, quoted
 from pipeline.storage.arrays import arrow_schema, longs
@@ -19,15 +19,13 @@ from pipeline.subscriptions.commands import READ, due_times, moves, withdrawals
 from pipeline.subscriptions.settled import read_mark
 from schemas import COMMANDS, NEVER_COMES, REJECTED_DISPATCH
 from state.bitmaps import bitmap_of_entries
-from state.positions import Positions
-from state.positionset import PositionSet, last_of_each
+from state.positionset import PositionSet
 from state.runs import Runs
-from state.withdrawals import Parts, Round, both
+from state.withdrawals import Parts, Round, merged
 
 _DELIVERED = """
     SELECT ledger_id, entry_id FROM deliveries
-    WHERE topic = {topic} AND subscription = {subscription} AND life = {life} AND redelivery_count = {count}
-    AND ledger_id BETWEEN {first} AND {last} AND {until}
+    WHERE {named} AND ledger_id BETWEEN {first} AND {last} AND {until}
 """
 _BY_LEDGER = "SELECT topic, subscription, life, ledger_id, array_agg(entry_id) AS entries FROM t"
 _FOR_GOOD = f"reason IN ({', '.join(map(quoted, NEVER_COMES))}) AND redelivery_count = 0 AND life IS NOT NULL"
@@ -87,7 +85,7 @@ def at_work(root: str) -> InForce:
     said, mark = in_force(root), read_mark(Files(), root)
     # Said so that files below the mark are not opened: by columns as they are.
     where = f"(due_time > {instant(mark.due_ms)} OR ledger_id >= {mark.ledger} OR round > 0)"
-    return InForce(both(said.withdrawn, left_out(root, where)), said.moved)
+    return InForce(merged((said.withdrawn, left_out(root, where))), said.moved)
 
 
 def left_out(root: str, where: str = "true") -> Parts:
@@ -110,28 +108,12 @@ def moved(found: pa.Table) -> dict[Round, Chosen]:
     parts: dict[Round, list[tuple[int, Runs]]] = {}
     for (of, to), runs in due_times(moves(found)).items():
         parts.setdefault(of, []).append((to, runs))
-    return {of: _last(of, each) for of, each in parts.items()}
+    return {of: Chosen.of_runs(of, each) for of, each in parts.items()}
 
 
 def delivered(deliveries: DeltaTable, chosen: Chosen, until: int | None = None) -> PositionSet:
     """Which positions were delivered, or were so by an instant (ms UTC), as far as deliveries are kept."""
-    of = chosen.of
-    told = {"topic": quoted(of.topic), "subscription": quoted(of.subscription), "life": of.life}
-    ends = {"first": int(chosen.ledgers.min()), "last": int(chosen.ledgers.max()), "count": of.redelivery_count}
+    ends = {"first": int(chosen.ledgers.min()), "last": int(chosen.ledgers.max())}
     then = "true" if until is None else f"arrow_cast(due_time, 'Int64') <= {until * 1_000}"
-    found = arrow_of(_DELIVERED.format(**told, **ends, until=then), deliveries=deliveries)
-    entries = longs(found, "entry_id")
-    return PositionSet.of(Positions.of(longs(found, "ledger_id"), entries, entries))
-
-
-def _last(of: Round, parts: Sequence[tuple[int, Runs]]) -> Chosen:
-    """Of two times in a round the later one counts, as for settle."""
-    each = [(to, runs.expanded()) for to, runs in parts]
-    rounds = np.concatenate([np.full(len(one), to) for to, one in each])
-    ledgers, entries, due = (
-        np.concatenate([getattr(one, name) for _, one in each]) for name in ("ledger_ids", "entry_ids", "due")
-    )
-    order = np.lexsort((due, rounds, entries, ledgers))
-    ledgers, entries, due, rounds = (column[order] for column in (ledgers, entries, due, rounds))
-    last = last_of_each(ledgers, entries)
-    return Chosen(of, ledgers[last], entries[last], due[last], rounds[last])
+    found = arrow_of(_DELIVERED.format(named=of_round(chosen.of), **ends, until=then), deliveries=deliveries)
+    return PositionSet.at(longs(found, "ledger_id"), longs(found, "entry_id"))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import numpy as np
 from deltalake import DeltaTable
 
 from pipeline.client.commanding.chosen import Chosen
@@ -52,7 +51,7 @@ def waiting(root: str, name: Name, life: Incarnation) -> list[Chosen]:
         return []
     runs = _retries(open_table(root, SEGMENTS), name, life)
     found = [
-        _chosen(Round(*name, life.number, count), number, Runs.concat(runs[count, number])).only(positions)
+        Chosen.of_runs(Round(*name, life.number, count), [(number, Runs.concat(runs[count, number]))]).only(positions)
         for (count, number), positions in sorted(waits.items())
         if (count, number) in runs
     ]
@@ -68,10 +67,3 @@ def _retries(segments: DeltaTable, name: Name, life: Incarnation) -> dict[_Numbe
     for row in query(text, segments=segments):
         runs[row["redelivery_count"], row["round"]].append(Chunk.from_bytes(row["chunk"]).runs())
     return runs
-
-
-def _chosen(of: Round, number: int, runs: Runs) -> Chosen:
-    due = runs.expanded()
-    order = np.lexsort((due.entry_ids, due.ledger_ids))
-    ledgers, entries, times = (column[order] for column in (due.ledger_ids, due.entry_ids, due.due))
-    return Chosen(of, ledgers, entries, times, np.full(len(order), number))

@@ -31,7 +31,6 @@ from pipeline.storage.files import Files
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import SettledMark, read_mark
 from schemas import DELIVERIES, MESSAGES
-from state.positions import Positions
 from state.positionset import PositionSet
 from state.withdrawals import Round
 
@@ -176,8 +175,7 @@ class _Log:
         messages, count = self._pending(name, SettledMark()), waits.of.redelivery_count
         with relation("waiting", pa.Table.from_pydict(columns)) as (rows, more):
             met = self._met(_AGAIN.format(messages=messages, waiting=rows, count=count), **more)
-        entries = longs(met, "entry_id")
-        return waits.only(PositionSet.of(Positions.of(longs(met, "ledger_id"), entries, entries)))
+        return waits.only(PositionSet.at(longs(met, "ledger_id"), longs(met, "entry_id")))
 
     def delivered(self, chosen: Chosen) -> PositionSet:
         """Which were delivered, as far as deliveries are kept."""
@@ -204,10 +202,8 @@ def _allowed(error: str) -> str:
 
 
 def _since(rows: pa.Table, of: Round, life: Incarnation) -> Chosen:
-    ledgers, entries, due = (longs(rows, name) for name in ("ledger_id", "entry_id", "due_ms"))
-    since = life.since or 0
-    mine = (ledgers > since) | ((ledgers == since) & (entries >= life.entry))
-    return Chosen(of, ledgers[mine], entries[mine], due[mine], np.zeros(int(mine.sum()), np.int64))
+    chosen, since = Chosen.of_rows(of, rows), life.since or 0
+    return chosen.where((chosen.ledgers > since) | ((chosen.ledgers == since) & (chosen.entries >= life.entry)))
 
 
 def _key(root: str, topic: str, ledger: int, entry: int) -> str | None:

@@ -156,11 +156,7 @@ class States:
     def _moved(self, seen: _Seen, count: int) -> int | None:
         """When it is due by commands; None: they gave it no other time."""
         moved = self._facts.moved.get(Round(self._topic, seen.name, seen.life, count))
-        if moved is not None:
-            here = (moved.ledgers == seen.place[0]) & (moved.entries == seen.place[1])
-            if here.any():
-                return int(moved.due[here][0])
-        return None
+        return None if moved is None else moved.due_at(seen.place)
 
     def _is_withdrawn(self, seen: _Seen, count: int) -> bool:
         positions = self._facts.in_force.get(Round(self._topic, seen.name, seen.life, count))
@@ -171,8 +167,6 @@ class States:
 
     def _again(self, seen: _Seen, count: int) -> int | None:
         """When it comes again."""
-        for each in waiting(self._root, (self._topic, seen.name), self._lives[seen.name]):
-            here = (each.ledgers == seen.place[0]) & (each.entries == seen.place[1])
-            if each.of.redelivery_count == count and here.any():
-                return int(each.due[here][0])
-        return None
+        found = waiting(self._root, (self._topic, seen.name), self._lives[seen.name])
+        times = (each.due_at(seen.place) for each in found if each.of.redelivery_count == count)
+        return next((due for due in times if due is not None), None)
