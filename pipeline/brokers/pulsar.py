@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipeline.config.errors import BadValue, NoBrokerClient
@@ -16,6 +17,7 @@ _TOKEN, _CERTIFICATE, _KEY = "TOKEN", "TLS_CERTIFICATE_FILE_PATH", "TLS_PRIVATE_
 _TRUST, _NAMES, _OAUTH2 = "TLS_TRUST_CERTS_FILE_PATH", "TLS_VALIDATE_HOSTNAME", "OAUTH2"
 SETTINGS = (_OAUTH2, _TOKEN, _CERTIFICATE, _KEY, _TRUST, _NAMES)
 """What may stand behind the beginning."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def package() -> Any:  # noqa: ANN401 - it ships no types
@@ -81,5 +83,6 @@ def _authentication(pulsar: Any, told: Mapping[str, str]) -> Any:  # noqa: ANN40
     return None
 
 
-Callback = Callable[[Any, Any], None]
-"""What the client calls for a message: with a result, and with the message's id."""
+def time_of(ms: int) -> datetime:
+    """A time of the client, ms UTC."""
+    return _EPOCH + timedelta(milliseconds=ms)

@@ -103,10 +103,6 @@ class ImportPlace:
         self._commits.append((last, soon_ms))
         self._files.write(self._path, json.dumps(self._commits))
 
-    def reached(self, last: int) -> None:
-        """The commit is there."""
-        self.last = last
-
     def took(self, number: int, due_ms: int) -> bool:
         """Whether a message of an earlier commit was taken, by its due time."""
         index = bisect_left(self._commits, (number, -1))

@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from pipeline.brokers.pulsar import connected, package
+from pipeline.brokers.pulsar import connected, package, time_of
 from pipeline.brokers.pulsaradmin import Admin, Cursor, Position
-from pipeline.client.inbox import rows_of_messages
+from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import append
-from pipeline.moving.mapping import message_of
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
 from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from schemas import INBOX
 
 _CHUNK = 5_000
@@ -153,7 +153,7 @@ class _Partition:
             self._place.plan(numbers[-1], soon)
             rows = rows_of_messages([message_of(message, self._wanted.to, ms) for message, ms in fresh])
             append(self._root, INBOX, rows, once=(self._place.name, numbers[-1]))
-            self._place.reached(numbers[-1])
+            self._place.last = numbers[-1]
         self._count(len(found), [ms for _, ms in fresh], before)
         return older + [message for message, _ in fresh]
 
@@ -204,3 +204,26 @@ def place_of(message: Any) -> Position:  # noqa: ANN401 - of the client
     """Where a message is."""
     found = message.message_id()
     return found.ledger_id(), found.entry_id()
+
+
+def message_of(message: Any, topic: str, due_ms: int) -> Message:  # noqa: ANN401 - of the client
+    """Key, properties, payload and times; what `inbox` has no column for is among the properties.
+
+    Args:
+        message: as the client received it.
+        topic: where to.
+        due_ms: its due time, ms UTC.
+    """
+    properties = dict(message.properties())
+    if message.ordering_key():
+        properties[ORDERING_KEY] = message.ordering_key()
+    if message.event_timestamp():
+        properties[EVENT_TIME] = str(message.event_timestamp())
+    return Message(
+        topic,
+        message.data(),
+        publish_time=time_of(message.publish_timestamp()),
+        key=message.partition_key() or None,
+        properties=properties,
+        deliver_at=time_of(due_ms),
+    )

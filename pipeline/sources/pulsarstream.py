@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from itertools import cycle
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from pipeline.brokers.pulsar import connected, package
+from pipeline.brokers.pulsar import connected, package, time_of
 from pipeline.config.sources import EARLIEST, LATEST
 
 Offset = dict[str, str]
@@ -29,7 +28,6 @@ SCHEMA = (
 _BEGIN = "-1:-1:-1:0"
 """Before the first message."""
 _WAIT_MS = 10_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class PulsarStream(DataSource):
@@ -139,8 +137,8 @@ class PulsarReader(SimpleDataSourceStreamReader):
             message.partition_key() or None,
             message.ordering_key() or None,
             dict(message.properties()),
-            _time(message.publish_timestamp()),
-            _time(event_ms) if event_ms else None,
+            time_of(message.publish_timestamp()),
+            time_of(event_ms) if event_ms else None,
             None if message.has_null_value() else message.data(),
         )
 
@@ -177,7 +175,3 @@ def _number(partition: str) -> int:
 def count_of(place: str) -> int:
     """How many messages were read until a place."""
     return int(place.rpartition(":")[2])
-
-
-def _time(ms: int) -> datetime:
-    return _EPOCH + timedelta(milliseconds=ms)
