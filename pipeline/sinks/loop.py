@@ -266,13 +266,17 @@ class SinkLoop:
             with suppress(Exception):
                 self._confirm(self._topic, self._taking)
                 self._taking.tidy()
-        self._note(self._now(self._noted.error))
-        self._drop()
+        try:
+            self._note(self._now(self._noted.error))
+        finally:
+            self._drop()
 
     def failed(self, error: Exception) -> None:
-        """Say why it stands still, once for each reason."""
+        """Say why it stands still, once for each reason that can be noted."""
         text = f"{type(error).__name__}: {error}"
         if text != self._noted.error:
             where = f"{self._line.topic}/{self._line.subscription}"
             _LOG.warning("sink of %s stands still and tries again: %s", where, text)
-            self._note(self._now(text))
+            # The store of the notes may be what does not answer.
+            with suppress(Exception):
+                self._note(self._now(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shutil import copytree
-from threading import Event
+from threading import Event, Semaphore
 from threading import enumerate as threads
 
 import pytest
@@ -17,10 +17,14 @@ from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone, VersionGone
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
 from schemas import DELIVERIES
 from tests.support.client import empty_warehouse, new_warehouse
-from tests.support.sinks import Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink, version
+from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink, version
+from tests.unit.sinks.test_running import until
 
 
 @pytest.fixture
@@ -201,3 +205,38 @@ def test_a_sink_that_nobody_waits_for_any_more_notes_and_publishes_nothing(
     thread.join()
     assert (places(root).get(loop.name), places(root).taken_up(loop.name)) == (None, None)
     assert broker.payloads == []
+
+
+class Away(SinkPlaces):
+    """Notes in a store that does not answer, while that is wanted."""
+
+    away = False
+
+    def put(self, name: str, place: SinkPlace, *, lasting: bool = False) -> None:
+        """As in `SinkPlaces`."""
+        if self.away:
+            raise OSError("away")
+        super().put(name, place, lasting=lasting)
+
+
+def test_a_store_that_does_not_answer_ends_no_sink(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot note why it stands still then, and tries again all the same."""
+    monkeypatch.setattr("pipeline.sinks.loop._FIRST_PAUSE_S", 0.01)
+    broker, tried, noted = MemoryBroker(), Semaphore(0), Away(Files(), root)
+
+    def connect(to: Destination, producer: str, place: str) -> MemoryTopic:
+        if noted.away:
+            tried.release()
+            raise OSError("away")
+        return broker.connect(to, producer, place)
+
+    delivered(root, "a")
+    loop = SinkLoop(root, "table", Line("t", "s", ADDRESS, 0), noted, connect)
+    noted.away = True
+    loop.start(0.01)
+    try:
+        assert all(tried.acquire(timeout=60) for _ in range(2))
+        noted.away = False
+        until(lambda: broker.payloads == [b"a"])
+    finally:
+        loop.stop()
