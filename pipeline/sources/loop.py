@@ -155,14 +155,13 @@ class SourceLoop:
                 if not self._begun:
                     self._start()
                 self.look()
+                if monotonic_ms() - noted >= _NOTE_MS or self._state.error is not None:
+                    self._note(None)
+                    noted, wait_s = monotonic_ms(), _FIRST_PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever it is, the stages go on, and so does it later
                 self._fail(error)
                 self._ended.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
-                continue
-            if monotonic_ms() - noted >= _NOTE_MS or self._state.error is not None:
-                self._note(None)
-                noted, wait_s = monotonic_ms(), _FIRST_PAUSE_S
 
     def _fail(self, error: Exception) -> None:
         text = f"{type(error).__name__}: {first_line(error)}"
