@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from pyspark.sql import SparkSession
 
@@ -62,17 +62,16 @@ def following(
         PipelineError: one of them cannot be followed as the profile says; then none is.
     """
     loops: list[SourceLoop] = []
-    try:
+    # Each is stopped, also when another one cannot note its end.
+    with ExitStack() as stack:
         for source in sources:
             loop = SourceLoop(spark, warehouse, source, door_of(source), options)
             loop.begin()
+            stack.callback(loop.stop)
             loops.append(loop)
         for loop in loops:
             loop.watch()
         yield loops
-    finally:
-        for loop in loops:
-            loop.stop()
 
 
 def _scheme(source: Source) -> str:
