@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import append
@@ -16,16 +17,20 @@ from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener
-from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.arrays import arrow_schema, longs, ordered
+from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.hadoop import session_files
-from schemas import INBOX
+from schemas import INBOX, MESSAGES
 from state.positions import Positions
 from state.settling import DeadLetter
 
 APPLICATION = "delayline-settle"
 """The name under which Delta keeps which batch appended dead letters last (`txn`)."""
 _PLACE = ("topic", "ledger_id", "entry_id")
-_COPIED = (*_PLACE, "message_key", "properties", "payload")
+_PIECE_BYTES, _ROW_BYTES = 64 << 20, 1_024
+"""What is appended at once, and what a row takes beside its texts. They stay: who repeats a batch cuts it alike."""
+_MOST_ROWS = 1 << 16
+"""Messages that are taken from Arrow at once."""
 Letter = tuple[Listener, DeadLetter]
 
 
@@ -37,55 +42,85 @@ class DeadLetters:
         self._spark, self._log, self._path = spark, MessageLog(spark, warehouse), warehouse.path(INBOX)
         self._root = session_files(spark).readable(warehouse.root)
 
-    def rows(self, letters: Sequence[Letter]) -> tuple[pa.Table, list[tuple[Listener, Positions]]]:
-        """Rows of `inbox`, and the positions whose messages are not in the log any more."""
-        rows: list[dict[str, object]] = []
-        missing: list[tuple[Listener, Positions]] = []
-        for listener, letter in letters:
-            wanted = dict(letter.positions.by_ledger())
-            for message in self._messages(listener.name[0], wanted):
-                wanted[message["ledger_id"]].discard(message["entry_id"])
-                rows.append(_row(listener, letter, message))
-            left = [(ledger, entries) for ledger, entries in wanted.items() if entries]
-            if left:
-                missing.append((listener, Positions.gathered(left)))
-        return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema)), missing
+    def append(self, letters: Sequence[Letter], batch: int) -> list[tuple[Listener, Positions]]:
+        """Append the letters of a batch to `inbox`, unless that was done; each piece of them is a version.
 
-    def append(self, rows: pa.Table, batch: int) -> None:
-        """Append the rows of a batch by one version, unless that was done.
+        Returns:
+            The positions whose messages are not in the log any more.
+        """
+        missing: list[tuple[Listener, Positions]] = []
+        for number, rows in enumerate(_pieces(self._rows(letters, missing))):
+            self._put(rows, f"{APPLICATION}-{number}" if number else APPLICATION, batch)
+        return missing
+
+    def _put(self, rows: pa.Table, name: str, batch: int) -> None:
+        """Append rows by one version, unless the last batch of a name is there.
 
         Delta notes the batch beside the rows, and keeps that when the log is cut. delta-rs appends where it reaches the
         table, as producers do; elsewhere Spark does.
         """
         if self._root is not None:
-            append(self._root, INBOX, rows, once=(APPLICATION, batch))
+            append(self._root, INBOX, rows, once=(name, batch))
         else:
-            options = {"txnAppId": APPLICATION, "txnVersion": str(batch)}
+            options = {"txnAppId": name, "txnVersion": str(batch)}
             frame = self._spark.createDataFrame(rows, INBOX.schema)
             frame.coalesce(1).write.format("delta").mode("append").options(**options).save(self._path)
 
-    def _messages(self, topic: str, wanted: dict[int, BitMap]) -> Iterator[dict[str, Any]]:
+    def _rows(self, letters: Sequence[Letter], missing: list[tuple[Listener, Positions]]) -> Iterator[dict[str, Any]]:
+        """Rows of `inbox`, one at a time; what has no message is told beside them."""
+        for listener, letter in letters:
+            wanted = dict(letter.positions.by_ledger())
+            for message in self._messages(listener.name[0], wanted):
+                wanted[message["ledger_id"]].discard(message["entry_id"])
+                yield _row(listener, letter, message)
+            left = [(ledger, entries) for ledger, entries in wanted.items() if entries]
+            if left:
+                missing.append((listener, Positions.gathered(left)))
+
+    def _messages(self, topic: str, wanted: Mapping[int, BitMap]) -> Iterator[dict[str, Any]]:
         """The messages at some positions, in their order, one at a time."""
         bounds = Bounds(min(wanted), max(wanted))
-        for table in self._found(topic, bounds, wanted):
-            yield from table.sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")]).to_pylist()
-
-    def _found(self, topic: str, bounds: Bounds, wanted: dict[int, BitMap]) -> list[pa.Table]:
         try:
-            return self._local(topic, bounds, wanted)
+            found = self._gathered(topic, bounds, wanted)
         except NotInDriver:
-            rows = self._log.read([bounds]).where(bounds.inside).select(*_COPIED).toArrow()
-            return [rows.take(pa.array(_chosen(rows, topic, wanted)))]
+            rows = self._log.read([bounds]).where(bounds.inside & (F.col("topic") == topic)).select(*_PLACE, *TEXTS)
+            for row in rows.orderBy(*_PLACE).toLocalIterator():
+                if row["entry_id"] in wanted.get(row["ledger_id"], ()):
+                    yield row.asDict()
+            return
+        order = ordered([longs(found.rows, name) for name in _PLACE[1:]])
+        for first, last in cuts(found.texts.sizes[order], _MOST_ROWS):
+            some = order[first:last]
+            places = found.rows.select(_PLACE).take(pa.array(some))
+            yield from pa.Table.from_arrays(
+                [*places.columns, *found.texts.take(some).columns], names=[*_PLACE, *TEXTS]
+            ).to_pylist()
 
-    def _local(self, topic: str, bounds: Bounds, wanted: dict[int, BitMap]) -> list[pa.Table]:
-        found = []
-        for group in message_groups(self._log, bounds):
-            numbers = _chosen(group.read(_PLACE), topic, wanted)
-            found += [] if not len(numbers) else list(group.take(_COPIED, numbers))
-        return found
+    def _gathered(self, topic: str, bounds: Bounds, wanted: Mapping[int, BitMap]) -> Gathered:
+        """The same in any order. Texts that are many stay in their files.
+
+        Raises:
+            NotInDriver: only Spark reads them, or they are too many.
+        """
+        groups = ((group, _chosen(group.read(_PLACE), topic, wanted)) for group in message_groups(self._log, bounds))
+        return Gathered.read(MESSAGES, ((group, numbers) for group, numbers in groups if len(numbers)), _PIECE_BYTES)
 
 
-def _chosen(rows: pa.Table, topic: str, wanted: dict[int, BitMap]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pa.Table]:
+    """Rows of `inbox` in pieces that may be held."""
+    piece: list[dict[str, Any]] = []
+    size = 0
+    for row in rows:
+        piece.append(row)
+        size += _ROW_BYTES + len(row["payload"] or b"") + sum(len(value or "") for _, value in row["properties"])
+        if size >= _PIECE_BYTES:
+            yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.schema))
+            piece, size = [], 0
+    if piece:
+        yield pa.Table.from_pylist(piece, schema=arrow_schema(INBOX.schema))
+
+
+def _chosen(rows: pa.Table, topic: str, wanted: Mapping[int, BitMap]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """The numbers of the rows at some positions of a topic."""
     ledgers, entries = longs(rows, "ledger_id"), longs(rows, "entry_id")
     topics = rows.column("topic").to_pylist() if len(ledgers) else []

@@ -26,7 +26,6 @@ from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.cursors import Cursors
 from pipeline.settle.events import RELEASED, Told, only_released, refused_by, released_by, told_by
-from pipeline.settle.letters import DeadLetters
 from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
@@ -48,8 +47,8 @@ from state.settling import Effect, Event, LeftOut, Move, Moved, Released
 _REFUSED = ("topic", "subscription", "life", "ledger_id", "entry_id", "redelivery_count", "round", "reason")
 _RELEASES_MS = 1_000
 """While no consumer says anything, releases are counted so often, by a live clock."""
-MESSAGE_MISSING, POLICY = "message_missing", "policy"
-"""Reasons in `rejected_settle`: the message of a dead letter is gone; a policy cannot be followed."""
+POLICY = "policy"
+"""The reason in `rejected_settle` of a policy that cannot be followed."""
 _NO_COMMANDS = arrow_schema(COMMANDS.columns).empty_table().select(READ)
 _NOTHING_YET = Upto(-1, -1, -1)
 
@@ -321,24 +320,14 @@ class Settle:
         self._lines = lines
 
     def _commit(self, plan: Plan, outcome: Outcome, held: Mapping[Name, Opened], gone: Iterable[Opened]) -> None:
-        letters = self._letters(outcome)
         if outcome.is_seen:
             self._noted.write(self.owner, plan)
             self._observe("settle.noted", plan.batch)
             if self._writes is None:
                 self._writes = Writes(self._spark, self._warehouse, self.owner, plan.segments, self._observe)
-            self._writes.write(outcome, letters, plan)
+            self._writes.write(outcome, plan)
         self._cursors.write(self.owner, plan, held.values(), gone, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
-
-    def _letters(self, outcome: Outcome) -> pa.Table | None:
-        """Rows of `inbox` for what is given up; what has no message any more is refused."""
-        if not outcome.letters:
-            return None
-        letters, missing = DeadLetters(self._spark, self._warehouse).rows(outcome.letters)
-        for listener, positions in missing:
-            outcome.refuse(listener, positions, MESSAGE_MISSING)
-        return letters
 
 
 def _batch(plan: Plan) -> int:

@@ -25,6 +25,9 @@ from schemas import CLOSED, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
 from state import Move, Positions
 from state.chunk import Chunk
 
+MESSAGE_MISSING = "message_missing"
+"""The reason in `rejected_settle` of a dead letter whose message is gone."""
+
 
 class Writes:
     """Commits what comes of batches, but for `cursors`, in a stated order."""
@@ -71,10 +74,14 @@ class Writes:
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 
-    def write(self, outcome: Outcome, letters: pa.Table | None, plan: Plan) -> None:
-        """Commit what is not there yet: dead letters first, then what is to come again, what is not, and why."""
-        if letters is not None and letters.num_rows:
-            self._letters.append(letters, plan.batch)
+    def write(self, outcome: Outcome, plan: Plan) -> None:
+        """Commit what is not there yet: dead letters first, then what is to come again, what is not, and why.
+
+        A dead letter without a message is refused.
+        """
+        if outcome.letters:
+            for listener, positions in self._letters.append(outcome.letters, plan.batch):
+                outcome.refuse(listener, positions, MESSAGE_MISSING)
             self._observe("settle.inbox", plan.batch)
         if outcome.retries or outcome.moved:
             self._append(self._segments, outcome.retry_rows(), plan)

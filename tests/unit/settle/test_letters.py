@@ -1,0 +1,105 @@
+"""Dead letters of a batch that are more than anybody would hold at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.settle import letters
+from pipeline.subscriptions.policies import Policies
+from schemas import CONSUMER_EVENTS, MESSAGES
+from tests.support.stream import at, message
+from tests.support.without_jvm import Killed, Stages, no_jvm
+
+T0 = 2_000_000_000_000
+"""Behind any wall clock, by which a release is due."""
+COUNT, PAYLOAD_BYTES, PIECE_BYTES = 40, 1_000, 9_000
+
+
+class Appends:
+    """What settle appends to the inbox; it may die before one of the appends."""
+
+    def __init__(self) -> None:
+        """It lives."""
+        self.bytes, self.dies_before = list[int](), -1
+
+    def __call__(self, root: str, table: Any, rows: pa.Table, **how: Any) -> int:  # noqa: ANN401 - as it is called
+        """Append rows."""
+        if len(self.bytes) == self.dies_before:
+            raise Killed
+        self.bytes.append(sum(len(each) for each in rows.column("payload").to_pylist()))
+        return append(root, table, rows, **how)
+
+
+@pytest.fixture
+def appends(monkeypatch: pytest.MonkeyPatch) -> Appends:
+    """A small bound, and a look at each append."""
+    found = Appends()
+    monkeypatch.setattr(letters, "_PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(letters, "append", found)
+    return found
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[Stages]:
+    """Messages of two topics were delivered to subscriptions that give up at the first failure, and have failed."""
+    with no_jvm():
+        found = Stages(str(tmp_path / "warehouse"))
+        policies = Policies.of_map({"ack": "true", "max_redeliveries": "0"})
+        for topic in ("t", "u"):
+            subscribe(found.root, Subscription(topic, "s", tick_ms=1, policies=policies))
+        found.instant = T0
+        assert found.ingest()
+        names = [f"{number:0{PAYLOAD_BYTES}}" for number in range(COUNT)]
+        assert found.ingest(*(message(name, topic) for topic in ("t", "u") for name in names))
+        found.schedule.step(T0)
+        assert found.settle()
+        rows = open_table(found.root, MESSAGES).to_pyarrow_table().to_pylist()
+        append(found.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [failed(row) for row in rows]))
+        yield found
+
+
+def failed(row: dict[str, Any]) -> dict[str, Any]:
+    """What a consumer says of a message."""
+    of = {"topic": row["topic"], "subscription": "s", "life": 1, "ledger_id": row["ledger_id"], "redelivery_count": 0}
+    return of | {"kind": "nack", "first_entry": row["entry_id"], "last_entry": row["entry_id"], "at": at(0)}
+
+
+def sent(stages: Stages, topic: str) -> list[int]:
+    """The dead letters of a topic, in the order in which ingest takes them."""
+    rows = open_table(stages.root, MESSAGES).to_pyarrow_table()
+    rows = rows.sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
+    return [int(row["payload"]) for row in rows.to_pylist() if row["topic"] == f"{topic}-s-DLQ"]
+
+
+def test_what_is_held_of_dead_letters_is_bounded(stages: Stages, appends: Appends) -> None:
+    """A million of them in one batch ended the process. They come in their order, once."""
+    assert stages.settle()
+    assert len(appends.bytes) > 4
+    assert max(appends.bytes) < PIECE_BYTES + PAYLOAD_BYTES
+    assert stages.ingest()
+    for topic in ("t", "u"):
+        assert sent(stages, topic) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("dies_before", [0, 1, 5])
+def test_a_batch_that_was_torn_between_two_pieces_sends_each_letter_once(
+    stages: Stages, appends: Appends, dies_before: int
+) -> None:
+    """Each piece is noted beside its rows."""
+    appends.dies_before = dies_before
+    assert not stages.settle()
+    appends.dies_before = -1
+    assert stages.settle()
+    assert stages.ingest()
+    for topic in ("t", "u"):
+        assert sent(stages, topic) == list(range(COUNT))
