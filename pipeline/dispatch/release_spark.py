@@ -130,9 +130,9 @@ def listening(redelivery: DataFrame, lives: Mapping[Name, int]) -> DataFrame:
 
 def still_open(wanted: DataFrame, closed: DataFrame) -> DataFrame:
     """Runs less the redeliveries that are closed, which are looked for position by position."""
-    again, keys = positions(wanted.where(AGAIN)), [*CLOSED_KEYS, "first_entry"]
+    again, keys = positions(wanted.where("redelivery_count > 0")), [*CLOSED_KEYS, "first_entry"]
     left = again.join(positions(closed).select(keys), keys, "left_anti")
-    return wanted.where(f"NOT {AGAIN}").unionByName(left)
+    return wanted.where("redelivery_count = 0").unionByName(left)
 
 
 def of_names(redelivery: DataFrame, names: Iterable[Name]) -> tuple[pa.Table, DataFrame]:

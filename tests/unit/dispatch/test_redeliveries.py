@@ -28,6 +28,7 @@ RUN = st.fixed_dictionaries(
         "life": st.integers(1, 2),
         "ledger_id": st.integers(3, 4),
         "redelivery_count": st.integers(0, 2),
+        "round": st.none() | st.integers(2, 3),
         "first_entry": st.integers(0, 12),
         "length": st.integers(1, 5),
     }
@@ -74,7 +75,7 @@ def test_what_comes_after_days_does_not_read_the_days_between() -> None:
 def test_what_is_closed_is_left_out_position_by_position(
     runs: list[dict[str, Any]], closed: list[dict[str, Any]]
 ) -> None:
-    """Of that life and count alone. First deliveries stay whatever is said of them."""
+    """Of that life and count alone. First deliveries stay whatever is said of them, also with another due time."""
     gone = set(positions(closed))
     wanted = [each for each in positions(runs) if not each[4] or each not in gone]
     left = still_open(table(REDELIVERY, runs), table(CLOSED, closed), Settings())
