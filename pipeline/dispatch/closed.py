@@ -20,6 +20,7 @@ from pipeline.delta.logs.filestats import span
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
@@ -121,10 +122,7 @@ def still_open(runs: pa.Table, closed: pa.Table, settings: Settings) -> pa.Table
 def _single(runs: pa.Table, most: int) -> pa.Table:
     """A row for each position."""
     run, entry = taken_apart(runs, most)
-    rows, entries = runs.take(pa.array(run)), pa.array(entry)
-    for name in ("first_entry", "last_entry"):
-        rows = rows.set_column(rows.column_names.index(name), name, entries)
-    return rows
+    return cut(runs, run, entry, entry)
 
 
 def _ledgers(stats: str | None) -> Bounds:

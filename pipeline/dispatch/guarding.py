@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from pipeline.config.errors import BadValue
 from pipeline.dispatch.expiry import LookUp
-from pipeline.dispatch.holding import mine
+from pipeline.dispatch.holding import but, coded, cut, mine
 from pipeline.dispatch.withdrawn import because, without
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.guards import NUMBER, Guard, GuardFailed, opened, seen
@@ -95,8 +95,7 @@ class Guards:
             work.add(piece)
         self._passed(work.names)
         left, _ = without(some, *work.unmet)
-        others = np.setdiff1d(np.arange(runs.num_rows), numbers)
-        return pa.concat_tables([runs.take(pa.array(others)), left]).combine_chunks(), work.rows(version)
+        return pa.concat_tables([but(runs, numbers), left]).combine_chunks(), work.rows(version)
 
     def _passed(self, names: Iterable[Name]) -> None:
         for name in self._noted.intersection(names):
@@ -112,11 +111,7 @@ class _Evaluating:
     def __init__(self, runs: pa.Table, shapings: Mapping[Name, Shaping]) -> None:
         self._runs, self._shapings = runs, shapings
         self._opened: dict[str, DeltaTable] = {}
-        pairs = zip(*(runs.column(name).to_pylist() for name in ("topic", "subscription")), strict=True)
-        self._of = list(pairs)
-        self.names = sorted(set(self._of))
-        code = {name: number for number, name in enumerate(self.names)}
-        self._code = np.array([code[name] for name in self._of], np.int64)
+        self._code, self.names = coded(runs)
         self._guards = [self._guard(name) for name in self.names]
         self._run, self._entry, self._key = (
             [np.empty(0, np.int64)],
@@ -140,9 +135,7 @@ class _Evaluating:
     def rows(self, version: int) -> pa.Table:
         """A run for each position that does not meet its guard."""
         run, entry = self.unmet
-        found = because(self._runs.take(pa.array(run)), SUPPRESSED)
-        for name in ("first_entry", "last_entry"):
-            found = found.set_column(found.column_names.index(name), name, pa.array(entry))
+        found = because(cut(self._runs, run, entry, entry), SUPPRESSED)
         kinds = arrow_schema(REJECTED_DISPATCH.columns)
         told = [self._versions(self._guards[number]) for number in self._code[run].tolist()]
         columns = (

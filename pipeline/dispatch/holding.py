@@ -54,7 +54,7 @@ def mine(rows: pa.Table, names: Mapping[Name, object]) -> IntArray:
     """The numbers of the rows that are of some subscriptions."""
     if not names or not rows.num_rows:
         return np.empty(0, np.int64)
-    code, known = _coded(rows)
+    code, known = coded(rows)
     wanted = np.array([name in names for name in known], np.bool_)
     return np.flatnonzero(wanted[code])
 
@@ -64,6 +64,14 @@ def but(rows: pa.Table, numbers: IntArray) -> pa.Table:
     kept = np.ones(rows.num_rows, np.bool_)
     kept[numbers] = False
     return rows.filter(pa.array(kept))
+
+
+def cut(rows: pa.Table, numbers: IntArray, firsts: IntArray, lasts: IntArray) -> pa.Table:
+    """Parts of runs: the number of the row that each is of, its first entry and its last one."""
+    found = rows.take(pa.array(numbers))
+    for name, ends in (("first_entry", firsts), ("last_entry", lasts)):
+        found = found.set_column(found.column_names.index(name), name, pa.array(ends))
+    return found
 
 
 def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table, pa.Table]:
@@ -77,7 +85,7 @@ def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table,
     """
     if not rows.num_rows:
         return rows, rows
-    code, names = _coded(rows)
+    code, names = coded(rows)
     due, ledger, first, last = (longs(rows, name) for name in ("due_time", "ledger_id", "first_entry", "last_entry"))
     order = np.lexsort((longs(rows, "redelivery_count"), first, ledger, due, code))
     length, own = (last - first + 1)[order], code[order]
@@ -91,8 +99,8 @@ def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table,
     count = np.clip(most - (ends - length - before), 0, length)
     count[due[order] > _micros([each.due_until for each in told])[own]] = 0
     some, rest = np.flatnonzero(count > 0), np.flatnonzero(count < length)
-    taken = _cut(rows, order[some], first[order[some]], first[order[some]] + count[some] - 1)
-    stays = _cut(rows, order[rest], first[order[rest]] + count[rest], last[order[rest]])
+    taken = cut(rows, order[some], first[order[some]], first[order[some]] + count[some] - 1)
+    stays = cut(rows, order[rest], first[order[rest]] + count[rest], last[order[rest]])
     return in_order(taken), in_order(stays)
 
 
@@ -100,7 +108,7 @@ def due_until(rows: pa.Table, until: Mapping[Name, int]) -> IntArray:
     """A time for each row (us UTC), by the times of some subscriptions (ms UTC); of the others before all times."""
     if not until or not rows.num_rows:
         return np.full(rows.num_rows, LONG_AGO)
-    code, names = _coded(rows)
+    code, names = coded(rows)
     return _micros([until.get(name, -EVERYTHING) for name in names])[code]
 
 
@@ -127,7 +135,7 @@ def counted(rows: pa.Table) -> dict[Who, Share]:
     """What runs have of each incarnation of a subscription."""
     if not rows.num_rows:
         return {}
-    code, names = _coded(rows)
+    code, names = coded(rows)
     life, due = longs(rows, "life"), longs(rows, "due_time") // 1_000
     length = longs(rows, "last_entry") - longs(rows, "first_entry") + 1
     found: dict[Who, Share] = {}
@@ -142,7 +150,7 @@ def counted(rows: pa.Table) -> dict[Who, Share]:
     return found
 
 
-def _coded(rows: pa.Table) -> tuple[IntArray, list[Name]]:
+def coded(rows: pa.Table) -> tuple[IntArray, list[Name]]:
     """A number for the subscription of each row, and the subscriptions by number."""
     topics, subscriptions = (
         rows.column(name).combine_chunks().dictionary_encode() for name in ("topic", "subscription")
@@ -158,10 +166,3 @@ def _coded(rows: pa.Table) -> tuple[IntArray, list[Name]]:
 def _micros(times: Sequence[int]) -> IntArray:
     """Times in ms as microseconds, as far as there are such."""
     return np.clip(np.array(times, np.int64), LONG_AGO // 1_000, -LONG_AGO // 1_000) * 1_000
-
-
-def _cut(rows: pa.Table, numbers: IntArray, firsts: IntArray, lasts: IntArray) -> pa.Table:
-    found = rows.take(pa.array(numbers))
-    for name, ends in (("first_entry", firsts), ("last_entry", lasts)):
-        found = found.set_column(found.column_names.index(name), name, pa.array(ends))
-    return found

@@ -20,6 +20,7 @@ from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import note_of
 from pipeline.delta.offsets import Offset
 from pipeline.delta.warehouse import Warehouse
+from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds
 from pipeline.storage.hadoop import session_files
@@ -65,12 +66,12 @@ class Withdrawn:
         some = runs.filter(pa.array(near))
         left, gone = Cut(), {reason: Cut() for reason in self._by_reason}
         for number, (of, place, ledger, own) in enumerate(_runs(some)):
-            for reason, cut in gone.items():
+            for reason, out in gone.items():
                 hit = own & self._entries(reason, of, place, ledger)
-                cut.add(number, hit)
+                out.add(number, hit)
                 own.difference_update(hit)
             left.add(number, own)
-        told = [because(cut.of(some), reason) for reason, cut in gone.items()]
+        told = [because(out.of(some), reason) for reason, out in gone.items()]
         kept = pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)])
         return kept.combine_chunks(), pa.concat_tables(told).combine_chunks()
 
@@ -216,10 +217,7 @@ class Cut:
 
     def of(self, rows: pa.Table) -> pa.Table:
         """The rows, cut."""
-        found = rows.take(pa.array(np.concatenate(self._numbers)))
-        for name, ends in (("first_entry", self._firsts), ("last_entry", self._lasts)):
-            found = found.set_column(found.column_names.index(name), name, pa.array(np.concatenate(ends)))
-        return found
+        return cut(rows, *(np.concatenate(each) for each in (self._numbers, self._firsts, self._lasts)))
 
 
 def without(runs: pa.Table, run: IntArray, entry: IntArray) -> tuple[pa.Table, pa.Table]:
