@@ -22,11 +22,11 @@ from pipeline.delta.offsets import Offset
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
-from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds
+from pipeline.storage.arrays import IntArray, arrow_schema, filled, longs, rounds
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog, read_files
 from pipeline.subscriptions.commands import withdrawals
-from schemas import CANCELLED, COMMANDS, GUARDED, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
+from schemas import CANCELLED, COMMANDS, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
 from state.bitmaps import runs_of_bitmap
 from state.positions import Positions
 from state.positionset import PositionSet
@@ -171,15 +171,10 @@ def withdrawn_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
         NotInDriver: they are more than `most` positions.
     """
     run, entry = taken_apart(gone, most)
-    told = {
-        "rejected_at": gone.column("released_at").take(pa.array(run)),
-        "batch_id": pa.repeat(batch_id, len(run)),
-        "entry_id": pa.array(entry),
-    }
-    schema = arrow_schema(REJECTED_DISPATCH.columns)
-    told |= {name: pa.nulls(len(run), schema.field(name).type) for name in GUARDED if name not in gone.column_names}
-    columns = [told[name] if name in told else gone.column(name).take(pa.array(run)) for name in schema.names]
-    return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
+    schema, rows = arrow_schema(REJECTED_DISPATCH.columns), gone.drop_columns("batch_id").take(pa.array(run))
+    columns = {name: rows.column(name) for name in schema.names if name in rows.column_names}
+    columns |= {"rejected_at": rows.column("released_at"), "entry_id": pa.array(entry)}
+    return filled(schema, columns, {"batch_id": batch_id}, len(run))
 
 
 _RUN = ("ledger_id", "first_entry", "last_entry")

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.settle.events import REFUSED
 from pipeline.settle.listener import Listener
-from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.arrays import arrow_schema, filled
 from pipeline.subscriptions.incarnations import Name
 from schemas import CLOSED, RESCHEDULED, SEGMENTS
 from state import tick_bits
@@ -185,15 +185,7 @@ def _rows(schema: pa.Schema, listener: Listener, positions: Positions, told: dic
         "first_entry": positions.first_entries,
         "last_entry": positions.last_entries,
     }
-    columns = []
-    for column in schema:
-        if column.name in runs:
-            columns.append(pa.array(runs[column.name]))
-        elif column.name in named:
-            columns.append(pa.repeat(pa.scalar(named[column.name], column.type), len(positions)))
-        else:
-            columns.append(pa.nulls(len(positions), column.type))
-    return pa.Table.from_arrays(columns, schema=schema)
+    return filled(schema, runs, named, len(positions))
 
 
 def _joined(runs: Sequence[Runs]) -> Runs:

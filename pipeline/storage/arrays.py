@@ -1,7 +1,7 @@
 """Columns in Arrow, as the files of a table have them."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -48,6 +48,20 @@ def _arrow_type(told: Any) -> pa.DataType:  # noqa: ANN401 - what JSON holds
 
 
 IntArray = npt.NDArray[np.int64]
+
+
+def filled(
+    schema: pa.Schema,
+    columns: Mapping[str, pa.Array | pa.ChunkedArray | IntArray | list[Any]],
+    same: Mapping[str, object],
+    rows: int,
+) -> pa.Table:
+    """So many rows: some columns are given, others have one value in all rows, and the rest is NULL."""
+    made = [
+        columns[field.name] if field.name in columns else pa.repeat(pa.scalar(same.get(field.name), field.type), rows)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(made, schema=schema)
 
 
 def sizes(rows: pa.Table) -> IntArray:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.client.following.closedlog import Key
 from pipeline.delta.deltars import arrow_schema
-from pipeline.storage.arrays import IntArray
+from pipeline.storage.arrays import IntArray, filled
 from schemas import CONSUMER_EVENTS
 from state import LeaseRow, Positions
 
@@ -39,34 +39,22 @@ class Voice:
     def leases(self, rows: Sequence[LeaseRow], at_ms: int) -> pa.Table:
         """What its lease says; each row names its own consumer and session."""
         names = ("consumer", "session", "counter", "slot", "handed", "priority", "lease_ms")
-        said = [{"kind": str(row.kind), **{name: getattr(row, name) for name in names}} for row in rows]
-        return self._table(pa.Table.from_pylist(said, pa.schema([_SCHEMA.field(n) for n in ("kind", *names)])), at_ms)
+        said: dict[str, list[object]] = {name: [getattr(row, name) for row in rows] for name in names}
+        return filled(_SCHEMA, said | {"kind": [str(row.kind) for row in rows]}, self._same(at_ms), len(rows))
 
     def _runs(self, kind: str, positions: Positions, at_ms: int, **more: int | str | None) -> pa.Table:
-        columns = {
+        runs = {
             "ledger_id": positions.ledger_ids,
             "first_entry": positions.first_entries,
             "last_entry": positions.last_entries,
         }
-        told = pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
-        said: dict[str, int | str | None] = {"kind": kind, "consumer": self.consumer, "session": self.session, **more}
-        for name, value in said.items():
-            told = told.append_column(name, _repeated(name, value, told.num_rows))
-        return self._table(told, at_ms)
+        said = {"kind": kind, "consumer": self.consumer, "session": self.session, **more}
+        return filled(_SCHEMA, runs, self._same(at_ms) | said, len(positions))
 
-    def _table(self, told: pa.Table, at_ms: int) -> pa.Table:
+    def _same(self, at_ms: int) -> dict[str, object]:
+        """What is the same in all rows."""
         topic, subscription, life = self.key
-        known: dict[str, int | str | None] = {
-            "topic": topic,
-            "subscription": subscription,
-            "life": life,
-            "at": at_ms * 1_000,
-        }
-        columns = [
-            told.column(name) if name in told.column_names else _repeated(name, known.get(name), told.num_rows)
-            for name in _SCHEMA.names
-        ]
-        return pa.Table.from_arrays(columns, schema=_SCHEMA)
+        return {"topic": topic, "subscription": subscription, "life": life, "at": at_ms * 1_000}
 
 
 def runs_of(ledgers: IntArray, entries: IntArray) -> Positions:
@@ -80,7 +68,3 @@ def runs_of(ledgers: IntArray, entries: IntArray) -> Positions:
     firsts = np.flatnonzero(np.append(True, ends)) if len(ledgers) else np.zeros(0, np.int64)
     lasts = np.append(firsts[1:] - 1, len(ledgers) - 1) if len(ledgers) else firsts
     return Positions(ledgers[firsts], entries[firsts], entries[lasts])
-
-
-def _repeated(name: str, value: int | str | None, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, _SCHEMA.field(name).type), count)
