@@ -24,6 +24,8 @@ LOOKED_UP = (
     "run", "entry_id", "message_key", "properties", "publish_time", "deliver_at", "due_time", "payload",
 )  # fmt: skip
 """The columns of messages that are looked up for runs: the number of the run, the entry, and those of `messages`."""
+MESSAGE_MISSING = "message_missing"
+"""The reason for which a position is left out that has no message in the log."""
 _RANGES = 16
 """In so many ranges of ledgers at most the messages of redeliveries are looked for."""
 
@@ -152,8 +154,7 @@ def taken_apart(runs: pa.Table, most: int) -> tuple[IntArray, IntArray]:
     """
     firsts, lasts = longs(runs, "first_entry"), longs(runs, "last_entry")
     lengths = lasts - firsts + 1
-    sound = lengths.min() > 0 and firsts.min() >= 0
-    if not sound or int(lasts.max()) >> ENTRY_BITS:
+    if (lengths < 1).any() or (firsts < 0).any() or (lasts >> ENTRY_BITS).any():
         raise NotInDriver
     if int(lengths.sum()) > most:
         raise NotInDriver(SIZE)

@@ -23,11 +23,13 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import order_of
 from pipeline.dispatch.closed import Closed, still_open
+from pipeline.dispatch.holding import cut
 from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.priority import NO_PRIORITIES, Priorities, rank
 from pipeline.dispatch.release import (
     ENTRY_BITS,
     LOOKED_UP,
+    MESSAGE_MISSING,
     ORDER,
     Matched,
     Window,
@@ -35,12 +37,13 @@ from pipeline.dispatch.release import (
     taken_apart,
     window_of,
 )
+from pipeline.dispatch.withdrawn import at_time, because, withdrawn_rows
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, GUARDED, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+from schemas import DELIVERIES, MESSAGES, REDELIVERY
 
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 
@@ -177,14 +180,8 @@ class LocalRelease:
     def missing(self, batch_id: int) -> pa.Table:
         """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""
         gone = np.setdiff1d(np.arange(len(self.run)), self.found)
-        told = {
-            "reason": pa.repeat("message_missing", len(gone)),
-            "rejected_at": pa.repeat(self.window.released_at * 1_000, len(gone)),
-            "batch_id": pa.repeat(batch_id, len(gone)),
-            "entry_id": pa.array(self.entry[gone]),
-            **{name: pa.nulls(len(gone)) for name in GUARDED},
-        }
-        return self._rows(REJECTED_DISPATCH, told, self.run[gone])
+        runs = because(cut(self.runs, self.run[gone], self.entry[gone], self.entry[gone]), MESSAGE_MISSING)
+        return withdrawn_rows(at_time(runs, self.window.released_at), batch_id, len(gone))
 
     def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
         """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
@@ -193,13 +190,9 @@ class LocalRelease:
         told = {name: _taken(self.held, name, message) for name in _OF_MESSAGE}
         told |= {name: texts.column(name) for name in TEXTS}
         told |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
-        return self._rows(DELIVERIES, told, self.run[self.found[first:last]])
-
-    def _rows(self, table: Table, told: Mapping[str, pa.Array], run: IntArray) -> pa.Table:
-        """Rows of a table: some columns are given, the others are those of runs."""
-        names = table.schema.names
-        columns = [told[name] if name in told else _taken(self.runs, name, run) for name in names]
-        return pa.Table.from_arrays(columns, names=names).cast(arrow_schema(table.schema))
+        schema, run = arrow_schema(DELIVERIES.schema), self.run[self.found[first:last]]
+        columns = [told[name] if name in told else _taken(self.runs, name, run) for name in schema.names]
+        return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 
 
 def _listened(runs: pa.Table, lives: Mapping[Name, int]) -> pa.Table:

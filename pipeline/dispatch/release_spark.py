@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.session import compiled
@@ -16,11 +16,20 @@ from pipeline.config.settings import Settings
 from pipeline.delta.reading.messagelog import Bounds, MessageLog, about, any_of
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order
-from pipeline.dispatch.closed import AGAIN, Closed
 from pipeline.dispatch.closed import KEYS as CLOSED_KEYS
+from pipeline.dispatch.closed import Closed
 from pipeline.dispatch.prepared import Part
 from pipeline.dispatch.priority import NO_PRIORITIES, RANK, Priorities, rank_column
-from pipeline.dispatch.release import EXACT, LOOKED_UP, ORDER, Window, again_bounds, first_bounds, window_of
+from pipeline.dispatch.release import (
+    EXACT,
+    LOOKED_UP,
+    MESSAGE_MISSING,
+    ORDER,
+    Window,
+    again_bounds,
+    first_bounds,
+    window_of,
+)
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, GUARDED, REDELIVERY, REJECTED_DISPATCH, ROUND
@@ -163,8 +172,11 @@ def parted(redelivery: DataFrame, withdrawn: pa.Table) -> tuple[DataFrame, DataF
 
 def withdrawn_rows(gone: DataFrame, batch_id: int) -> DataFrame:
     """Rows of `rejected_dispatch` for positions that were withdrawn."""
-    told = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id)} | _nulls(gone)
-    return gone.withColumns({**told, "entry_id": F.col("first_entry")}).select(*REJECTED_DISPATCH.schema.names)
+    told = {"rejected_at": F.col("released_at"), "batch_id": F.lit(batch_id), "entry_id": F.col("first_entry")}
+    # Only what does not meet a guard has these columns.
+    lacking = [REJECTED_DISPATCH.schema[name] for name in GUARDED if name not in gone.columns]
+    told |= {field.name: F.lit(None).cast(field.dataType) for field in lacking}
+    return gone.withColumns(told).select(*REJECTED_DISPATCH.schema.names)
 
 
 def join(
@@ -232,16 +244,7 @@ def delivery_rows(
 
 def missing(wanted: DataFrame, joined: DataFrame, instant: int, batch_id: int) -> DataFrame:
     """Rows of `rejected_dispatch`: positions of the batch that the join did not find."""
-    keys = ["topic", "subscription", "ledger_id", "entry_id", "redelivery_count"]
-    single = positions(wanted).withColumnRenamed("first_entry", "entry_id")
-    told = {"reason": F.lit("message_missing"), "rejected_at": F.timestamp_millis(F.lit(instant))}
-    told |= {"batch_id": F.lit(batch_id)} | _nulls(single)
-    return single.join(joined.select(*keys), keys, "left_anti").select(
-        *(told[name].alias(name) if name in told else name for name in REJECTED_DISPATCH.schema.names)
-    )
-
-
-def _nulls(rows: DataFrame) -> dict[str, Column]:
-    """The columns of `rejected_dispatch` that only rows of guards have, where rows lack them."""
-    lacking = (name for name in GUARDED if name not in rows.columns)
-    return {name: F.lit(None).cast(REJECTED_DISPATCH.schema[name].dataType) for name in lacking}
+    keys = ["topic", "subscription", "ledger_id", "first_entry", "redelivery_count"]
+    found = joined.withColumnRenamed("entry_id", "first_entry").select(*keys)
+    told = {"reason": F.lit(MESSAGE_MISSING), "released_at": F.timestamp_millis(F.lit(instant))}
+    return withdrawn_rows(positions(wanted).join(found, keys, "left_anti").withColumns(told), batch_id)
