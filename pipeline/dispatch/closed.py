@@ -25,10 +25,8 @@ from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.parquet import whole
-from schemas import CLOSED, ROUND
+from schemas import CLOSED
 
-AGAIN = f"{ROUND} > 0"
-"""Which rows of `redelivery` were put into the index again: redeliveries, and what got another due time."""
 KEYS = ("topic", "subscription", "life", "ledger_id", "redelivery_count")
 """With an entry they name a redelivery."""
 

@@ -34,6 +34,8 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, GUARDED, REDELIVERY, REJECTED_DISPATCH, ROUND
 
+_AGAIN = f"{ROUND} > 0"
+"""Which rows of `redelivery` were put into the index again: redeliveries, and what got another due time."""
 PART = "part"
 """The column by which rows of a batch are cut into parts that become visible one after the other."""
 _BROADCAST, _MOST_BROADCAST, _SPARSE = 100_000, 2_000_000, 4
@@ -100,7 +102,7 @@ class SparkRelease:
 
 def look(wanted: DataFrame) -> Window | None:
     """A job over the runs of a batch, another one if there are redeliveries: their window; None when there are none."""
-    of_first = {name: F.expr(f"if({AGAIN}, NULL, {name})") for name in ("ledger_id", "message_due", "tick_ms")}
+    of_first = {name: F.expr(f"if({_AGAIN}, NULL, {name})") for name in ("ledger_id", "message_due", "tick_ms")}
     spans = {
         "runs": F.count("*"),
         "positions": F.sum(F.col("last_entry") - F.col("first_entry") + 1),
@@ -112,7 +114,7 @@ def look(wanted: DataFrame) -> Window | None:
         "tick_ms": F.max(of_first["tick_ms"]),
         "last_bucket": F.unix_millis(F.max("due_time")),
         "released_at": F.unix_millis(F.max("released_at")),
-        "again": F.count_if(F.expr(AGAIN)),
+        "again": F.count_if(F.expr(_AGAIN)),
     }
     row = wanted.agg(*(column.alias(name) for name, column in spans.items())).collect()[0]
     if not row["runs"]:
@@ -122,7 +124,7 @@ def look(wanted: DataFrame) -> Window | None:
         ends = (row["first_ledger"], row["last_ledger"]), (row["first_due"], row["last_due"])
         first = (first_bounds(*ends, row["tick_ms"]),)
     if row["again"]:
-        ledgers = wanted.where(AGAIN).select("ledger_id").distinct().toArrow()
+        ledgers = wanted.where(_AGAIN).select("ledger_id").distinct().toArrow()
         again = again_bounds(longs(ledgers, "ledger_id"))
     told = {name: row[name] for name in ("runs", "positions", "ledgers", "last_bucket", "released_at")}
     return Window(**told, first=first, again=again)
