@@ -80,16 +80,13 @@ class SparkRelease:
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries; those that are not due yet are cut into parts by a column."""
-        with compiled(self._wanted.sparkSession, when=self.window.positions > settings.rows_per_task):
-            return self._write(appender, settings, batch_id, now)
-
-    def _write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         cut = () if self.window.last_bucket <= now else (PART,)
         ahead = F.ceil((F.unix_millis("due_time") - now) / F.lit(settings.publish_ms))
         joined = self._joined.withColumn(PART, F.greatest(ahead, F.lit(0)).cast("bigint")) if cut else self._joined
-        tasks = settings.tasks(self.window.positions)
-        with kept(joined.select(*cut, *columns_of(ORDER)), when=tasks > 1) as small:
-            rows = delivery_rows(joined, self.window.positions, tasks, batch_id, *cut, small=small)
+        count, session = self.window.positions, joined.sparkSession
+        tasks, sorted_by = settings.tasks(count), joined.select(*cut, *columns_of(ORDER))
+        with compiled(session, when=count > settings.rows_per_task), kept(sorted_by, when=tasks > 1) as small:
+            rows = delivery_rows(joined, count, tasks, batch_id, *cut, small=small)
             if cut:
                 return tuple(Part.of(files) for files in appender.write_by(rows, PART).values())
             files = appender.write(rows)
