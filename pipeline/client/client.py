@@ -163,8 +163,8 @@ class Client(SetsPolicies, Commander, Closing):
         def look() -> None:
             known = {each.topic for each in made.cores}
             if new := [each for each in found_topics(self._root, asked) if each not in known]:
-                anew: HowConsumed = {**how, "initial_position": InitialPosition.Earliest}
-                register(self._root, new, subscription_name, consumer_type, anew)
+                whole = how | {"initial_position": InitialPosition.Earliest}
+                register(self._root, new, subscription_name, consumer_type, whole)
                 listen_to(made, new)
 
         made = open_consumer(

@@ -17,8 +17,8 @@ from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.settle import letters
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, MESSAGES
-from tests.support.stream import at, message
-from tests.support.without_jvm import Killed, Stages, no_jvm
+from tests.support.stream import Killed, at, message
+from tests.support.without_jvm import Stages, no_jvm
 
 T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""
