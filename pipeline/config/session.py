@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from delta import configure_spark_with_delta_pip
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class, keep_classes
 from pipeline.config.paths import is_s3, python_path
@@ -132,6 +133,19 @@ def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
     finally:
         for key, value in known.items():
             spark.conf.set(key, value)
+
+
+@contextmanager
+def kept(rows: DataFrame, *, when: bool = True) -> Iterator[DataFrame | None]:
+    """Hold rows that are read several times while the block runs, on the disk if need be; None when they are not."""
+    if not when:
+        yield None
+        return
+    rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
 
 
 def builder(app: str, *paths: str) -> SparkSession.Builder:

@@ -3,15 +3,13 @@
 Files outside are not opened: a release costs the same however much the log holds.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
-from pipeline.config.session import compiled
+from pipeline.config.session import compiled, kept
 from pipeline.config.settings import Settings
 from pipeline.delta.reading.messagelog import Bounds, MessageLog, about, any_of
 from pipeline.delta.writing.appender import Appender
@@ -213,19 +211,6 @@ def positions(runs: DataFrame) -> DataFrame:
     """Runs taken apart: one row per position, its entry in `first_entry` and `last_entry`."""
     taken_apart = runs.select("*", F.explode(F.sequence("first_entry", "last_entry")).alias("entry"))
     return taken_apart.withColumns({"first_entry": F.col("entry"), "last_entry": F.col("entry")}).drop("entry")
-
-
-@contextmanager
-def kept(rows: DataFrame, *, when: bool) -> Iterator[DataFrame | None]:
-    """Rows that are read several times while the block runs; None when they are not."""
-    if not when:
-        yield None
-        return
-    rows.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        yield rows
-    finally:
-        rows.unpersist()
 
 
 def delivery_rows(

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
+from pipeline.config.session import kept
 from pipeline.config.settings import Settings
 from pipeline.delta.writing.numbering import columns_of, in_order
 from pipeline.ingest.accept import Counts, Ledgers, Limits, Target, Ways
@@ -36,11 +36,9 @@ class SparkBatch:
     def of(cls, inbox: DataFrame, limits: Limits, ways: Ways) -> Iterator["SparkBatch"]:
         """Look at inbox rows with their place of arrival; they are held until the end of the block."""
         classified = classify(inbox, limits)
-        small = classified.drop(*TEXTS).persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        small = classified.drop(*TEXTS)
+        with kept(small):
             yield cls(classified, small, _count(small, ways))
-        finally:
-            small.unpersist()
 
     def messages(self, target: Target, settings: Settings) -> DataFrame:
         """Rows of `messages`."""

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from pipeline.config.options import Observer
 from pipeline.config.routes import DRIVER, SETTING, SIZE
+from pipeline.config.session import kept
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
 from pipeline.config.watching import Watch
@@ -86,8 +86,7 @@ class Schedule:
         owner = self._checkpoint.owner or ""
         begin, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         note = {**end.as_dict(), "begin": begin.offset}
-        released.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
+        with kept(released):
             answers = self._answers(released)
             if answers.size or answers.failed:
                 self._observe("schedule.counted", batch_id)
@@ -95,8 +94,6 @@ class Schedule:
                 self._append("rejected_schedule", failures(released, batch_id), owner, batch_id, note)
             if answers.size:
                 self._append("redelivery", self._rows(released, answers, batch_id), owner, batch_id, note)
-        finally:
-            released.unpersist()
 
     def _answers(self, released: DataFrame) -> "Answers":
         """Run the stateful function. A batch is expected to be as small as the one before it."""

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.options import Observer, Options, nobody
+from pipeline.config.session import kept
 from pipeline.config.settings import LAST_INSTANT_MS, Settings, VirtualClock
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
@@ -71,18 +71,18 @@ def replay(
     Raises:
         StreamingQueryException: a stage failed; the reason is in it.
     """
-    source = entering(messages, course).persist(StorageLevel.MEMORY_AND_DISK)
+    source = entering(messages, course)
     options = Options(VirtualClock(), settings or Settings(), observe=observe)
-    running = start_all(spark, warehouse, options)
-    try:
-        producer = Producer(spark, warehouse, source, course)
-        for number, instant in enumerate(course):
-            reach(running, warehouse, instant, partial(producer.append, number))
-            if on_instant is not None and on_instant(instant):
-                reach(running, warehouse, instant)
-    finally:
-        stop_all(running)
-        source.unpersist()
+    with kept(source):
+        running = start_all(spark, warehouse, options)
+        try:
+            producer = Producer(spark, warehouse, source, course)
+            for number, instant in enumerate(course):
+                reach(running, warehouse, instant, partial(producer.append, number))
+                if on_instant is not None and on_instant(instant):
+                    reach(running, warehouse, instant)
+        finally:
+            stop_all(running)
 
 
 def entering(messages: DataFrame, course: ReplayClock) -> DataFrame:
