@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
@@ -19,6 +19,7 @@ from schemas import Table
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
+T = TypeVar("T")
 
 
 def path_of(root: str, table: Table) -> str:
@@ -101,19 +102,32 @@ def append(
         ColumnGone: the table lacks a column of the rows.
         StillConflicting: the race was lost every time.
     """
-    for attempt in range(ATTEMPTS):
-        opened = open_table(root, table)
-        if once is not None and _was_done(opened, *once):
-            return opened.version()
-        try:
-            named = fitted(opened, table, rows)
+
+    def write(opened: DeltaTable) -> int:
+        if once is None or not _was_done(opened, *once):
             noted = None if once is None else [Transaction(*once)]
             how = CommitProperties(max_commit_retries=15, app_transactions=noted)
-            write_deltalake(opened, named, mode="append", commit_properties=how)
+            write_deltalake(opened, fitted(opened, table, rows), mode="append", commit_properties=how)
+        return opened.version()
+
+    return retried(root, table, write, pause)
+
+
+def retried(
+    root: str, table: Table, write: Callable[[DeltaTable], T], pause: Callable[[float], None] = time.sleep
+) -> T:
+    """Write to a table as it is; again, with growing pauses (s), when another writer was faster. Gives what that gives.
+
+    Raises:
+        NoWarehouse: there is no such table.
+        StillConflicting: another writer was faster every time; nothing was written.
+    """
+    for attempt in range(ATTEMPTS):
+        opened = open_table(root, table)
+        try:
+            return write(opened)
         except CommitFailedError:
             pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
-        else:
-            return opened.version()
     raise StillConflicting(table.name, ATTEMPTS)
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from pipeline.client.checks import checked_topic
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.subscriptions import (
-    HISTORY,
     TOPIC_LINE,
     Subscription,
     change,
+    history,
     line_of,
     replace_lines,
     with_history,
@@ -24,7 +24,7 @@ from pipeline.client.subscribing.subscriptions import (
 )
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import INGEST
-from pipeline.delta.deltars import open_table, path_of, query, quoted
+from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.delta.logs.notes import last_note
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import text_of
@@ -140,10 +140,8 @@ def policy_history(root: str, topic: str, subscription: str | None = None) -> li
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    mine = f"topic = {quoted(topic)} AND subscription = {quoted(subscription or '')}"
-    text = f"SELECT start, policies FROM registry WHERE {mine} AND type = '{HISTORY}' ORDER BY start"  # noqa: S608 - quoted
-    rows = query(text, registry=open_table(root, SUBSCRIPTIONS))
-    return [Held(row["start"], dict(row["policies"] or ())) for row in rows]
+    rows = history(open_table(root, SUBSCRIPTIONS), (topic, subscription or ""))
+    return [Held(row["start"], row["policies"]) for row in rows]
 
 
 def followed_since(root: str, topic: str) -> int | None:

@@ -5,7 +5,6 @@ meanwhile, and is then decided anew. So of two processes that register one name 
 registered, and no version of the table lacks a subscription whose policies change.
 """
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,11 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting, check_text
-from pipeline.delta.deltars import ATTEMPTS, fitted, open_table, query, quoted, rows_of
+from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
+from pipeline.delta.deltars import fitted, open_table, query, quoted, retried, rows_of
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of
 from pipeline.subscriptions.policies import Policies
@@ -33,8 +31,6 @@ TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
 """Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
 _REMEMBERED = 100
 """So many changes of the policies of a topic or a subscription are remembered."""
-_NAMES = ("topic", "subscription")
-_FIRST_PAUSE_S = 0.05
 _LAST_MARKER = (1 << 63) - 1
 _LIVES = """
     SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger,
@@ -196,15 +192,19 @@ def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> li
 
     A row of history is a line that is not active, of the type `HISTORY`; its `start` is the time.
     """
-    mine = " AND ".join(f"{column} = {quoted(text)}" for column, text in zip(_NAMES, name, strict=True))
-    found = query(f"SELECT * FROM registry WHERE {mine} AND type = '{HISTORY}' ORDER BY start", registry=registry)  # noqa: S608 - quoted
-    rows: list[dict[str, object]] = [{**row, "policies": dict(row["policies"] or ())} for row in found]
+    rows = history(registry, name)
     held = rows[-1]["policies"] if rows else {}
     told = new["policies"] or {}
     if told != held:
         now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": told})
     return [new, *rows[-_REMEMBERED:]]
+
+
+def history(registry: DeltaTable, name: Name) -> list[dict[str, Any]]:
+    """The rows that say which policies held since when, the oldest first."""
+    text = f"SELECT * FROM registry WHERE {_named(name)} AND type = '{HISTORY}' ORDER BY start"  # noqa: S608 - quoted
+    return [{**row, "policies": dict(row["policies"] or ())} for row in query(text, registry=registry)]
 
 
 def replace_lines(
@@ -219,22 +219,21 @@ def replace_lines(
 
     The line that counts the partitions of a topic is another one than that of its policies; `partitions` says which.
     """
-    kind = f"type {'=' if partitions else '<>'} '{PARTITIONS}'"
-    for attempt in range(ATTEMPTS):
-        registry = open_table(root, SUBSCRIPTIONS)
+    mine = f"{_named(name)} AND type {'=' if partitions else '<>'} '{PARTITIONS}'"
+
+    def write(registry: DeltaTable) -> bool:
         new = decide(registry)
-        if new is None:
-            return False
-        rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
-        named = [f"{column} = {quoted(text)}" for column, text in zip(_NAMES, name, strict=True)]
-        mine = " AND ".join([*named, kind])
-        try:
+        if new is not None:
+            rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
             write_deltalake(registry, rows, mode="overwrite", predicate=mine)
-        except CommitFailedError:
-            pause(_FIRST_PAUSE_S * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
-        else:
-            return True
-    raise StillConflicting(SUBSCRIPTIONS.name, ATTEMPTS)
+        return new is not None
+
+    return retried(root, SUBSCRIPTIONS, write, pause)
+
+
+def _named(name: Name) -> str:
+    """Says of lines in SQL that they are of a topic and subscription."""
+    return f"topic = {quoted(name[0])} AND subscription = {quoted(name[1])}"
 
 
 def with_policies(root: str, found: Subscription, policies: Policies) -> Subscription | None:
