@@ -11,14 +11,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipeline.client.checks import checked_topic
-from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.subscriptions import (
     TOPIC_LINE,
     Subscription,
     change,
+    existing,
     history,
     line_of,
     replace_lines,
+    topic_row,
     with_history,
     with_policies,
 )
@@ -57,9 +58,7 @@ def _set_topic_policies(root: str, topic: str, told: Mapping[str, Any]) -> bool:
         policies = replace(own, **told)
         if policies == own:
             return None
-        line = {"topic": topic, "subscription": "", "type": TOPIC_LINE, "start": "latest", "tick_ms": 1}
-        row = {**line, "active": False, "policies": policies.as_map()}
-        rows = with_history(registry, (topic, ""), row)
+        rows = with_history(registry, (topic, ""), topic_row(topic, TOPIC_LINE, policies.as_map()))
         return rows if policies.as_map() else rows[1:]
 
     return replace_lines(root, (topic, ""), decide)
@@ -83,10 +82,8 @@ def policies_of(root: str, topic: str, subscription: str | None = None) -> Polic
     """
     if subscription is None:
         return topic_policies(root, topic)
-    found = line_of(open_table(root, SUBSCRIPTIONS), (topic, subscription))
-    if found is None:
-        raise SubscriptionNotFound(topic, subscription)
-    return found.policies
+    mine = topic, subscription
+    return existing(line_of(open_table(root, SUBSCRIPTIONS), mine), mine).policies
 
 
 def set_policy(root: str, topic: str, subscription: str | None = None, **told: Any) -> bool:  # noqa: ANN401 - values of policies
@@ -111,12 +108,13 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **told: A
     if isinstance(told.get("guard_tables"), Mapping):
         told["guard_tables"] = text_of(told["guard_tables"])
 
-    def decide(found: Subscription | None) -> Subscription | None:
-        if found is None:
-            raise SubscriptionNotFound(topic, subscription)
-        return with_policies(root, found, replace(found.policies, **told))
+    mine = topic, subscription
 
-    return change(root, (topic, subscription), decide)
+    def decide(found: Subscription | None) -> Subscription | None:
+        line = existing(found, mine)
+        return with_policies(root, line, replace(line.policies, **told))
+
+    return change(root, mine, decide)
 
 
 def unset_policy(root: str, topic: str, *names: str, subscription: str | None = None) -> bool:

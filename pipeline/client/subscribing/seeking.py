@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
@@ -14,6 +13,7 @@ from pipeline.client.reading.topiclog import Place, TopicLog
 from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
+    existing,
     line_of,
     lives,
     replace_lines,
@@ -116,22 +116,15 @@ def seek(root: str, topic: str, name: str, position: Place) -> int:
         SubscriptionNotFound: there is no such subscription.
         StillConflicting: others changed this line every time; nothing was written.
     """
-    wrote = list[Sought]()
-    replace_lines(root, (topic, name), _decide(root, topic, name, position, wrote))
-    return wrote[-1].life
+    mine, wrote = (topic, name), list[Sought]()
 
-
-def _decide(
-    root: str, topic: str, name: str, position: Place, wrote: list[Sought]
-) -> Callable[[DeltaTable], list[dict[str, object]]]:
     def decide(registry: DeltaTable) -> list[dict[str, object]]:
-        found = line_of(registry, (topic, name))
-        if found is None:
-            raise SubscriptionNotFound(topic, name)
+        found = existing(line_of(registry, mine), mine)
         wrote.append(Sought(_life(root, registry, found), *position))
-        return with_history(registry, (topic, name), row_of(replace(found, start=str(wrote[-1])), active=True))
+        return with_history(registry, mine, row_of(replace(found, start=str(wrote[-1])), active=True))
 
-    return decide
+    replace_lines(root, mine, decide)
+    return wrote[-1].life
 
 
 def _life(root: str, registry: DeltaTable, line: Subscription) -> int:

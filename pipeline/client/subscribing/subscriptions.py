@@ -128,13 +128,8 @@ def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
         BadValue: the number of slots is another one; it stays while the subscription acknowledges.
         StillConflicting: others changed this line every time; nothing was written.
     """
-
-    def decide(found: Subscription | None) -> Subscription | None:
-        if found is None:
-            raise SubscriptionNotFound(topic, name)
-        return with_policies(root, found, policies)
-
-    return change(root, (topic, name), decide)
+    mine = topic, name
+    return change(root, mine, lambda found: with_policies(root, existing(found, mine), policies))
 
 
 def unsubscribe(root: str, topic: str, name: str) -> None:
@@ -145,13 +140,8 @@ def unsubscribe(root: str, topic: str, name: str) -> None:
         SubscriptionNotFound: there is no such subscription.
         StillConflicting: others changed this line every time; nothing was written.
     """
-
-    def decide(found: Subscription | None) -> Subscription | None:
-        if found is None:
-            raise SubscriptionNotFound(topic, name)
-        return found
-
-    change(root, (topic, name), decide, active=False)
+    mine = topic, name
+    change(root, mine, lambda found: existing(found, mine), active=False)
 
 
 def change(
@@ -261,6 +251,17 @@ def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
     return max(mine, key=_settings, default=None)
 
 
+def existing(found: Subscription | None, name: Name) -> Subscription:
+    """The line of a subscription that has to be there.
+
+    Raises:
+        SubscriptionNotFound: it is not.
+    """
+    if found is None:
+        raise SubscriptionNotFound(*name)
+    return found
+
+
 def subscriptions(root: str) -> list[Subscription]:
     """The active subscriptions, by topic and name.
 
@@ -351,6 +352,12 @@ def row_of(line: Subscription, *, active: bool) -> dict[str, object]:
         "policies": line.policies.as_map() or None,
         "active": active,
     }
+
+
+def topic_row(topic: str, kind: str, policies: Mapping[str, str]) -> dict[str, object]:
+    """What the registry keeps of a topic, as a row: it is not active and has no subscription."""
+    line = {"topic": topic, "subscription": "", "type": kind, "start": "latest", "tick_ms": 1}
+    return {**line, "active": False, "policies": policies}
 
 
 def _read(texts: Mapping[str, str | None] | None) -> Policies:

@@ -9,19 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from deltalake import DeltaTable
+
 from pipeline.client.checks import checked_topic
 from pipeline.client.exceptions import TopicNotFound
-from pipeline.client.subscribing.subscriptions import PARTITIONS, replace_lines
+from pipeline.client.subscribing.subscriptions import PARTITIONS, replace_lines, topic_row
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.topicpolicies import partition_of, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000
-_COUNT = PARTITIONS
 _COUNTS = f"""
-    SELECT topic, MAX(arrow_cast(policies['{_COUNT}'], 'Int64')) AS partitions FROM registry
-    WHERE NOT active AND subscription = '' AND type = '{_COUNT}' GROUP BY topic
+    SELECT topic, MAX(arrow_cast(policies['{PARTITIONS}'], 'Int64')) AS partitions FROM registry
+    WHERE NOT active AND subscription = '' AND type = '{PARTITIONS}' GROUP BY topic
 """  # noqa: S608 - our own words
 _TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active UNION ALL SELECT topic FROM messages)"
 
@@ -42,19 +43,22 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
     if partition_of(topic) >= 0:
         raise BadValue("topic", topic, "one that is no partition itself")
 
-    def decide() -> list[dict[str, object]] | None:
-        there = partition_counts(root).get(topic, 0)
+    def decide(registry: DeltaTable) -> list[dict[str, object]] | None:
+        there = _counts(registry).get(topic, 0)
         if not max(1, there) <= partitions <= MOST_PARTITIONS:
             raise BadValue("partitions", partitions, f"{max(1, there)}..{MOST_PARTITIONS}")
-        told = {"topic": topic, "subscription": "", "type": _COUNT, "start": "latest", "tick_ms": 1, "active": False}
-        return None if partitions == there else [{**told, "policies": {_COUNT: str(partitions)}}]
+        return None if partitions == there else [topic_row(topic, PARTITIONS, {PARTITIONS: str(partitions)})]
 
-    replace_lines(root, (topic, ""), lambda _: decide(), partitions=True)
+    replace_lines(root, (topic, ""), decide, partitions=True)
 
 
 def partition_counts(root: str) -> dict[str, int]:
     """The number of partitions of each topic that has some."""
-    return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=open_table(root, SUBSCRIPTIONS))}
+    return _counts(open_table(root, SUBSCRIPTIONS))
+
+
+def _counts(registry: DeltaTable) -> dict[str, int]:
+    return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=registry)}
 
 
 def topic_partitions(root: str, topic: str) -> list[str]:
