@@ -13,10 +13,7 @@ from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import changed, lines, paths
 from jobs.commands.values import UNITS_MS, printable
-from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.subscribing.subscriptions import Subscription as Line
-from pipeline.client.subscribing.subscriptions import set_policies
-from pipeline.client.subscribing.subscriptions import subscriptions as registered
+from pipeline.client.subscribing.subscriptions import registered, set_policies
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
 from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.policies import Policies
@@ -374,12 +371,5 @@ def _named(topic: str, subscription: str | None) -> str:
 
 def _policies(root: str, topic: str, subscription: str, *, no_sink: bool) -> Policies:
     """The policies of a subscription, without its sink if that is to go."""
-    found = _line(root, topic, subscription).policies
+    found = registered(root, topic, subscription).policies
     return replace(found, sink=None, sink_after=None) if no_sink else found
-
-
-def _line(root: str, topic: str, subscription: str) -> Line:
-    found = next((each for each in registered(root) if (each.topic, each.name) == (topic, subscription)), None)
-    if found is None:
-        raise SubscriptionNotFound(topic, subscription)
-    return found

@@ -11,9 +11,8 @@ from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import engine_of, open_consumer
 from pipeline.client.consuming.options import ConsumerOptions
-from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.message import Message
-from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
+from pipeline.client.subscribing.subscriptions import Subscription, registered
 from pipeline.config.errors import PipelineError
 
 _LOOK_MS = 1_000
@@ -88,12 +87,10 @@ def consume(root: str, name: tuple[str, str], told: Told, says: Says) -> tuple[i
 
 
 def _line(root: str, topic: str, subscription: str) -> Subscription:
-    found = [each for each in subscriptions(root) if (each.topic, each.name) == (topic, subscription)]
-    if not found:
-        raise SubscriptionNotFound(topic, subscription)
-    if not found[0].policies.ack:
+    found = registered(root, topic, subscription)
+    if not found.policies.ack:
         raise DoesNotAcknowledge(topic, subscription)
-    return found[0]
+    return found
 
 
 def _work(consumer: Consumer, told: Told, says: Says) -> tuple[int, int]:

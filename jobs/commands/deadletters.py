@@ -17,7 +17,7 @@ def topic_of(root: str, topic: str, subscription: str) -> str:
     Raises:
         NoWarehouse: the folder has no registry.
     """
-    known = (each.policies for each in subscriptions(root) if (each.topic, each.name) == (topic, subscription))
+    known = (each.policies for each in subscriptions(root) if each.named == (topic, subscription))
     return next(known, Policies()).dead_letters(topic, subscription)
 
 

@@ -112,7 +112,7 @@ def _counts(backlog: Pending) -> dict[tuple[str, str], Backlog]:
 
 
 def _of(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> Backlog:
-    name = (each.line.topic, each.line.name)
+    name = each.line.named
     return backlog.get(name, Backlog(*name, 0, None, {}, paused=each.line.policies.paused))
 
 

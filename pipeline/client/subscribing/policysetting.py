@@ -17,7 +17,7 @@ from pipeline.client.subscribing.subscriptions import (
     change,
     existing,
     history,
-    line_of,
+    registered,
     replace_lines,
     topic_row,
     with_history,
@@ -82,8 +82,7 @@ def policies_of(root: str, topic: str, subscription: str | None = None) -> Polic
     """
     if subscription is None:
         return topic_policies(root, topic)
-    mine = topic, subscription
-    return existing(line_of(open_table(root, SUBSCRIPTIONS), mine), mine).policies
+    return registered(root, topic, subscription).policies
 
 
 def set_policy(root: str, topic: str, subscription: str | None = None, **told: Any) -> bool:  # noqa: ANN401 - values of policies

@@ -129,5 +129,5 @@ def seek(root: str, topic: str, name: str, position: Place) -> int:
 
 def _life(root: str, registry: DeltaTable, line: Subscription) -> int:
     """A number above those of all lives that the line has had: each began with a version of the registry of its own."""
-    known = lives(root).get((line.topic, line.name))
+    known = lives(root).get(line.named)
     return max(registry.version(), 0 if known is None else known.number) + 1

@@ -70,10 +70,10 @@ def standings(root: str, topic: str | None = None, subscription: str | None = No
     """
     cursors = by_name(query(NEWEST.format(told="t"), t=open_table(root, CURSORS)))
     lines = [each for each in subscriptions(root) if topic in (None, each.topic) and subscription in (None, each.name)]
-    known = {(each.topic, each.name): cursors.get((each.topic, each.name)) for each in lines if each.policies.ack}
+    known = {each.named: cursors.get(each.named) for each in lines if each.policies.ack}
     oldest = {name: first for name, rows in known.items() if rows and (first := rows.outstanding().oldest)}
     due = _due(root, oldest)
-    return [_standing(each, known.get((each.topic, each.name)), oldest, due) for each in lines]
+    return [_standing(each, known.get(each.named), oldest, due) for each in lines]
 
 
 def settled_at(root: str) -> int | None:
@@ -91,7 +91,7 @@ def _standing(
 ) -> Standing:
     if rows is None:
         return Standing(line)
-    counts, first = rows.outstanding().counts, oldest.get((line.topic, line.name))
+    counts, first = rows.outstanding().counts, oldest.get(line.named)
     slots, consumers = _leased(rows)
     when = None if first is None else due.get(first)
     return Standing(line, counts.outstanding, counts.waiting, first, when, slots, consumers)

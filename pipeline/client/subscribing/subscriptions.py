@@ -89,6 +89,11 @@ class Subscription:
         tick_bits(self.tick_ms)
 
     @property
+    def named(self) -> Name:
+        """Topic and name."""
+        return self.topic, self.name
+
+    @property
     def sought(self) -> Sought | None:
         """Where the last seek lets it begin; None: there was none."""
         return Sought.of_text(self.start)
@@ -116,7 +121,7 @@ def subscribe(root: str, new: Subscription) -> bool:
         told = f"type {found.type}, start {found.start}, tick {found.tick_ms} ms, policies {found.policies.as_map()}"
         raise AlreadySubscribed(new.topic, new.name, told)
 
-    return change(root, (new.topic, new.name), decide)
+    return change(root, new.named, decide)
 
 
 def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
@@ -247,7 +252,7 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
 
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
     """The active line of a subscription; of several the one that ingest follows."""
-    mine = [each for each in active(registry) if (each.topic, each.name) == name]
+    mine = [each for each in active(registry) if each.named == name]
     return max(mine, key=_settings, default=None)
 
 
@@ -260,6 +265,16 @@ def existing(found: Subscription | None, name: Name) -> Subscription:
     if found is None:
         raise SubscriptionNotFound(*name)
     return found
+
+
+def registered(root: str, topic: str, name: str) -> Subscription:
+    """A subscription that has to be there.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound: there is no such subscription.
+    """
+    return existing(line_of(open_table(root, SUBSCRIPTIONS), (topic, name)), (topic, name))
 
 
 def subscriptions(root: str) -> list[Subscription]:
