@@ -139,11 +139,7 @@ def _above(look: Look, rows: Sequence[pa.Table], due: str) -> pa.Table:
         numbers = (*_SOURCE[2:], "entry_id", "first_entry", "last_entry")
         return pa.table(columns | {name: pa.array([], pa.int64()) for name in numbers})
     whole = pa.concat_tables(rows)
-    below = pc.and_(
-        pc.less_equal(whole[due].cast(pa.int64()), look.mark.due_ms * 1_000),
-        pc.less(whole["ledger_id"], look.mark.ledger),
-    )
-    return whole.filter(pc.invert(below))
+    return whole.filter(pc.invert(look.mark.below(whole, due)))
 
 
 def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -> pa.Table:

@@ -111,6 +111,4 @@ def _is_above(held: Bounds, mark: SettledMark) -> bool:
 
 def _needed(rows: pa.Table, mark: SettledMark) -> pa.Table:
     """The rows that are not below a mark."""
-    due = pc.less_equal(rows.column("due_time").cast(pa.int64()), mark.due_ms * 1_000)
-    below = pc.and_(due, pc.less(rows.column("ledger_id"), mark.ledger))
-    return rows.filter(pc.invert(pc.fill_null(below, fill_value=False)))
+    return rows.filter(pc.invert(mark.below(rows, "due_time")))

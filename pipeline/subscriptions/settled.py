@@ -8,6 +8,9 @@ is below it: the answer is the same before, between and after the deletions.
 import json
 from dataclasses import asdict, dataclass
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from pipeline.storage.files import Files
 from schemas import MESSAGES
 
@@ -32,6 +35,11 @@ class SettledMark:
     def covers(self, due: str) -> str:
         """SQL: whether a row with a due time in a column, and a `ledger_id`, is below the mark."""
         return f"({due} <= timestamp_millis({self.due_ms}) AND ledger_id < {self.ledger})"
+
+    def below(self, rows: pa.Table, due: str) -> pa.ChunkedArray:
+        """The same of whole arrays. A row without a due time, or without a ledger, is not below it."""
+        earlier = pc.less_equal(rows.column(due).cast(pa.int64()), self.due_ms * 1_000)
+        return pc.fill_null(pc.and_(earlier, pc.less(rows.column("ledger_id"), self.ledger)), fill_value=False)
 
     def dumps(self) -> str:
         """The content of the file."""
