@@ -120,8 +120,9 @@ def test_policies_that_cannot_be_followed_are_read_as_stages_read_them(root: str
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "t", "policies": {"colour": "red", "ack": None}})
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "u", "policies": {"max_rate": "fast", "paused": "true"}})
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "v", "active": False, "policies": {"max_rate": "fast"}})
-    assert [each.policies for each in subscriptions(root)] == [ACK, Policies(), Policies(paused=True)]
-    assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s"), ("t", "t"), ("t", "u")}
+    put(root, SUBSCRIPTIONS, ROW | {"subscription": "w", "tick_ms": 0}, ROW | {"subscription": "x"})
+    assert [each.policies for each in subscriptions(root)] == [ACK, Policies(), Policies(paused=True), Policies()]
+    assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s"), ("t", "t"), ("t", "u"), ("t", "w")}
 
 
 def test_who_is_overtaken_decides_anew(root: str) -> None:
