@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.entries import between
+from pipeline.delta.logs.entries import between, oldest
 from pipeline.delta.logs.filestats import count
-from pipeline.delta.logs.logfiles import first_version, log_files
 from pipeline.delta.logs.notes import last_note
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.storage.files import Files
@@ -44,7 +43,7 @@ def untaken(root: str) -> list[dict[str, Any]]:
     found = between(files, path, begin, end)
     if found is None:
         # Somebody cut the log behind the place: what is left of it is counted.
-        first = first_version(log_files(files.names(f"{path}/_delta_log")))
+        first = oldest(files, path)
         found = between(files, path, max(begin, (first, EVERYTHING_BEFORE)), end)
     return found or []
 

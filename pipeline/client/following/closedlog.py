@@ -12,10 +12,9 @@ from pyroaring import BitMap
 
 from pipeline.client.consuming.rows import Mask, Rows, chosen
 from pipeline.client.following.cursorlog import Open
-from pipeline.client.following.tail import Tail
+from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of
-from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.storage.arrays import longs
 from pipeline.storage.files import Files
@@ -26,7 +25,7 @@ Key = tuple[str, str, int]
 _COLUMNS = ["topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count"]
 
 
-class ClosedLog:
+class ClosedLog(Follower):
     """Follows `closed`, for those subscriptions that have a consumer in this process.
 
     Attributes:
@@ -35,11 +34,11 @@ class ClosedLog:
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
-        self._files, self._folder = files, path_of(root, CLOSED)
-        self._tail = Tail(files, self._folder, newest(files, self._folder) + 1)
+        super().__init__(files, path_of(root, CLOSED))
         self._entries: dict[Key, Open] = {}
         self.changes = 0
         self._lock = threading.Lock()
+        self._begin_anew()
 
     def watch(self, key: Key) -> None:
         """Keep what comes of a subscription."""
@@ -50,17 +49,6 @@ class ClosedLog:
         for ledger, cells in withdrawn.items():
             for count, entries in cells.items():
                 self._put(key, ledger, count, entries)
-
-    def read(self) -> bool:
-        """Read what is new; whether anything is."""
-        before = self._tail.next
-        try:
-            for _, actions in self._tail.news():
-                for add in appended(actions) if self._entries else ():
-                    self._read_file(add["path"])
-        except VersionGone:
-            self._tail.next = newest(self._files, self._folder) + 1
-        return self._tail.next != before
 
     def without(self, key: Key, rows: Rows) -> Rows:
         """Rows, less those that are closed."""
@@ -76,16 +64,17 @@ class ClosedLog:
                 keep[number] = entry not in known.get(ledger, {}).get(count, ())
         return rows.where(keep)
 
-    def _read_file(self, path: str) -> None:
-        try:
-            with self._files.open(f"{self._folder}/{path}") as file:
-                table = pq.read_table(file, columns=_COLUMNS)
-        except FileNotFoundError as error:
-            raise VersionGone(CLOSED.name, self._tail.next - 1, path) from error
-        for key in list(self._entries):
-            self._take(key, chosen(table, *key))
+    def _take(self, version: int, actions: Actions) -> None:
+        for add in appended(actions) if self._entries else ():
+            try:
+                with self._files.open(f"{self._folder}/{add['path']}") as file:
+                    table = pq.read_table(file, columns=_COLUMNS)
+            except FileNotFoundError as error:
+                raise VersionGone(CLOSED.name, version, add["path"]) from error
+            for key in list(self._entries):
+                self._put_all(key, chosen(table, *key))
 
-    def _take(self, key: Key, table: pa.Table) -> None:
+    def _put_all(self, key: Key, table: pa.Table) -> None:
         columns = (longs(table, name).tolist() for name in _COLUMNS[3:])
         for ledger, first, last, count in zip(*columns, strict=True):
             self._put(key, ledger, count, BitMap(range(first, last + 1)))

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from deltalake import DeltaTable
 from pyroaring import BitMap
 
-from pipeline.client.following.tail import Actions, Tail
-from pipeline.config.errors import VersionGone
+from pipeline.client.following.tail import Actions, Follower
 from pipeline.delta.deltars import open_table, path_of, query, quoted
-from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.entries import commits, metadata
 from pipeline.delta.logs.notes import Commit
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
@@ -55,7 +54,7 @@ class Picture:
         return found
 
 
-class CursorLog:
+class CursorLog(Follower):
     """Follows `cursors`.
 
     Attributes:
@@ -66,23 +65,13 @@ class CursorLog:
 
     def __init__(self, root: str, files: Files) -> None:
         """Read how far settle is."""
-        self._root, self._files, self._folder = root, files, path_of(root, CURSORS)
-        self._tail = Tail(files, self._folder, 0)
+        super().__init__(files, path_of(root, CURSORS))
+        self._root = root
         self.events, self.released, self.lives = -1, -1, -1
         self._lives_at, self._lives = -1, dict[Name, int]()
         self._wanted = set[Name]()
         self._pictures: dict[Name, Picture] | None = None
         self._begin_anew()
-
-    def read(self) -> bool:
-        """Read what is new; whether anything is."""
-        before = self._tail.next
-        try:
-            for _, actions in self._tail.news():
-                self._take(actions)
-        except VersionGone:
-            self._begin_anew()
-        return self._tail.next > before
 
     def covers(self, events: int, released: int) -> bool:
         """Whether settle has read so far in both tables."""
@@ -118,27 +107,26 @@ class CursorLog:
 
     def life(self, topic: str, subscription: str) -> int | None:
         """The newest life of a subscription that settle knows; None: it knows none. One look serves all of a turn."""
-        if self._lives_at != self._tail.next:
+        if self._lives_at != self.next:
             rows = query(_LIVES, cursors=open_table(self._root, CURSORS))
-            self._lives_at, self._lives = self._tail.next, {(r["topic"], r["subscription"]): r["life"] for r in rows}
+            self._lives_at, self._lives = self.next, {(r["topic"], r["subscription"]): r["life"] for r in rows}
         return self._lives.get((topic, subscription))
 
     def _events_of(self, table: DeltaTable) -> int:
         found = (_noted(actions) for actions in commits(self._files, self._folder, table.version()))
         return next((each[0] for each in found if each is not None), -1)
 
-    def _take(self, actions: Actions) -> None:
+    def _take(self, _version: int, actions: Actions) -> None:
         noted = _noted(actions)
         if noted is not None:
             known = self.events, self.released, self.lives
             self.events, self.released, self.lives = (max(each) for each in zip(known, noted, strict=True))
 
     def _begin_anew(self) -> None:
-        last = newest(self._files, self._folder)
-        self._tail.next = last + 1
-        for actions in commits(self._files, self._folder, last):
+        super()._begin_anew()
+        for actions in commits(self._files, self._folder, self.last):
             if _noted(actions) is not None:
-                self._take(actions)
+                self._take(self.last, actions)
                 return
 
 

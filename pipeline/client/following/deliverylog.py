@@ -1,9 +1,8 @@
-"""The log of `deliveries`: which version has which files. All consumers of a process share it."""
+"""The log of `deliveries`: which version has which files."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,17 +11,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipeline.client.following.datarows import DataRows
-from pipeline.client.following.tail import Actions, Tail
+from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of
-from pipeline.delta.logs.entries import commits, metadata, newest
+from pipeline.delta.logs.entries import commits, metadata
 from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import Commit
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
 
-_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 _MOST_VERSIONS = 10_000
 """Kept for who is behind; who is further behind reads the table, since an application may stand still for days."""
 
@@ -47,7 +45,7 @@ class DataFile:
         return low is None or high is None or bool(low <= value <= high)
 
 
-class DeliveryLog:
+class DeliveryLog(Follower):
     """Versions as they come; those that nobody needs any more are forgotten.
 
     Attributes:
@@ -57,30 +55,11 @@ class DeliveryLog:
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
-        self._files, self._folder = files, path_of(root, DELIVERIES)
+        super().__init__(files, path_of(root, DELIVERIES))
         self.data = DataRows(self._folder, files)
-        self._tail = Tail(files, self._folder, 0)
         self._entries: dict[int, list[DataFile]] = {}
         self.source = -1
         self._begin_anew()
-
-    @property
-    def last(self) -> int:
-        """The newest version that was read."""
-        return self._tail.next - 1
-
-    def read(self) -> bool:
-        """Read what is new; whether anything is. Where versions are gone, it stands behind the newest one."""
-        before = self.last
-        try:
-            for version, actions in self._tail.news():
-                source = _source(actions)
-                self.source = self.source if source is None else source
-                added = sorted(appended(actions), key=_first_row)
-                self._entries[version] = [_file(add) for add in added]
-        except VersionGone:
-            self._begin_anew()
-        return self.last > before
 
     def files(self, version: int) -> list[DataFile]:
         """The files that a version added, in the order of delivery.
@@ -95,7 +74,7 @@ class DeliveryLog:
 
     def forget(self, before: int) -> None:
         """Versions before one are not needed any more, and too many are not kept for anybody."""
-        before = max(before, self._tail.next - _MOST_VERSIONS)
+        before = max(before, self.next - _MOST_VERSIONS)
         for version in [each for each in self._entries if each < before]:
             del self._entries[version]
 
@@ -112,13 +91,17 @@ class DeliveryLog:
         # Not `pa.table`: it loads pandas.
         told = pa.RecordBatchReader.from_stream(actions).read_all().to_pylist()
         files = [DataFile(unquote(each["path"]), each.get("min") or {}, each.get("max") or {}) for each in told]
-        return sorted(files, key=_first_due)
+        return sorted(files, key=_first)
+
+    def _take(self, version: int, actions: Actions) -> None:
+        source = _source(actions)
+        self.source = self.source if source is None else source
+        self._entries[version] = sorted(map(_file, appended(actions)), key=_first)
 
     def _begin_anew(self) -> None:
-        last = newest(self._files, self._folder)
-        noted = (_source(actions) for actions in commits(self._files, self._folder, last))
-        self.source = next((each for each in noted if each is not None), -1)
-        self._entries, self._tail.next = {}, last + 1
+        super()._begin_anew()
+        noted = (_source(actions) for actions in commits(self._files, self._folder, self.last))
+        self.source, self._entries = next((each for each in noted if each is not None), -1), {}
 
 
 def _source(actions: Actions) -> int | None:
@@ -137,10 +120,7 @@ def _file(add: dict[str, Any]) -> DataFile:
     return DataFile(add["path"], told.get("minValues") or {}, told.get("maxValues") or {})
 
 
-def _first_row(add: dict[str, Any]) -> tuple[str, int, int]:
-    least = known(add.get("stats")).get("minValues", {})
-    return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
-
-
-def _first_due(file: DataFile) -> tuple[datetime, int, int]:
-    return file.low.get("due_time") or _EARLIEST, file.low.get("batch_id") or 0, file.low.get("sequence") or 0
+def _first(file: DataFile) -> tuple[bool, Any, int, int]:
+    """What files are in the order of: their first rows. Due times are texts or `datetime`, as the log has them."""
+    due = file.low.get("due_time")
+    return due is not None, due, file.low.get("batch_id") or 0, file.low.get("sequence") or 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -12,10 +13,10 @@ from pipeline.client.consuming.events import ACK, NACK
 from pipeline.client.consuming.rows import chosen
 from pipeline.client.following.closedlog import Key
 from pipeline.client.following.cursorlog import Picture
-from pipeline.client.following.tail import Actions, Tail
+from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of
-from pipeline.delta.logs.entries import entry, newest
+from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended
 from pipeline.storage.files import Files
@@ -35,19 +36,14 @@ class _Folded:
     upto: int
 
 
-class LeaseLog:
-    """Follows `consumer_events`; all consumers of a process share it."""
+class LeaseLog(Follower):
+    """Follows `consumer_events`."""
 
     def __init__(self, root: str, files: Files) -> None:
         """Stand behind the newest version."""
-        self._files, self._folder = files, path_of(root, CONSUMER_EVENTS)
-        self._tail = Tail(files, self._folder, newest(files, self._folder) + 1)
+        super().__init__(files, path_of(root, CONSUMER_EVENTS))
         self._folded: dict[Key, _Folded] = {}
-
-    @property
-    def last(self) -> int:
-        """The newest version that was read."""
-        return self._tail.next - 1
+        self._begin_anew()
 
     def replay(self, key: Key) -> LeaseReplay | None:
         """Who leases the slots of a subscription; None when that has to begin with what settle says."""
@@ -61,7 +57,7 @@ class LeaseLog:
             VersionGone: what was said since is gone; settle has said something newer.
         """
         folded = _Folded(picture.leases, picture.events)
-        for version in range(folded.upto + 1, self._tail.next):
+        for version in range(folded.upto + 1, self.next):
             actions = entry(self._files, self._folder, version)
             if actions is None:
                 raise VersionGone(CONSUMER_EVENTS.name, version, "_delta_log")
@@ -69,25 +65,26 @@ class LeaseLog:
         self._folded[key] = folded
         return folded.replay
 
-    def read(self) -> bool:
-        """Read what is new; whether anything is. Where versions are gone, all replays have to begin anew."""
-        before = self._tail.next
-        try:
-            for version, actions in self._tail.news():
-                self._fold(self._folded, version, actions)
-        except VersionGone:
-            self._tail.next, self._folded = newest(self._files, self._folder) + 1, {}
-        return self._tail.next != before
+    def _take(self, version: int, actions: Actions) -> None:
+        self._fold(self._folded, version, actions)
+
+    def _begin_anew(self) -> None:
+        """As well, all replays have to begin anew."""
+        super()._begin_anew()
+        self._folded = {}
 
     def _fold(self, replays: dict[Key, _Folded], version: int, actions: Actions) -> None:
         wanted = {key: each for key, each in replays.items() if each.upto < version}
-        for add in appended(actions) if wanted else ():
-            if _may_have_leases(add):
-                self._fold_file(wanted, add["path"], version)
-        for each in wanted.values():
-            each.upto = version
+        added = [add["path"] for add in appended(actions) if _may_have_leases(add)] if wanted else []
+        # All of them first: a row that is folded in twice may not be void.
+        tables = [self._leases(path, version) for path in added]
+        for key, folded in wanted.items():
+            for table in tables:
+                folded.replay.apply(map(_row, chosen(table, *key).to_pylist()))
+            folded.upto = version
 
-    def _fold_file(self, wanted: dict[Key, _Folded], path: str, version: int) -> None:
+    def _leases(self, path: str, version: int) -> pa.Table:
+        """The rows of a file that say who leases which slots."""
         try:
             with self._files.open(f"{self._folder}/{path}") as file:
                 # Whoever appends rows on Spark may leave columns out, and then they are not in the file.
@@ -95,9 +92,7 @@ class LeaseLog:
         except FileNotFoundError as error:
             raise VersionGone(CONSUMER_EVENTS.name, version, path) from error
         acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))
-        table = table.filter(pc.and_(acks, nacks))
-        for key, folded in wanted.items():
-            folded.replay.apply(map(_row, chosen(table, *key).to_pylist()))
+        return table.filter(pc.and_(acks, nacks))
 
 
 def _may_have_leases(add: dict[str, Any]) -> bool:

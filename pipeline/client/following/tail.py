@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
 from typing import Any
 
 from pipeline.config.errors import VersionGone
-from pipeline.delta.logs.entries import entry, exists
-from pipeline.delta.logs.logfiles import first_version, log_files
+from pipeline.delta.logs.entries import entry, exists, newest, oldest
 from pipeline.storage.files import Files
 
 Actions = list[dict[str, Any]]
 
 
 class Tail:
-    """Follows the log of one table.
+    """A place in the log of a table.
 
     Attributes:
-        folder: of the table.
         next: the version that comes next.
     """
 
-    def __init__(self, files: Files, folder: str, following: int) -> None:
+    def __init__(self, files: Files, folder: str, following: int = 0) -> None:
         """Stand before a version."""
-        self.files, self.folder, self.next = files, folder, following
+        self._files, self._folder, self.next = files, folder, following
 
-    def news(self) -> Iterator[tuple[int, Actions]]:
-        """The versions that came since the last call, in order.
+    @property
+    def last(self) -> int:
+        """The version before that."""
+        return self.next - 1
+
+    def upcoming(self) -> Actions | None:
+        """The actions of the next version; None when it is not there yet.
 
         Raises:
-            VersionGone: the log begins behind the next one. An entry that is there all the same is somebody's who was
-                too late.
-            BrokenVersion: a version is empty or cut short.
+            VersionGone: the log begins behind it. An entry that is there all the same is somebody's who was too late.
+            BrokenVersion: the version is empty or cut short.
         """
-        if not exists(self.files, self.folder, max(0, self.next - 1)) and self.first() > self.next:
-            raise VersionGone(self.folder.rpartition("/")[2], self.next, "_delta_log")
-        while (actions := entry(self.files, self.folder, self.next)) is not None:
-            self.next += 1
-            yield self.next - 1, actions
+        if not exists(self._files, self._folder, max(0, self.last)) and oldest(self._files, self._folder) > self.next:
+            raise VersionGone(self._folder.rpartition("/")[2], self.next, "_delta_log")
+        return entry(self._files, self._folder, self.next)
 
-    def first(self) -> int:
-        """The version with which the log begins."""
-        return first_version(log_files(self.files.names(f"{self.folder}/_delta_log")))
+
+class Follower(Tail, ABC):
+    """Takes in what the log says; all consumers of a process share it."""
+
+    def read(self) -> bool:
+        """Take in what is new; whether anything is. Where versions are gone, all begins anew behind the newest one."""
+        before = self.next
+        try:
+            actions = self.upcoming()
+            while actions is not None:
+                self._take(self.next, actions)
+                # Not before: what a store does not give now is asked for again by the next call.
+                self.next += 1
+                actions = entry(self._files, self._folder, self.next)
+        except VersionGone:
+            self._begin_anew()
+        return self.next != before
+
+    @abstractmethod
+    def _take(self, version: int, actions: Actions) -> None:
+        """Take in a version; what was taken in of it before counts once.
+
+        Raises:
+            VersionGone: a file of it is gone.
+        """
+
+    def _begin_anew(self) -> None:
+        """Stand behind the newest version."""
+        self.next = newest(self._files, self._folder) + 1

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from pipeline.client.following.tail import Actions, Tail
 from pipeline.client.reading.history import History
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.delta.logs.entries import entry, exists
+from pipeline.delta.logs.entries import oldest
 from pipeline.delta.logs.filestats import count, known
-from pipeline.delta.logs.logfiles import appended, first_version, info_of, log_files
+from pipeline.delta.logs.logfiles import appended, info_of
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import typed
 from schemas import DELIVERIES, RESCHEDULED
@@ -103,7 +104,7 @@ class Deliveries:
         self.virtual = self._files.exists(f"{root}/_clock")
         self._older = self._history() if earliest and begin is None else None
         behind = self.newest if not earliest else -1 if self._older is None else self._older.version
-        self._next = behind + 1 if begin is None else begin
+        self._tail = Tail(self._files, self._folder, behind + 1 if begin is None else begin)
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
         """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
@@ -125,20 +126,20 @@ class Deliveries:
             for order, row in self._commit(version, log, wanted):
                 yield self._delivery(order, row, visible_ms)
 
-    def commits(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    def commits(self) -> Iterator[tuple[int, Actions]]:
         """The versions since the last call, each with the actions of its commit; of what the log says only.
 
         Raises:
             VersionGone, BrokenVersion: as `take`.
         """
-        while (log := self._entry()) is not None:
-            version, self._next = self._next, self._next + 1
-            yield version, log
+        while (log := self._tail.upcoming()) is not None:
+            self._tail.next += 1
+            yield self._tail.last, log
 
     @property
     def next_version(self) -> int:
         """The version that comes next."""
-        return self._next
+        return self._tail.next
 
     def rows(
         self, version: int, path: str, wanted: Mapping[str, str], columns: Sequence[str], in_us: str | None = None
@@ -168,28 +169,18 @@ class Deliveries:
                 yield rows.column(_PLACE).to_pylist(), pa.RecordBatch.from_arrays(told, list(columns)).to_pylist()
                 place += batch.num_rows
 
-    def _entry(self) -> list[dict[str, Any]] | None:
-        """The actions of the next version; None when it is not there yet.
-
-        Raises:
-            VersionGone: the log begins behind it. An entry that is there all the same is somebody's who was too late.
-        """
-        if not exists(self._files, self._folder, max(0, self._next - 1)) and self._first() > self._next:
-            raise VersionGone(DELIVERIES.name, self._next, "_delta_log")
-        return entry(self._files, self._folder, self._next)
-
     def _history(self) -> History | None:
         """The table as of the version with which its log begins; None when the log says all that ever came.
 
         Raises:
             VersionGone: nobody can say what the table was then.
         """
-        while first := self._first():
+        while first := oldest(self._files, self._folder):
             try:
                 paths = pa.table(DeltaTable(self._folder, version=first).get_add_actions())["path"].to_pylist()
             except DeltaError as error:
                 # Maintenance may have cut the log meanwhile.
-                if self._first() == first:
+                if oldest(self._files, self._folder) == first:
                     raise VersionGone(DELIVERIES.name, first, "its checkpoint") from error
             else:
                 return History(self._folder, first, [unquote(path) for path in paths])
@@ -224,10 +215,6 @@ class Deliveries:
             payload=row["payload"] or b"",
             cause=row["cause"],
         )
-
-    def _first(self) -> int:
-        """The version with which the log begins."""
-        return first_version(log_files(self._files.names(f"{self._folder}/_delta_log")))
 
 
 def _named(topic: str | None, subscription: str | None) -> dict[str, str]:

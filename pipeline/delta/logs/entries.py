@@ -32,6 +32,15 @@ def newest(files: Files, path: str, known: int = -1) -> int:
     return max(versions)
 
 
+def oldest(files: Files, path: str) -> int:
+    """The version with which the log of a table begins.
+
+    Raises:
+        ValueError: the log has no entry.
+    """
+    return first_version(log_files(files.names(f"{path}/_delta_log")))
+
+
 def exists(files: Files, path: str, version: int) -> bool:
     """Whether the log has a version."""
     return files.has(_log(path, version))
@@ -41,7 +50,7 @@ def reaches_back(files: Files, path: str, known: int) -> bool:
     """Whether the log still has all that came after a version."""
     if files.has(_log(path, known)):
         return True
-    return first_version(log_files(files.names(f"{path}/_delta_log"))) <= known + 1
+    return oldest(files, path) <= known + 1
 
 
 def is_whole(files: Files, path: str) -> bool:

@@ -26,6 +26,7 @@ from pipeline.client.following import cursorlog, deliverylog
 from pipeline.config.errors import StillConflicting, VersionGone
 from pipeline.delta import deltars
 from pipeline.delta.deltars import append, open_table, query
+from pipeline.storage.files import Files
 from schemas import CONSUMER_EVENTS, DELIVERIES, Table
 from state import SubscriptionType
 from tests.support.consumed import NOON, SUBSCRIPTION, TOPIC, World, drained, names, noted
@@ -217,6 +218,28 @@ def test_rows_that_somebody_appended_without_some_columns_stop_no_consumer(tmp_p
     world.dispatch.deliver(*TEN)
     world.run(1, settles=False)
     assert names(drained(consumer)) == TEN
+
+
+def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that never heard of another one would take slots of which that one hands out messages."""
+    world = World(str(tmp_path))
+    consumer, other = world.joined("a"), world.consumer(world.process(), "b")
+    world.run(1, other.engine)
+    leases = consumer.engine.logs.leases
+
+    def refused(*_: object) -> None:
+        raise OSError("the store does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Files, "open", refused)
+        with pytest.raises(OSError, match="answer"):
+            leases.read()
+    assert leases.read()
+    replay = leases.replay((TOPIC, SUBSCRIPTION, 1))
+    assert replay is not None
+    assert sorted(peer.consumer for peer in replay.peers.values()) == ["a", "b"]
 
 
 def test_consumers_of_many_topics_share_a_look_at_what_settle_says(
