@@ -76,13 +76,15 @@ def take(root: str, wanted: Wanted, *, dry: bool = False, chunk: int = _CHUNK) -
         BrokerRefused: the broker does not know the subscription, does not answer, or refuses.
         StageRunning: another import of the same topic runs.
     """
-    admin, client = Admin(wanted.admin), connected(wanted.service)
+    pulsar, admin, client = package(), Admin(wanted.admin), connected(wanted.service)
     try:
         for name in client.get_topic_partitions(f"persistent://{wanted.topic}"):
             partition = name.partition("://")[2]
             place = ImportPlace(root, wanted, partition)
             with StageLock(place.name, place.folder).held():
                 yield from _Partition(root, wanted, place, client, admin).run(dry=dry, chunk=chunk)
+    except pulsar.PulsarException as error:
+        raise BrokerRefused(f"{wanted.service} does not answer, or refuses: {error}") from error
     finally:
         client.close()
         admin.close()
