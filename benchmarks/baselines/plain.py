@@ -14,7 +14,7 @@ from pipeline.config.settings import LiveClock
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.reading.arrival import ARRIVAL, in_order_of_arrival, with_place
 from pipeline.delta.warehouse import Warehouse
-from pipeline.ingest.accept import Limits
+from pipeline.ingest.accept import Terms
 from pipeline.ingest.accept_spark import classify, rejected_rows
 from pipeline.service.clock import ticks
 from pipeline.service.run import Stage
@@ -68,7 +68,7 @@ def start_ingest(spark: SparkSession, warehouse: Warehouse, options: Options) ->
         inbox = in_order_of_arrival(rows.where("instant IS NULL").drop("instant"), {}).select(
             *INBOX.schema.names, *ARRIVAL
         )
-        seen = classify(inbox, Limits(now, settings.max_delay_ms, settings.max_payload_bytes)).cache()
+        seen = classify(inbox, Terms(now, settings.max_delay_ms, settings.max_payload_bytes)).cache()
         append(_messages(seen.where("reason IS NULL"), now, batch_id), warehouse, MESSAGES)
         append(rejected_rows(seen.where("reason IS NOT NULL"), now, batch_id), warehouse, REJECTED_INGEST)
         seen.unpersist()

@@ -14,8 +14,8 @@ from pipeline.delta.logs.entries import spelled
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.numbering import NUMBER, order_of
-from pipeline.ingest.accept import Counts, Ledgers, Limits, Target, Ways
-from pipeline.ingest.rules import MESSAGE, ORDER, POSITION, ROW, TIMES, arrays, reason_array
+from pipeline.ingest.accept import Counts, Terms
+from pipeline.ingest.rules import MESSAGE, ORDER, ROW, TIMES, arrays, reason_array
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.storage.gather import Gathered, Texts, cuts
@@ -50,41 +50,41 @@ def local_inbox(
 
 @dataclass(frozen=True)
 class LocalBatch:
-    """As `pipeline.ingest.accept.Batch`; accepted and refused rows have their times, in the order of arrival."""
+    """The rows of a batch, looked at; accepted and refused rows have their times, in the order of arrival."""
 
+    terms: Terms
     accepted: pa.Table
     refused: pa.Table
     texts: Texts
     counts: Counts
 
     @classmethod
-    def of(cls, inbox: Gathered, limits: Limits, ways: Ways) -> "LocalBatch":
+    def of(cls, inbox: Gathered, terms: Terms) -> "LocalBatch":
         """Look at rows of the inbox, in the order in which they arrived."""
-        classified = classify(inbox.rows, limits)
+        classified = classify(inbox.rows, terms)
         classified = classified.append_column(ROW, pa.array(np.arange(classified.num_rows)))
         good = pc.is_null(classified.column("reason"))
         accepted, refused = classified.filter(good), classified.filter(pc.invert(good))
         due = longs(accepted, "due_ms")
-        segments = frozenset(np.unique(due[due >= ways.load_until] // ways.segment_ms).tolist())
-        counts = Counts(accepted.num_rows, refused.num_rows, segments, int((due < ways.express).sum()))
-        return cls(accepted, refused, inbox.texts, counts)
+        segments = frozenset(np.unique(due[due >= terms.load_until] // terms.segment_ms).tolist())
+        counts = Counts(accepted.num_rows, refused.num_rows, segments, int((due < terms.express).sum()))
+        return cls(terms, accepted, refused, inbox.texts, counts)
 
-    def messages(self, target: Target, settings: Settings) -> Iterator[pa.Table]:
-        """Rows of `messages`, in pieces that shall be files."""
+    def messages(self, settings: Settings) -> Iterator[pa.Table]:
+        """Rows of `messages`, in pieces that shall be files: dense in the order of `rules.ORDER`."""
         rows = self.accepted.take(pa.array(order_of(self.accepted, ORDER)))
         rows = rows.append_column(NUMBER, pa.array(np.arange(rows.num_rows)))
-        ledgers = Ledgers(target.first_ledger, settings.entries_per_ledger)
         for piece in self._pieces(rows, settings.share(rows.num_rows)):
-            yield message_rows(piece, target, ledgers)
+            yield message_rows(piece, self.terms)
 
-    def rejected(self, now: int, batch_id: int, more: pa.Table) -> Iterator[pa.Table]:
-        """Rows of `rejected_ingest`, in pieces that shall be files."""
+    def rejected(self, more: pa.Table) -> Iterator[pa.Table]:
+        """Rows of `rejected_ingest`, in pieces that shall be files; `more` rows have a reason already."""
         most = max(1, self.refused.num_rows)
-        instant = pa.scalar(now * 1_000, pa.timestamp("us", "UTC"))
+        instant = pa.scalar(self.terms.now * 1_000, pa.timestamp("us", "UTC"))
         for piece in chain(self._pieces(self.refused, most), [more]):
             rows = piece.select(more.column_names)
             rows = rows.append_column("rejected_at", pa.repeat(instant, rows.num_rows))
-            yield rows.append_column("batch_id", pa.repeat(batch_id, rows.num_rows))
+            yield rows.append_column("batch_id", pa.repeat(self.terms.batch_id, rows.num_rows))
 
     def _pieces(self, rows: pa.Table, most: int) -> Iterator[pa.Table]:
         """Rows with their texts, a piece at a time."""
@@ -96,15 +96,15 @@ class LocalBatch:
             yield piece
 
 
-def classify(rows: pa.Table, limits: Limits) -> pa.Table:
+def classify(rows: pa.Table, terms: Terms) -> pa.Table:
     """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows."""
     for rule in TIMES:
-        rows = rows.append_column(rule.name, rule.array(rows, limits))
-    return rows.append_column("reason", reason_array(rows, limits))
+        rows = rows.append_column(rule.name, rule.array(rows, terms))
+    return rows.append_column("reason", reason_array(rows, terms))
 
 
-def message_rows(rows: pa.Table, target: Target, ledgers: Ledgers) -> pa.Table:
+def message_rows(rows: pa.Table, terms: Terms) -> pa.Table:
     """Rows of `messages` from classified rows with their texts and numbers."""
-    made = arrays(POSITION, rows, ledgers) | arrays(MESSAGE, rows, target)
+    made = arrays(MESSAGE, rows, terms)
     names = MESSAGES.schema.names
     return pa.Table.from_arrays([made[name] if name in made else rows.column(name) for name in names], names=names)

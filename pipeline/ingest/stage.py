@@ -32,7 +32,7 @@ from pipeline.delta.reading.messagelog import Bounds, MessageLog, about
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Rows, Sink
-from pipeline.ingest.accept import Batch, Counts, Limits, Target, Ways, ledgers
+from pipeline.ingest.accept import Counts, Terms, ledgers
 from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
@@ -54,10 +54,12 @@ from pipeline.storage.gather import Gathered
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
+from pipeline.subscriptions.topicpolicies import NO_POLICIES
 from pipeline.worker.express import Express
 from pipeline.worker.unpack import RUN
 from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
 
+Batch = LocalBatch | SparkBatch
 _FILE_BYTES = 32 << 20
 """Of encoded positions, about ten million of them."""
 _THREADS = "local["
@@ -151,31 +153,41 @@ class Ingest:
         changes = self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else []
         noted = self._noted(owner, batch_id)
         plan = noted or self._plan(start, end, changes)
-        with self._batch(session, plan, start, end, changes) as batch:
+        with self._batch(session, plan, start, end, changes, batch_id) as batch:
             passed = refused((each for each in changes if each.version < end.version), plan.told)
             self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
 
     @contextmanager
     def _batch(
-        self, session: SparkSession, plan: Plan, start: Position, end: Position, changes: Sequence[Change]
+        self, session: SparkSession, plan: Plan, start: Position, end: Position, changes: Sequence[Change], number: int
     ) -> Iterator[Batch]:
         """The rows of a batch, looked at: in this process when that can be, else by Spark."""
-        ways = Ways(plan.express, plan.load_until, self._segment_ms)
-        if (start.version, start.index) == (end.version, end.index):
+        idle = (start.version, start.index) == (end.version, end.index)
+        terms = Terms(
+            plan.now,
+            *plan.limits,
+            NO_POLICIES if idle else self._registry.topics(plan.registry),
+            express=plan.express,
+            load_until=plan.load_until,
+            segment_ms=self._segment_ms,
+            first_ledger=plan.first_ledger,
+            entries=self._settings.entries_per_ledger,
+            batch_id=number,
+        )
+        if idle:
             # A tick alone: there may be something to load.
-            yield LocalBatch.of(NO_ROWS, Limits(plan.now, *plan.limits), ways)
+            yield LocalBatch.of(NO_ROWS, terms)
             return
-        how = Limits(plan.now, *plan.limits, self._registry.topics(plan.registry)), ways
         new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
         inbox = self._inbox_here(start, end, changes, told=bool(new))
         if inbox is not None:
             self.watch.took(INGEST, inbox.rows.num_rows)
-            yield LocalBatch.of(inbox, *how)
+            yield LocalBatch.of(inbox, terms)
             return
         with compiled(session, when=self._is_large(start, end)):
             rows = with_place(self._warehouse.between(session, INBOX, start.offset, end.offset))
             ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
-            with SparkBatch.of(ordered, *how) as batch:
+            with SparkBatch.of(ordered, terms) as batch:
                 self.watch.took(INGEST, batch.counts.accepted + batch.counts.rejected)
                 yield batch
 
@@ -213,7 +225,7 @@ class Ingest:
         wrong = self._registry.wrong_since(plan.seen, plan.registry) if moved else {}
         if counts.rejected or lines or wrong or passed.num_rows:
             # Refused messages, refused lines of the registry, and what is no append, in one commit.
-            rows = batch.rejected(plan.now, batch_id, pa.concat_tables([refusals(lines, wrong), passed]))
+            rows = batch.rejected(pa.concat_tables([refusals(lines, wrong), passed]))
             self.sinks["rejected_ingest"].append(rows, owner, batch_id, asdict(plan))
             self._observe("ingest.rejected", batch_id)
         if counts.express:
@@ -228,8 +240,7 @@ class Ingest:
             return plan
         end = plan.first_ledger + ledgers(accepted, self._settings.entries_per_ledger)
         plan = replace(plan, next_ledger=end, near=accepted > batch.counts.express)
-        target = Target(plan.first_ledger, plan.now, plan.load_until, batch_id)
-        sink.append(batch.messages(target, self._settings), owner, batch_id, asdict(plan))
+        sink.append(batch.messages(self._settings), owner, batch_id, asdict(plan))
         self._observe("ingest.messages", batch_id)
         return plan
 

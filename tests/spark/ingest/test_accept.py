@@ -14,9 +14,10 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.ingest import accept_local
-from pipeline.ingest.accept import Batch, Counts, Limits, Target, Ways, ledgers
+from pipeline.ingest.accept import Counts, Terms, ledgers
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.ingest.accept_spark import SparkBatch, classify
+from pipeline.ingest.stage import Batch
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
 from pipeline.subscriptions.audience import Subscription
@@ -27,23 +28,32 @@ from tests.support.rows import T0, arrived, messages
 
 SEGMENT_MS = 5 * MINUTE_MS
 US = 1_000
-LIMITS = Limits(now=T0, max_delay_ms=10_000, max_payload_bytes=4)
+TERMS = Terms(
+    now=T0,
+    max_delay_ms=10_000,
+    max_payload_bytes=4,
+    express=T0 + 2,
+    load_until=T0 + 5,
+    segment_ms=SEGMENT_MS,
+    first_ledger=5,
+    batch_id=8,
+)
 YEAR_1900 = -2_208_988_800_000
 
 
 Said = tuple[int, int | None, int, str | None]
-Look = Callable[[DataFrame, Limits], list[Said]]
+Look = Callable[[DataFrame, Terms], list[Said]]
 
 
-def by_spark(rows: DataFrame, limits: Limits) -> list[Said]:
+def by_spark(rows: DataFrame, terms: Terms) -> list[Said]:
     """What acceptance says about rows, in the order of arrival."""
-    said = classify(rows, limits).orderBy("arrival_row").select("published_ms", "deliver_ms", "due_ms", "reason")
+    said = classify(rows, terms).orderBy("arrival_row").select("published_ms", "deliver_ms", "due_ms", "reason")
     return [tuple(row) for row in said.collect()]
 
 
-def in_the_driver(rows: DataFrame, limits: Limits) -> list[Said]:
+def in_the_driver(rows: DataFrame, terms: Terms) -> list[Said]:
     """The same by whole arrays."""
-    said = accept_local.classify(in_order(rows).rows, limits).select(["published_ms", "deliver_ms", "due_ms", "reason"])
+    said = accept_local.classify(in_order(rows).rows, terms).select(["published_ms", "deliver_ms", "due_ms", "reason"])
     return [tuple(row.values()) for row in said.to_pylist()]
 
 
@@ -67,7 +77,7 @@ def test_a_message_is_due_at_the_later_of_delivery_and_publication(spark: SparkS
         {"deliver_at": YEAR_1900 * US},
         {"deliver_at": YEAR_1900 * US, "publish_time": YEAR_1900 * US},
     ]
-    assert look(arrived(spark, *rows), LIMITS) == [
+    assert look(arrived(spark, *rows), TERMS) == [
         (T0, None, T0, None),
         (T0, T0 + 5, T0 + 5, None),
         (T0, T0 + 7, T0 + 7, None),
@@ -88,7 +98,7 @@ def test_microseconds_are_rounded_up(spark: SparkSession, look: Look) -> None:
         {"publish_time": T0 * US + 1},
         {"publish_time": -1_999, "deliver_at": -1_001},
     ]
-    assert look(arrived(spark, *rows), LIMITS) == [
+    assert look(arrived(spark, *rows), TERMS) == [
         (T0, T0 + 1, T0 + 1, None),
         (T0, T0 + 1, T0 + 1, None),
         (T0, T0 + 1, T0 + 1, None),
@@ -145,7 +155,7 @@ def test_each_rule_of_acceptance_has_its_limit(
     spark: SparkSession, look: Look, reason: str, good: list[dict[str, Any]], bad: list[dict[str, Any]]
 ) -> None:
     """What stands at the limit is accepted, what is one past it is refused with the reason."""
-    reasons = [said[-1] for said in look(arrived(spark, *good, *bad), LIMITS)]
+    reasons = [said[-1] for said in look(arrived(spark, *good, *bad), TERMS)]
     assert reasons == [*[None] * len(good), *[reason] * len(bad)]
 
 
@@ -154,15 +164,15 @@ def test_a_topic_that_is_no_text_is_refused(spark: SparkSession, look: Look) -> 
     """Spark lets bytes pass for a text; nobody could subscribe to it, and Python cannot read it."""
     for broken in ("FF41", "EDA080", "C0AF", "F4908080"):
         rows = arrived(spark, {}).withColumn("topic", F.expr(f"CAST(X'{broken}' AS string)"))
-        assert [said[-1] for said in look(rows, LIMITS)] == ["topic_not_utf8"]
+        assert [said[-1] for said in look(rows, TERMS)] == ["topic_not_utf8"]
 
 
-def batches(spark: SparkSession, rows: list[dict[str, Any]], limits: Limits = LIMITS) -> Iterator[Batch]:
+def batches(spark: SparkSession, rows: list[dict[str, Any]]) -> Iterator[Batch]:
     """The same rows, looked at by Spark and in the driver; all that is due from `T0` + 5 on is parked."""
     frame = arrived(spark, *rows)
-    with SparkBatch.of(frame, limits, Ways(T0 + 2, T0 + 5, SEGMENT_MS)) as batch:
+    with SparkBatch.of(frame, TERMS) as batch:
         yield batch
-    yield LocalBatch.of(in_order(frame), limits, Ways(T0 + 2, T0 + 5, SEGMENT_MS))
+    yield LocalBatch.of(in_order(frame), TERMS)
 
 
 def written(rows: DataFrame | Iterable[pa.Table], table: Table) -> list[dict[str, Any]]:
@@ -178,11 +188,11 @@ def test_a_rejected_row_keeps_what_was_sent(spark: SparkSession) -> None:
     sent = {"deliver_after_ms": -5, "payload": b"p", "properties": [("a", None)], "deliver_at": None}
     for batch in batches(spark, [sent, {}]):
         assert (batch.counts.accepted, batch.counts.rejected) == (1, 1)
-        row, line = written(batch.rejected(T0, 3, lines), REJECTED_INGEST)
-        assert (row["reason"], row["batch_id"], row["deliver_after_ms"]) == ("negative_delay", 3, -5)
+        row, line = written(batch.rejected(lines), REJECTED_INGEST)
+        assert (row["reason"], row["batch_id"], row["deliver_after_ms"]) == ("negative_delay", 8, -5)
         assert (row["topic"], row["payload"], row["deliver_at"], row["properties"]) == ("t", b"p", None, [("a", None)])
         assert row["rejected_at"] == line["rejected_at"] == datetime.fromtimestamp(T0 / 1_000, UTC)
-        assert (line["reason"], line["topic"], line["batch_id"]) == ("tick_out_of_range", "t", 3)
+        assert (line["reason"], line["topic"], line["batch_id"]) == ("tick_out_of_range", "t", 8)
 
 
 def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSession) -> None:
@@ -196,7 +206,7 @@ def test_rows_of_the_log_say_when_they_are_due_and_what_is_parked(spark: SparkSe
     )
     for batch in batches(spark, rows):
         assert batch.counts == Counts(3, 0, frozenset({(T0 + 5) // SEGMENT_MS}), express=1)
-        found = written(batch.messages(Target(5, T0, T0 + 5, 8), Settings()), MESSAGES)
+        found = written(batch.messages(Settings()), MESSAGES)
         assert found == wanted.toArrow().cast(arrow_schema(MESSAGES.schema)).to_pylist()
 
 

@@ -18,7 +18,7 @@ from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order, order_of
 from pipeline.dispatch import release
 from pipeline.ingest import accept_local, accept_spark, rules
-from pipeline.ingest.accept import Ledgers, Limits, Target
+from pipeline.ingest.accept import Terms
 from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
@@ -122,26 +122,26 @@ def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "limit",
+    "terms",
     [
-        Limits(T0, 10_000, 4),
-        Limits(1, LAST_INSTANT_MS, 0),
-        Limits(LAST_INSTANT_MS, 0, 5),
-        Limits(T0, 10_000, 4, POLICIES),
+        Terms(T0, 10_000, 4),
+        Terms(1, LAST_INSTANT_MS, 0),
+        Terms(LAST_INSTANT_MS, 0, 5),
+        Terms(T0, 10_000, 4, POLICIES),
     ],
     ids=str,
 )
-def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times(limit: Limits) -> None:
+def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times(terms: Terms) -> None:
     """Hostile times and delays, topics that are no text, and limits at their edges; each rule is met."""
     rows = [*drawn(inbox_rows, 1_000), *SELDOM]
     sent = inbox(rows)
     names = [*(rule.name for rule in rules.TIMES), "reason"]
-    in_driver = accept_local.classify(Gathered.of(INBOX, sent).rows, limit).select(names).to_pylist()
+    in_driver = accept_local.classify(Gathered.of(INBOX, sent).rows, terms).select(names).to_pylist()
     numbered = on_spark(sent).withColumn("place", F.monotonically_increasing_id())
-    by_spark = accept_spark.classify(numbered, limit).orderBy("place").select(*names).toArrow().to_pylist()
+    by_spark = accept_spark.classify(numbered, terms).orderBy("place").select(*names).toArrow().to_pylist()
     both = zip(rows, in_driver, by_spark, strict=True)
     assert [(row, array, spark) for row, array, spark in both if array != spark] == []
-    if limit.now == T0:
+    if terms.now == T0:
         assert {row["reason"] for row in by_spark} == {None, *(rule.name for rule in rules.REFUSALS)}
 
 
@@ -163,22 +163,22 @@ def test_messages_are_ordered_and_numbered_alike(tasks: int, entries: int, first
     # Rows lie in the order of arrival, as the driver reads them.
     rows = sorted(drawn(classified_rows, 400), key=lambda row: row["arrival"])
     sent = inbox([{name: value for name, value in row.items() if name != "arrival"} for row in rows])
-    limit, target, ledgers = Limits(T0, 10_000, 10, POLICIES), Target(first, T0, T0 + 5, 8), Ledgers(first, entries)
+    terms = Terms(T0, 10_000, 10, POLICIES, load_until=T0 + 5, first_ledger=first, entries=entries, batch_id=8)
 
-    small_rows = accept_local.classify(Gathered.of(INBOX, sent).rows, limit)
+    small_rows = accept_local.classify(Gathered.of(INBOX, sent).rows, terms)
     whole = small_rows.append_column(rules.ROW, pa.array(np.arange(len(rows))))
     for name in ("message_key", "properties", "payload"):
         whole = whole.append_column(name, sent.column(name))
     whole = whole.take(pa.array(order_of(whole, rules.ORDER))).append_column(NUMBER, pa.array(np.arange(len(rows))))
-    in_driver = accept_local.message_rows(whole, target, ledgers).cast(arrow_schema(MESSAGES.schema))
+    in_driver = accept_local.message_rows(whole, terms).cast(arrow_schema(MESSAGES.schema))
 
     arrival = [[*row["arrival"], place] for place, row in enumerate(rows)]
     placed = sent
     for name, column in zip(ARRIVAL, zip(*arrival, strict=True), strict=True):
         placed = placed.append_column(name, pa.array(column))
-    spread = accept_spark.classify(on_spark(placed), limit).repartition(3)
-    numbered = accept_spark.number(spread, len(rows), ledgers, tasks)
-    by_spark = accept_spark.message_rows(numbered, target).orderBy("ledger_id", "entry_id").toArrow()
+    spread = accept_spark.classify(on_spark(placed), terms).repartition(3)
+    numbered = in_order(spread, columns_of(rules.ORDER), len(rows), tasks)
+    by_spark = accept_spark.message_rows(numbered, terms).orderBy("ledger_id", "entry_id").toArrow()
     assert in_bytes(in_driver) == in_bytes(by_spark.cast(arrow_schema(MESSAGES.schema)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import Settings
-from pipeline.ingest.accept import Limits, Target, Ways
+from pipeline.ingest.accept import Terms
 from pipeline.ingest.accept_local import INBOX_ROWS, LocalBatch
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import row_groups
@@ -20,7 +21,7 @@ from tests.support.held import held
 
 MB = 1 << 20
 NOW = 1_700_000_000_000
-LIMITS = Limits(NOW, 10_000, MB)
+TERMS = Terms(NOW, 10_000, MB, load_until=NOW + 500, batch_id=7)
 
 
 def inbox(count: int, size: int) -> pa.Table:
@@ -52,12 +53,12 @@ def test_far_more_than_may_be_held_is_taken_in_a_piece_at_a_time(
     pool = pa.default_memory_pool()
     pool.release_unused()
     before, keys = pool.bytes_allocated(), list[str]()
-    batch = LocalBatch.of(gathered([path], 8 * MB), LIMITS, Ways(0, NOW + 1_000_000, 60_000))
-    for piece in batch.messages(Target(0, NOW, NOW + 1_000_000, 7), Settings()):
+    batch = LocalBatch.of(gathered([path], 8 * MB), replace(TERMS, load_until=NOW + 1_000_000))
+    for piece in batch.messages(Settings()):
         assert held(before, 16 * MB) <= 16 * MB
         keys += piece.column("message_key").to_pylist()
     assert sorted(map(int, keys)) == [each for each in range(count) if each % 10 != 9]
-    refused = list(batch.rejected(NOW, 7, inbox(0, 0).append_column("reason", pa.array([], pa.string()))))
+    refused = list(batch.rejected(inbox(0, 0).append_column("reason", pa.array([], pa.string()))))
     assert sum(piece.num_rows for piece in refused) == batch.counts.rejected == count // 10
 
 
@@ -72,9 +73,9 @@ def test_rows_are_the_same_whether_their_texts_are_held_or_read_again(
 
     def written(most: int, piece: int) -> pa.Table:
         monkeypatch.setattr("pipeline.storage.gather._PIECE_BYTES", piece)
-        batch = LocalBatch.of(gathered(paths, most), LIMITS, Ways(0, NOW + 500, 60_000))
+        batch = LocalBatch.of(gathered(paths, most), replace(TERMS, first_ledger=5, entries=77))
         assert (batch.texts.held is None) is (most < 3 * rows * 800)
-        return pa.concat_tables(batch.messages(Target(5, NOW, NOW + 500, 7), Settings(entries_per_ledger=77)))
+        return pa.concat_tables(batch.messages(Settings()))
 
     once = written(1 << 30, 1 << 30)
     again = written(3 * rows * 200, 10_000)
