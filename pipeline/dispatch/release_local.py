@@ -4,7 +4,7 @@ Whether Spark made a batch (`pipeline.dispatch.release_spark`) or this, its rows
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby, pairwise
 from operator import itemgetter, or_
@@ -40,7 +40,7 @@ from pipeline.dispatch.release import (
 from pipeline.dispatch.withdrawn import at_time, because, withdrawn_rows
 from pipeline.storage.arrays import IntArray, arrow_schema, longs, sizes
 from pipeline.storage.files import Files
-from pipeline.storage.gather import TEXTS, Gathered, Texts, cuts
+from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
 from schemas import DELIVERIES, MESSAGES, REDELIVERY
@@ -117,24 +117,17 @@ class LocalRelease:
     """The positions that somebody listens to, at least one, and their messages.
 
     Attributes:
-        window: what the runs span.
         runs: what was released to subscriptions that are still there.
-        run: the number of its run, for each position.
-        entry: the entry of each position.
-        held: the messages of the positions, in any order, without their texts.
-        texts: their texts.
-        found: positions that have a message, in the order of delivery.
-        message: the number of their message.
+        matches: their positions and messages; those that have a message are in the order of delivery.
     """
 
-    window: Window
     runs: pa.Table
-    run: IntArray
-    entry: IntArray
-    held: pa.Table
-    texts: Texts
-    found: IntArray
-    message: IntArray
+    matches: Found
+
+    @property
+    def window(self) -> Window:
+        """What the runs span."""
+        return self.matches.window
 
     @classmethod
     def of(
@@ -157,18 +150,18 @@ class LocalRelease:
         each = Found.of(runs, log, settings)
         if int(sizes(runs)[each.run].sum()) > settings.driver_bytes:
             raise NotInDriver(SIZE)
-        held, found, message = each.messages.rows, each.found, each.message
-        texts, run = each.messages.texts, each.run[found]
-        ranks = rank(priorities, runs, run, texts, message)
-        order = order_of(Matched(runs, run, ranks, each.wanted[found], held, message), ORDER)
-        return cls(each.window, runs, each.run, each.entry, held, texts, found[order], message[order])
+        run, key = each.run[each.found], each.wanted[each.found]
+        ranks = rank(priorities, runs, run, each.messages.texts, each.message)
+        order = order_of(Matched(runs, run, ranks, key, each.messages.rows, each.message), ORDER)
+        return cls(runs, replace(each, found=each.found[order], message=each.message[order]))
 
     def write(self, appender: Appender, settings: Settings, batch_id: int, now: int) -> tuple[Part, ...]:
         """Write the files of the deliveries. What is due by now (ms) is one part; later ones are cut by time."""
-        due = longs(self.runs, "due_time")[self.run[self.found]] // 1_000
+        matches = self.matches
+        due = longs(self.runs, "due_time")[matches.run[matches.found]] // 1_000
         ahead = np.maximum(0, -((now - due) // settings.publish_ms)) if self.window.last_bucket > now else due * 0
         ends = [0, *(np.flatnonzero(np.diff(ahead)) + 1), len(due)]
-        places, parts, texts = [], [], self.texts.sizes[self.message]
+        places, parts, texts = [], [], matches.messages.texts.sizes[matches.message]
         for number, (first, last) in enumerate(pairwise(ends)):
             for start, past in cuts(texts[first:last], settings.share(last - first)):
                 places.append((first + start, first + past))
@@ -179,18 +172,19 @@ class LocalRelease:
 
     def missing(self, batch_id: int) -> pa.Table:
         """Rows of `rejected_dispatch`: positions that became due and have no message in the log."""
-        gone = np.setdiff1d(np.arange(len(self.run)), self.found)
-        runs = because(cut(self.runs, self.run[gone], self.entry[gone], self.entry[gone]), MESSAGE_MISSING)
+        gone = np.setdiff1d(np.arange(len(self.matches.run)), self.matches.found)
+        run, entry = self.matches.run[gone], self.matches.entry[gone]
+        runs = because(cut(self.runs, run, entry, entry), MESSAGE_MISSING)
         return withdrawn_rows(at_time(runs, self.window.released_at), batch_id, len(gone))
 
     def _deliveries(self, first: int, last: int, batch_id: int) -> pa.Table:
         """The rows of `deliveries` from a place in the order to another; `sequence` counts from 1."""
-        message = self.message[first:last]
-        texts = self.texts.take(message)
-        told = {name: _taken(self.held, name, message) for name in _OF_MESSAGE}
+        message = self.matches.message[first:last]
+        texts = self.matches.messages.texts.take(message)
+        told = {name: _taken(self.matches.messages.rows, name, message) for name in _OF_MESSAGE}
         told |= {name: texts.column(name) for name in TEXTS}
         told |= {"batch_id": pa.repeat(batch_id, last - first), "sequence": pa.array(np.arange(first, last) + 1)}
-        schema, run = arrow_schema(DELIVERIES.schema), self.run[self.found[first:last]]
+        schema, run = arrow_schema(DELIVERIES.schema), self.matches.run[self.matches.found[first:last]]
         columns = [told[name] if name in told else _taken(self.runs, name, run) for name in schema.names]
         return pa.Table.from_arrays(columns, names=schema.names).cast(schema)
 

@@ -139,7 +139,7 @@ def test_the_same_rows_in_the_same_parts(
         release = make(spark, warehouse)
         assert release is not None
         if isinstance(release, LocalRelease):
-            assert (release.texts.held is None) is (tasks > 1)
+            assert (release.matches.messages.texts.held is None) is (tasks > 1)
         path = warehouse.path(DELIVERIES)
         parts = release.write(Appender(spark, path, DELIVERIES), settings, 7, now)
         rows = [[_read(Path(path, file.path)) for file in part.files] for part in parts]
@@ -186,7 +186,7 @@ def test_what_is_closed_does_not_come_again_and_what_comes_late_is_found(
     wanted = {each for each in left if (each[0], each[3], each[5]) in log}
     release = in_the_driver(spark, warehouse)
     assert isinstance(release, LocalRelease)
-    rows = release._deliveries(0, len(release.found), 0).to_pylist()
+    rows = release._deliveries(0, len(release.matches.found), 0).to_pylist()
     assert {(*(row[name] for name in keys), row["entry_id"]) for row in rows} == wanted
     assert {each[4] for each in asked & closed} == {each[4] for each in wanted} == {0, 1, 2}
 
