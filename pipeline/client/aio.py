@@ -170,7 +170,7 @@ class Consumer(_Wraps[consumer.Consumer]):
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        policy, found, size = self._made._options.batch_receive_policy, list[Message](), 0  # noqa: SLF001 - its own method does the same
+        policy, found, size = self._made._options.batch_receive_policy, list[Message](), 0  # noqa: SLF001 - as there
         most = policy.max_num_message if max_num_messages is None else max_num_messages
         ends = _ends(policy.timeout_ms if timeout_millis is None else timeout_millis)
         while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):

@@ -5,7 +5,7 @@ of `deliveries` that names a part's files makes it visible (`pipeline.dispatch.p
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -138,6 +138,14 @@ class Visible:
     def __contains__(self, part: Part) -> bool:
         """Whether a part is visible."""
         return part.number <= self.top and part.number not in self.below
+
+    def hidden(self, noted: Iterable[Prepared]) -> list[tuple[Prepared, Part]]:
+        """The parts of batches that are not visible, with their batches."""
+        return [(each, part) for each in noted for part in each.parts if part not in self]
+
+    def lost(self, noted: Collection[int]) -> set[int]:
+        """Numbers of parts that are neither visible nor noted; numbers of parts have no gaps."""
+        return {*self.below, *range(self.top + 1, max(noted, default=0))} - set(noted)
 
     def after(self, shown: Iterable[int], hidden: Iterable[int], source: tuple[int, int]) -> "Visible":
         """The same when some numbers become visible and others stay hidden."""

@@ -55,7 +55,7 @@ class Publisher:
         self._publication_log = PublicationLog(deliveries, publications, timeline)
         self._visible = Visible() if deliveries.last is None else Visible.of(deliveries.last.note)
         noted = shelf.all()
-        self._waiting = [(each, part) for each in noted for part in each.parts if part not in self._visible]
+        self._waiting = self._visible.hidden(noted)
         self._drop(noted)
         self._lock, self._wake, self._ended = Lock(), Event(), Event()
         self._thread: Thread | None = None

@@ -71,13 +71,14 @@ class Held:
         """Look at the shelf, and at each file of a part that is not visible."""
         note = {} if deliveries.last is None else deliveries.last.note
         visible = Visible.of(note) if note else Visible()
-        hidden = [(each, part) for each in shelf.all() for part in each.parts if part not in visible]
+        hidden = visible.hidden(shelf.all())
         waiting = {each.number: each for each, _ in hidden}
         # Notes that replace others leave a gap before them.
-        whole = any(each.replaces for each in waiting.values()) or _without_gaps(visible, {p.number for _, p in hidden})
+        replaced = any(each.replaces for each in waiting.values())
+        lost = not replaced and bool(visible.lost([part.number for _, part in hidden]))
         shown = max((last_due for *_, last_due, _ in note.get("shown", ())), default=FIRST_INSTANT_MS)
         broken = any(shelf.lacks(part) is not None for _, part in hidden)
-        return cls(visible, shown, list(waiting.values()), broken, lost=not whole)
+        return cls(visible, shown, list(waiting.values()), broken, lost)
 
     @property
     def top(self) -> int:
@@ -98,7 +99,6 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
         TableBehind: a note is gone. Rebuild dispatch.
     """
     work = _Restoring(spark, warehouse, settings, timeline)
-    work.finish()
     held = work.held()
     if held.lost:
         raise TableBehind(DISPATCH, PREPARED, held.visible.top, held.top)
@@ -108,7 +108,6 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
 def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
     """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one."""
     work = _Restoring(spark, warehouse, settings, timeline)
-    work.finish()
     held, last = work.held(), work.deliveries.last
     if held.waiting and not held.lost:
         work.renew(held)
@@ -135,10 +134,6 @@ def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, be
     return bool(gone.num_rows)
 
 
-def _without_gaps(visible: Visible, hidden: set[int]) -> bool:
-    return visible.below | set(range(visible.top + 1, max(hidden, default=0) + 1)) <= hidden
-
-
 class _Restoring:
     """Reads from the tables what was prepared, and puts it in the place of the notes."""
 
@@ -147,12 +142,9 @@ class _Restoring:
         self._shelf = PreparedStore(session_files(spark), warehouse.path(DELIVERIES))
         self.deliveries = Sink(spark, warehouse, DELIVERIES, DISPATCH)
 
-    def finish(self) -> None:
-        """Let `held` be as the last batch on the shelf was to leave it: what is held is not looked for."""
-        finish(self._spark, self._warehouse, self._shelf)
-
     def held(self) -> Held:
-        """What is on the shelf now."""
+        """What is on the shelf now; `held` is as the last batch on it was to leave that: it is not looked for."""
+        finish(self._spark, self._warehouse, self._shelf)
         self._shelf.sweep()
         return Held.of(self._shelf, self.deliveries)
 

@@ -22,8 +22,7 @@ def prepared(look: Look) -> Iterator[Finding]:
     if gone:
         text = f"{len(gone)} of {len(paths)} files of prepared deliveries are gone (a VACUUM?): {gone[0]}"
         yield error("prepared_gone", DISPATCH, text, "start dispatch again: it prepares them anew")
-    noted = {part.number for part in parts}
-    lost = (visible.below | set(range(visible.top + 1, max(noted, default=visible.top)))) - noted
+    lost = visible.lost([part.number for part in parts])
     # What was prepared anew has numbers of its own, and nobody has those that it replaces.
     if lost and not any(each.replaces for each in look.shelf):
         text = f"parts {', '.join(map(str, sorted(lost)[:3]))} of prepared deliveries are neither visible nor noted"
@@ -36,7 +35,6 @@ def visible_in(look: Look) -> Visible:
     return Visible() if shown is None else Visible.of(shown.note)
 
 
-def waiting(look: Look) -> Iterator[tuple[Prepared, Part]]:
+def waiting(look: Look) -> list[tuple[Prepared, Part]]:
     """The parts that are not visible."""
-    visible = visible_in(look)
-    yield from ((each, part) for each in look.shelf for part in each.parts if part not in visible)
+    return visible_in(look).hidden(look.shelf)

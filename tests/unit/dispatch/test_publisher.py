@@ -15,7 +15,7 @@ from pipeline.config.watching import Watch
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.writing.datafiles import DataFile
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
+from pipeline.dispatch.prepared import Part, Prepared, PreparedStore, Visible
 from pipeline.dispatch.publisher import Publisher
 
 OWNER = "checkpoint"
@@ -250,6 +250,16 @@ def test_numbers_go_on_after_a_restart_and_the_source_is_the_furthest() -> None:
     publisher.settle()
     assert disk.deliveries.shown == ["1@10", "3@20", "2@90"]
     assert (disk.deliveries.last or Commit("", "", 0)).note["source"] == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("noted", "lost"),
+    [([3, 6, 7], set()), ([6, 7], {3}), ([3, 7], {6}), ([3, 6, 9], {7, 8}), ([], {3})],
+    ids=str,
+)
+def test_a_note_that_is_gone_leaves_a_gap(noted: list[int], lost: set[int]) -> None:
+    """Parts 1, 2, 4 and 5 are visible; of those that are not visible each has to be noted."""
+    assert Visible(top=5, below=frozenset({3})).lost(noted) == lost
 
 
 def test_a_batch_that_nobody_prepared_is_not_known() -> None:
