@@ -168,8 +168,8 @@ class Consumer(Receiver):
             if isinstance(message, pa.Table):
                 for core, rows in by_core(self.cores, message):
                     core.desk.acknowledge_table(rows)
-            elif counts(message):
-                core_of(self.cores, message).desk.acknowledge(place_of(message))
+            elif counts(core := core_of(self.cores, message), message):
+                core.desk.acknowledge(place_of(message))
 
     def acknowledge_cumulative(self, message: Named) -> None:
         """All that this consumer was handed up to a message is done with, in the order in which it was handed.
@@ -186,7 +186,7 @@ class Consumer(Receiver):
             core = core_of(self.cores, message)
             if not self._options.kind.alone:
                 raise CumulativeAcknowledgementNotAllowedError(self.subscription_name(), self._options.kind)
-            if counts(message) and not core.desk.acknowledge_upto(place_of(message)):
+            if counts(core, message) and not core.desk.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
     def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | None = None) -> None:
@@ -206,8 +206,8 @@ class Consumer(Receiver):
             if isinstance(message, pa.Table):
                 for core, rows in by_core(self.cores, message):
                     core.desk.fail_table(rows, after_ms)
-            elif counts(message):
-                core_of(self.cores, message).desk.fail(place_of(message), after_ms)
+            elif counts(core := core_of(self.cores, message), message):
+                core.desk.fail(place_of(message), after_ms)
 
     def reconsume_later(self, message: Named, delay_ms: int) -> None:
         """A message is to come again after a delay (ms). It counts as a redelivery.

@@ -53,9 +53,14 @@ def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:
     return [core_of(cores, where)]
 
 
-def counts(message: Named) -> bool:
-    """Whether a message is of the present life of its subscription; what was received before a seek is not."""
-    return not isinstance(message, Received) or message.life == message.consumer.life
+def counts(core: Core, message: Named) -> bool:
+    """Whether a message is of the present life of its subscription; what was received before a seek is not.
+
+    A core that has not joined does not know the life; then a message of another consumer counts.
+    """
+    if not isinstance(message, Received) or message.life == core.life:
+        return True
+    return core.life == 0 and message.consumer is not core
 
 
 def place_of(message: Named) -> tuple[int, int]:

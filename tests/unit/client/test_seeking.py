@@ -206,6 +206,29 @@ def test_cumulative_acknowledgement_of_what_was_received_before_a_seek_settles_n
     assert world.settle.open == 0
 
 
+def test_what_a_consumer_that_is_closed_had_before_a_seek_is_not_settled_by_another_one(tmp_path: Path) -> None:
+    """A program may hand its messages to the consumer that it opens next: they are of the life before all the same."""
+    world = World(str(tmp_path))
+    positions = [(1, entry) for entry in range(3)]
+    world.dispatch.deliver(*positions)
+    first = world.joined("a")
+    before = drained(first)
+    first.close()
+    second = world.joined("b")
+    second.acknowledge(before[2])
+    world.run(2)
+    assert world.settle.open == 2
+    world.begin_anew(2)
+    world.run(1)
+    world.dispatch.deliver(*positions)
+    world.run(1)
+    second.acknowledge(before[0])
+    second.negative_acknowledge(before[1])
+    world.run(2)
+    assert world.settle.open == len(positions)
+    assert not world.settle.retries()
+
+
 def test_a_seek_says_when_no_service_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line is written, so the subscription is sought as soon as one does."""
     monkeypatch.setattr(consumers, "_SEEK_MS", 1)
