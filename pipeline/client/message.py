@@ -80,7 +80,7 @@ class Message:
 
     def __repr__(self) -> str:
         """Its topic and its name."""
-        return f"Message({self.topic_name()!r}, {self._id})"
+        return f"Message({self.topic_name()!r}, {self.message_id()})"
 
     def _properties(self) -> dict[str, str | None]:
         return dict(self._row["properties"] or ())

@@ -120,7 +120,3 @@ class Received(Message):
     def message_id(self) -> MessageId:
         """Its name."""
         return MessageId.of(self.topic_name(), *self.position)
-
-    def __repr__(self) -> str:
-        """Its topic and its name."""
-        return f"Message({self.topic_name()!r}, {self.message_id()})"
