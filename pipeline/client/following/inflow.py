@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from pipeline.client.consuming.rows import Rows, SlotsOf, chosen, rows_of
@@ -64,7 +64,15 @@ class Inflow:
         self.backlogs = [each for each in self.backlogs if each.slots]
 
     def next(self) -> tuple[Rows | None, list[Event]]:
-        """The next rows, None when there are none now; and what the lease is to be told before they are handed out."""
+        """The next rows, None when there are none now; and what the lease is to be told before they are handed out.
+
+        Raises:
+            OSError: a file cannot be read now.
+        """
+        with self._whole():
+            return self._next()
+
+    def _next(self) -> tuple[Rows | None, list[Event]]:
         events: list[Event] = []
         for backlog in list(self.backlogs):
             if backlog.rows is None and backlog.held is None:
@@ -107,6 +115,18 @@ class Inflow:
             self.lose(stream.slots)
         return None
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Rows that were read in a turn go with it when it fails, and nobody goes on in the middle of a file.
+
+        So all slots are read anew then: what is open of them comes, and what the application has does not.
+        """
+        try:
+            yield
+        except OSError:
+            self.lose({slot for each in (*self._streams, *self.backlogs) for slot in each.slots})
+            raise
+
     def lose(self, slots: Collection[int]) -> None:
         """Versions or files of slots are gone."""
         gone = set(slots)
@@ -117,7 +137,14 @@ class Inflow:
         """What was delivered before and comes later than what was read so far; it does not come again in its turn.
 
         What is left of a version of which some was read comes in its turn only.
+
+        Raises:
+            OSError: as `next`.
         """
+        with self._whole():
+            yield from self._redeliveries()
+
+    def _redeliveries(self) -> Iterator[Rows]:
         begun = {slot: each.version + (each.rows is not None) for each in self._streams for slot in each.slots}
         begun |= {slot: each.version for each in self.backlogs for slot in each.slots}
         first = max(self._ahead.upto, self.oldest) + 1
