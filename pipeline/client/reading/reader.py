@@ -164,7 +164,11 @@ class Reader(Receiver):
             due = self._index.pop_due(min(self._now(), MAX_TIME), self._ahead)
             if not len(due):
                 return False
-            self._ready.extend(self._log.rows(due.ledger_ids, due.entry_ids))
+            try:
+                self._ready.extend(self._log.rows(due.ledger_ids, due.entry_ids))
+            except Exception:
+                self._index.add(due.ledger_ids, due.entry_ids, due.due)
+                raise
         return True
 
     def _check_open(self) -> None:

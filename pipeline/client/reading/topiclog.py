@@ -86,10 +86,10 @@ class TopicLog:
         self._renew()
         if self._read == self._table.version():
             return None
-        self._read = self._table.version()
         behind = f"(ledger_id > {after[0]} OR (ledger_id = {after[0]} AND entry_id > {after[1]}))"
         text = _PLACES.format(mine=self._mine, after=behind, since=since_ms * 1_000)
         found = arrow_of(text, messages=self._table)
+        self._read = self._table.version()
         return longs(found, "ledger_id"), longs(found, "entry_id"), longs(found, "due_ms")
 
     def forget(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
+from pipeline.client.reading import topiclog
 from pipeline.client.reading.reader import Reader
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import StringSchema
@@ -78,6 +80,25 @@ def test_a_reader_hands_out_what_is_due_in_the_order_of_due_times(root: str, rea
     assert all_of(reader) == ["2.1"]
     clock.now = 300
     assert all_of(reader) == ["1.0"]
+
+
+@pytest.mark.parametrize("fails_at", [0, 1], ids=["places", "rows"])
+def test_what_a_store_does_not_give_at_once_is_read_by_the_next_call(
+    root: str, reader: Reader, monkeypatch: pytest.MonkeyPatch, fails_at: int
+) -> None:
+    """A message that a reader has passed over would not come again."""
+    put(root, MESSAGES, row(1, 0, 50), row(1, 1, 60))
+    real, numbers = topiclog.arrow_of, count()
+
+    def refusing(*told: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
+        if next(numbers) == fails_at:
+            raise OSError("the store does not answer")
+        return real(*told, **tables)
+
+    monkeypatch.setattr(topiclog, "arrow_of", refusing)
+    with pytest.raises(OSError, match="answer"):
+        reader.read_next(0)
+    assert all_of(reader) == ["1.0", "1.1"]
 
 
 def test_a_reader_of_the_log_waits_for_no_delay(root: str) -> None:
