@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pipeline.config.stages import DISPATCH
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import Offset
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
@@ -23,7 +24,6 @@ from pipeline.dispatch.holding import Allowance, Share, Who, but, counted, due_u
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
-from pipeline.subscriptions.commandlog import read_files
 from pipeline.subscriptions.incarnations import Name
 from schemas import HELD, REDELIVERY
 

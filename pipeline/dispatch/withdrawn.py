@@ -19,12 +19,13 @@ from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import note_of
 from pipeline.delta.offsets import Offset
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
 from pipeline.storage.arrays import IntArray, arrow_schema, filled, longs, rounds
 from pipeline.storage.hadoop import session_files
-from pipeline.subscriptions.commandlog import CommandLog, read_files
+from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import withdrawals
 from schemas import CANCELLED, COMMANDS, LEFT_OUT, REJECTED_DISPATCH, RESCHEDULED
 from state.bitmaps import runs_of_bitmap

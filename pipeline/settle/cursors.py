@@ -14,13 +14,13 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.listener import Listener
 from pipeline.settle.opened import Opened, Row
 from pipeline.settle.plan import Plan
-from pipeline.settle.sources import Source
 from pipeline.storage.arrays import arrow_schema
 from pipeline.subscriptions.incarnations import Name
 from schemas import CURSORS
@@ -38,8 +38,8 @@ class Cursors:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Look up the last batch."""
         self._sink = Sink(spark, warehouse, CURSORS, SETTLE)
-        self._source = Source(spark, warehouse, CURSORS, CURSORS.schema.names)
-        self._live = LiveFiles(spark, warehouse.path(CURSORS), CURSORS, _size)
+        self._spark, self._path = spark, warehouse.path(CURSORS)
+        self._live = LiveFiles(spark, self._path, CURSORS, _size)
 
     @property
     def last(self) -> Plan | None:
@@ -66,7 +66,7 @@ class Cursors:
         _, files = self._live.look()
         newest: dict[tuple[str, str, int], dict[int, tuple[int, bytes | None]]] = defaultdict(dict)
         for path in files:
-            for row in self._source.rows([path]).to_pylist():
+            for row in read_files(self._spark, self._path, CURSORS, [path]).to_pylist():
                 blocks = newest[row["topic"], row["subscription"], row["life"]]
                 known = blocks.get(row["block"])
                 if known is None or known[0] < row["batch_id"]:

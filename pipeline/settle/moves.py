@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
-from pipeline.subscriptions.commandlog import Commanded, CommandLog, read_files
+from pipeline.subscriptions.commandlog import Commanded, CommandLog
 from pipeline.subscriptions.commands import due_times, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, Table

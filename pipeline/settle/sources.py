@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.errors import VersionGone
-from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
-from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import row_groups
 from schemas import Table
 
 
@@ -40,25 +37,15 @@ class Source:
                 raise VersionGone(self._table.name, version, "_delta_log")
             added = appended(actions)
             if added:
-                yield version, self.rows([each["path"] for each in added])
+                yield version, self._rows([each["path"] for each in added])
 
     def since(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The same, and where the log does not reach back so far, first all that the table holds, as of `after`."""
         if after < upto and entry(self._files, self._path, after + 1) is None:
             _, live = LiveFiles(self._spark, self._path, self._table, lambda _: None).look()
-            yield upto, self.rows(list(live))
+            yield upto, self._rows(list(live))
             return
         yield from self.versions(after, upto)
 
-    def rows(self, paths: Sequence[str]) -> pa.Table:
-        """The rows of files of the table, by paths relative to it, in their order."""
-        schema = arrow_schema(self._table.schema)
-        wanted = pa.schema([schema.field(name) for name in self._columns])
-        with suppress(NotInDriver):
-            folder = self._files.readable(self._path)
-            if folder is not None:
-                groups = row_groups(self._table, [f"{folder}/{path}" for path in paths])
-                return pa.concat_tables([wanted.empty_table(), *(group.read(self._columns) for group in groups)])
-        reader = self._spark.read.schema(self._table.schema)
-        found = reader.parquet(*(f"{self._path}/{path}" for path in paths)).select(*self._columns)
-        return found.toArrow().cast(wanted)
+    def _rows(self, paths: Sequence[str]) -> pa.Table:
+        return read_files(self._spark, self._path, self._table, paths, self._columns)

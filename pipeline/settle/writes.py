@@ -14,12 +14,12 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import note_of
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.settle.letters import DeadLetters
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan
-from pipeline.settle.sources import Source
 from pipeline.storage.hadoop import session_files
 from schemas import CLOSED, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
 from state import Move, Positions
@@ -44,8 +44,7 @@ class Writes:
         """
         self._owner, self._observe = owner, observe
         self._letters = DeadLetters(spark, warehouse)
-        self._files, self._path = session_files(spark), warehouse.path(SEGMENTS)
-        self._rows = Source(spark, warehouse, SEGMENTS, SEGMENTS.schema.names)
+        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(SEGMENTS)
         self._segments = Sink(spark, warehouse, SEGMENTS, SETTLE, after=after)
         self._closed, self._rejected = (Sink(spark, warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
 
@@ -70,7 +69,7 @@ class Writes:
         for actions in commits(self._files, self._path, newest(self._files, self._path)):
             noted = note_of(actions)
             if noted is not None and (noted.stage, noted.batch) == (SETTLE, plan.batch):
-                rows = self._rows.rows([each["path"] for each in appended(actions)])
+                rows = read_files(self._spark, self._path, SEGMENTS, [each["path"] for each in appended(actions)])
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 

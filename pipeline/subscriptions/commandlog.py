@@ -1,24 +1,22 @@
 """The rows of `commands` that a stage needs: each file is read once, and held until maintenance takes it out."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.entries import newest
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
-from pipeline.storage.parquet import row_groups
 from pipeline.subscriptions.commands import READ
 from pipeline.subscriptions.settled import SettledMark, read_mark
-from schemas import COMMANDS, Table
+from schemas import COMMANDS
 
 _NOTHING = arrow_schema(COMMANDS.columns).empty_table().select(READ)
 
@@ -87,21 +85,6 @@ class CommandLog:
 
     def _read(self, path: str) -> pa.Table:
         return read_files(self._spark, self._path, COMMANDS, [path], READ)
-
-
-def read_files(
-    spark: SparkSession, path: str, table: Table, names: Sequence[str], columns: Sequence[str] | None = None
-) -> pa.Table:
-    """Columns of files of a table, by paths relative to it; all columns when none are named."""
-    schema = arrow_schema(table.columns)
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
-    with suppress(NotInDriver):
-        folder = session_files(spark).readable(path)
-        if folder is not None:
-            groups = row_groups(table, [f"{folder}/{name}" for name in names])
-            return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
-    found = spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names)).select(*wanted.names)
-    return found.toArrow().cast(wanted)
 
 
 def _is_above(held: Bounds, mark: SettledMark) -> bool:

@@ -1,0 +1,28 @@
+"""The rows of some files of a table, whole, by arrays where this process reads them."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipeline.config.routes import NotInDriver
+from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.hadoop import session_files
+from pipeline.storage.parquet import row_groups
+from schemas import Table
+
+
+def read_files(
+    spark: SparkSession, path: str, table: Table, names: Sequence[str], columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Columns of files of a table, by paths relative to it; all columns when none are named."""
+    schema = arrow_schema(table.columns)
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    with suppress(NotInDriver):
+        folder = session_files(spark).readable(path)
+        if folder is not None:
+            groups = row_groups(table, [f"{folder}/{name}" for name in names])
+            return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
+    found = spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names)).select(*wanted.names)
+    return found.toArrow().cast(wanted)
