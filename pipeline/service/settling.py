@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from threading import Event, Lock, Thread
-from typing import Any, Protocol
+from typing import Any
+
+from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
@@ -24,35 +26,6 @@ _PAUSE_S, _REMOTE_PAUSE_S = 0.05, 0.5
 """Between two batches, so that what comes together is taken together; in a store each look is a request."""
 _QUIET_S, _REMOTE_QUIET_S = 1.0, 2.0
 """Without news, and where nothing says that there are some, tables are looked at so often."""
-
-
-class Query(Protocol):
-    """What the service asks of what runs a stage; a streaming query of Spark's has more."""
-
-    @property
-    def isActive(self) -> bool:  # noqa: N802 - Spark's name
-        """Whether it runs."""
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Whether it is in a batch (`isTriggerActive`)."""
-
-    @property
-    def recentProgress(self) -> list[Any]:  # noqa: N802 - Spark's name
-        """What Spark says of its last batches, if Spark runs it."""
-
-    @property
-    def lastProgress(self) -> Any | None:  # noqa: ANN401, N802 - Spark's
-        """The last of these."""
-
-    def exception(self) -> Exception | None:
-        """What it died of."""
-
-    def processAllAvailable(self) -> None:  # noqa: N802 - Spark's name
-        """Return when all that is there is worked on."""
-
-    def stop(self) -> None:
-        """End it, between two batches."""
 
 
 class SettleLoop:
@@ -93,7 +66,7 @@ class SettleLoop:
         return []
 
     @property
-    def lastProgress(self) -> int | None:  # noqa: N802 - Spark's name
+    def lastProgress(self) -> Any | None:  # noqa: ANN401, N802 - Spark's name, and Spark's is no number
         """How many steps it has made; None before the first one."""
         return self._steps or None
 
@@ -152,3 +125,7 @@ class SettleLoop:
         while left > 0 and not self._ended.is_set() and self._folders.state() == seen:
             self._folders.wait(_PAUSE_S * 2)
             left -= _PAUSE_S * 2
+
+
+Query = StreamingQuery | SettleLoop
+"""What runs a stage."""
