@@ -4,14 +4,15 @@ Nothing here reads or writes a table or a checkpoint, so nothing that is promise
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from threading import Event, Thread
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from threading import Event
 
 from pyspark.sql import SparkSession
 
 from pipeline.config.session import PARTITIONS
 from pipeline.config.stages import ALL_STAGES, SCHEDULE
+from pipeline.config.threads import beside
 from pipeline.service.run import Stage
 from pipeline.worker.warm import loaded
 
@@ -19,25 +20,16 @@ _LOG = logging.getLogger(__name__)
 _LOOK_S, _LONGEST_S = 0.02, 20.0
 
 
-@contextmanager
-def warmed(spark: SparkSession, stages: Sequence[str] = ALL_STAGES) -> Iterator[None]:
+def warmed(spark: SparkSession, stages: Sequence[str] = ALL_STAGES) -> AbstractContextManager[None]:
     """Start Python workers for the schedule, if it is to run, beside what is done in the block.
 
     They import pandas for most of a second each, and Spark keeps them for the tasks of the stages. The session has its
     shuffle partitions by now. What goes wrong is passed over: the stages would meet it as well, and say so.
     """
-    if SCHEDULE not in stages:
-        yield
-        return
-    thread = Thread(target=_start_workers, args=(spark,), name="delayline-warmup", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join(_LONGEST_S)
+    return beside(_start_workers, spark, patience_s=_LONGEST_S) if SCHEDULE in stages else nullcontext()
 
 
-def _start_workers(spark: SparkSession) -> None:
+def _start_workers(spark: SparkSession, _: Event) -> None:
     try:
         # The tasks of the schedule that run at once take a worker each. Those of other stages are Python's when a batch
         # is large.
