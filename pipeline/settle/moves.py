@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
-from pipeline.subscriptions.commandlog import Commanded, CommandLog
+from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import due_times, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import REDELIVERY, REJECTED_DISPATCH, RESCHEDULED, Table
@@ -57,30 +56,10 @@ class _Told:
         return _Told(Runs.concat([self.runs, other.runs]), self.positions | other.positions)
 
 
-class Commands(Protocol):
-    """The rows of `commands` that are needed."""
-
-    def look(self) -> Commanded:
-        """What the newest version brought."""
-        ...
-
-    def forget(self) -> None:
-        """Let go what is below the mark by now, with the next look."""
-        ...
-
-
-class Became(Protocol):
-    """A table that says of positions what became of their rounds."""
-
-    def of(self, of: Round, wanted: PositionSet) -> Rounds:
-        """The positions of some ledgers, by round: what was released, or was left out for a later round."""
-        ...
-
-
 class Moves:
     """What commands say of other due times."""
 
-    def __init__(self, commands: Commands, released: Became, refused: Became) -> None:
+    def __init__(self, commands: CommandLog, released: Became, refused: Became) -> None:
         """Read what there is. Without any command that is a look at a log.
 
         Args:
@@ -99,7 +78,7 @@ class Moves:
     @classmethod
     def of_tables(cls, spark: SparkSession, warehouse: Warehouse) -> Moves:
         """By the tables of a warehouse."""
-        released, refused = (_Rows(spark, warehouse, table) for table in (REDELIVERY, REJECTED_DISPATCH))
+        released, refused = (Became(spark, warehouse, table) for table in (REDELIVERY, REJECTED_DISPATCH))
         return cls(CommandLog(spark, warehouse), released, refused)
 
     @property
@@ -195,10 +174,11 @@ class Moves:
         self._unsure[of] = self._unsure.get(of, _NOTHING) | positions
 
 
-class _Rows:
+class Became:
     """A table that says of positions what became of their rounds."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
+        """Nothing is read yet."""
         self._spark, self._path, self._table = spark, warehouse.path(table), table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
         self._live = LiveFiles(spark, self._path, table, lambda file: Bounds.of_statistics(file.get("stats")))

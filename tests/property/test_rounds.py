@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pytest
@@ -161,7 +161,8 @@ class Settled:
 
 def settle(tables: Tables, kept: Settled, *, acks: bool) -> Steps:
     """Batches of settle, on the state that was committed."""
-    found = Moves(Log(tables), Became(tables, left_out=False), Became(tables, left_out=True))
+    became = (Became(tables, left_out=each) for each in (False, True))
+    found = Moves(*cast("Any", (Log(tables), *became)))
     whole = kept.state.snapshot()
     state = Outstanding.restore(whole.head, {n: block for n, block in whole.blocks.items() if block is not None})
     while True:
