@@ -6,10 +6,10 @@ steps back, and has whole seconds.
 """
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 from pipeline.config.errors import ClockJumped
 from pipeline.config.settings import LiveClock
@@ -42,54 +42,46 @@ class Wakes:
 NOTHING = Wakes()
 
 
-class Instants(Protocol):
-    """Who is asked for the next instant, ms UTC."""
+class Instants(ABC):
+    """Who is asked for the next instant, ms UTC.
 
-    @property
-    def start(self) -> int:
-        """A new checkpoint hears of none up to this one."""
-        ...
+    Attributes:
+        start: a new checkpoint hears of none up to this one.
+    """
+
+    def __init__(self, start: int = 0) -> None:
+        """Nobody has asked yet."""
+        self.start, self._ended = start, False
 
     def first(self) -> int:
-        """The one that a new checkpoint begins behind."""
-        ...
+        """The one that a new checkpoint begins behind: before all instants, or where a rebuilt stage goes on."""
+        return self.start
 
+    @abstractmethod
     def after(self, last: int) -> int:
         """The next instant; the last one again when there is none. May wait for it."""
-        ...
 
     def end(self) -> None:
         """Wait no more, and give no more instants: whoever asks is to stop."""
-        ...
+        self._ended = True
 
     def close(self) -> None:
         """Give free what the clock holds of the system. Nobody asks any more."""
-        ...
+        self.end()
 
 
-class VirtualInstants:
+class VirtualInstants(Instants):
     """Those of a file, one by one, so that one instant is one release in every stage."""
 
     def __init__(self, path: str, start: int = 0) -> None:
         """Read instants from a file that `advance` appends to, those after `start` (ms)."""
-        self._path, self.start, self._ended = path, start, False
-
-    def first(self) -> int:
-        """Before all instants, or where a rebuilt stage goes on."""
-        return self.start
+        super().__init__(start)
+        self._path = path
 
     def after(self, last: int) -> int:
         """The first one after the last one; the same when none is given yet. Waits while the clock is held."""
         self._wait_while_held()
         return next((instant for instant in given(self._path) if instant > last and not self._ended), last)
-
-    def end(self) -> None:
-        """Wait no more, and give no more."""
-        self._ended = True
-
-    def close(self) -> None:
-        """Give no more; there is nothing to give free."""
-        self.end()
 
     def _wait_while_held(self) -> None:
         """Say that somebody waits, and for which hold."""
@@ -104,7 +96,7 @@ class VirtualInstants:
             time.sleep(files.pause_s(self._path))
 
 
-class NoInstants:
+class NoInstants(Instants):
     """No instant ever; who asks for one waits until there may be something else to do."""
 
     def __init__(self, wakes: Wakes = NOTHING) -> None:
@@ -113,6 +105,7 @@ class NoInstants:
         While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
         commit wakes the one that follows it.
         """
+        super().__init__()
         folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else Bells
         self._folders = watch(folders) if folders else None
         self._here, self._longest_ms = wakes.here, _LONGEST_WAIT_MS
@@ -121,11 +114,6 @@ class NoInstants:
         self._at_once, self._gather_ms = len(wakes.at_once), wakes.gather_ms
         self._seen: list[int] = []
         self._answered = monotonic_ms() - wakes.gather_ms
-        self._ended, self.start = False, 0
-
-    def first(self) -> int:
-        """The only one."""
-        return self.start
 
     def after(self, last: int) -> int:
         """The next instant, or the last one again when there may be something else to do."""
@@ -143,7 +131,7 @@ class NoInstants:
 
     def end(self) -> None:
         """Wait no more, and give no more."""
-        self._ended = True
+        super().end()
         if self._folders is not None:
             self._folders.wake()
 
