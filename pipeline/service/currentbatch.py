@@ -26,6 +26,9 @@ class AtWork:
     """The body of a stage, which remembers the batch that it is at.
 
     When the JVM is gone, what it was at can only be told from here, without asking it.
+
+    Attributes:
+        memory: the heap of the driver, as Spark writes it.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class AtWork:
         self._remote, self._last = self._files.local(checkpoint.path) is None, max(checkpoint.batches(), default=-1)
         self._table = SOURCES[stage]
         self._path = warehouse.path(self._table)
-        self._memory = str(spark.conf.get("spark.driver.memory", "1g"))
+        self.memory = str(spark.conf.get("spark.driver.memory", "1g"))
         self._batch: int | None = None
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
@@ -57,11 +60,6 @@ class AtWork:
         newest = max(self._log.batches(), default=-1)
         if newest > self._last + 1:
             raise StageRunning(self._stage, f"its checkpoint is at batch {newest}, and was left at {self._last}")
-
-    @property
-    def memory(self) -> str:
-        """The heap of the driver, as Spark writes it."""
-        return self._memory
 
     @property
     def files(self) -> str | None:

@@ -13,7 +13,7 @@ from pipeline.settle.events import REFUSED
 from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import arrow_schema, filled
 from pipeline.subscriptions.incarnations import Name
-from schemas import CLOSED, RESCHEDULED, SEGMENTS
+from schemas import CLOSED, RESCHEDULED, SEGMENTS, Table
 from state import tick_bits
 from state.buckets import trim_up
 from state.chunk import chunk_of_runs
@@ -121,7 +121,7 @@ class Outcome:
             for key, runs in together.items()
             for segment, part in self._parts(_joined(runs))
         ]
-        return pa.Table.from_pylist(rows, schema=_without_batch(SEGMENTS.schema.names, arrow_schema(SEGMENTS.schema)))
+        return pa.Table.from_pylist(rows, schema=_without_batch(SEGMENTS))
 
     def _parts(self, runs: Runs) -> Iterator[tuple[int, Runs]]:
         """Runs cut by due time into parts of whole segments that follow one another, each with its first segment.
@@ -160,7 +160,7 @@ class Outcome:
 
     def closed_rows(self) -> pa.Table:
         """Rows of `closed` less their batch."""
-        schema = _without_batch(CLOSED.schema.names, arrow_schema(CLOSED.schema))
+        schema = _without_batch(CLOSED)
         rows = [
             _rows(
                 schema,
@@ -193,5 +193,5 @@ def _joined(runs: Sequence[Runs]) -> Runs:
     return Runs(*(np.concatenate(column) for column in columns))
 
 
-def _without_batch(names: Sequence[str], schema: pa.Schema) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in names if name != "batch_id"])
+def _without_batch(table: Table) -> pa.Schema:
+    return pa.schema([field for field in arrow_schema(table.schema) if field.name != "batch_id"])

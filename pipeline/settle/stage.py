@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from uuid import uuid4
 
 import pyarrow as pa
@@ -120,7 +121,8 @@ class Settle:
             # Of a checkpoint that is lost the commits still know the plan.
             plans += self._writes.plans()
         done = -1 if self._last is None else self._last.batch
-        return max((each for each in plans if each is not None and each.batch > done), key=_batch, default=None)
+        left = (each for each in plans if each is not None and each.batch > done)
+        return max(left, key=attrgetter("batch"), default=None)
 
     def _after(self) -> int:
         """The version of `segments` behind which a batch may have written that is not in `cursors`."""
@@ -328,10 +330,6 @@ class Settle:
             self._writes.write(outcome, plan)
         self._cursors.write(self.owner, plan, held.values(), gone, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
-
-
-def _batch(plan: Plan) -> int:
-    return plan.batch
 
 
 def _has_gone(opened: Opened, listener: Listener | None) -> bool:
