@@ -25,7 +25,7 @@ from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS, builder, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
+from pipeline.service.process import StopFile, beside_stages, serve
 from pipeline.service.run import Stage, start_all, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
 from pipeline.service.warmup import warmed
@@ -88,12 +88,11 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             options = replace(profile.options, watch=watch)
             with warmed(spark, stages):
                 running = start_all(spark, warehouse, options, stages)
-            watching.enter_context(sources(spark, warehouse, running, profile.sources, options))
+            watching.enter_context(beside_stages(spark, warehouse, running, profile.sources, options))
         except PipelineError as error:
             stop_all(running)
             return _end(str(error), REFUSED)
-        with upkeep(spark, warehouse, stages, profile.options), sinks(warehouse, stages, watch):
-            reason = serve(running, asked, stop_file)
+        reason = serve(running, asked, stop_file)
     if reason is None:
         return STOPPED
     what = storage(reason, warehouse.root)

@@ -13,10 +13,10 @@ from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import read_profile
 from pipeline.config.settings import QUIET_VERSIONS, Upkeep
-from pipeline.config.stages import ALL_STAGES, STAGES
+from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve, sinks, sources, upkeep
+from pipeline.service.process import StopFile, beside_stages, serve
 from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
 from pipeline.service.warmup import first_batches, warmed
@@ -110,9 +110,7 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
         for line in followers(told.options.upkeep):
             echo(line)
-        beside = upkeep(spark, Warehouse(root), STAGES, told.options)
-        taking_in = sources(spark, Warehouse(root), running, told.sources, options)
-        with taking_in, reporting(watch, echo), beside, sinks(Warehouse(root), STAGES, watch):
+        with beside_stages(spark, Warehouse(root), running, told.sources, options), reporting(watch, echo):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)

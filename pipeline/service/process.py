@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
@@ -14,7 +14,6 @@ from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
 from pipeline.config.options import Options
 from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
-from pipeline.config.watching import Watch
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.outages import Wait, no_answer
@@ -74,36 +73,29 @@ class StopFile:
         return "" if self._path is None else Files().text_if_there(self._path) or ""
 
 
-def upkeep(
-    spark: SparkSession, warehouse: Warehouse, stages: Sequence[str], options: Options
-) -> AbstractContextManager[None]:
-    """What runs beside the stages while they are served: maintenance, in the process that has ingest."""
-    if INGEST not in stages or options.upkeep is None:
-        return nullcontext()
-    return maintaining(spark, warehouse, options.upkeep)
-
-
-def sinks(warehouse: Warehouse, stages: Sequence[str], watch: Watch) -> AbstractContextManager[None]:
-    """What runs beside the stages while they are served: the sinks, in the process that has dispatch."""
-    return publishing_apart(warehouse.root, watch) if DISPATCH in stages else nullcontext()
-
-
 @contextmanager
-def sources(
+def beside_stages(
     spark: SparkSession, warehouse: Warehouse, running: list[Stage], told: Sequence[Source], options: Options
 ) -> Iterator[None]:
-    """What runs beside the stages while they are served: the sources of the profile, in the process that has ingest.
+    """What runs beside the stages while they are served.
+
+    In the process that has ingest: the sources of the profile, and maintenance. In the one that has dispatch: the
+    sinks.
 
     Raises:
-        PipelineError: one of them cannot be followed as the profile says; the stages are stopped then.
+        PipelineError: a source cannot be followed as the profile says; the stages are stopped then.
     """
-    wanted = told if any(stage.name == INGEST for stage in running) else ()
+    names = {stage.name for stage in running}
     with ExitStack() as block:
         try:
-            block.enter_context(following(spark, warehouse, wanted, options))
+            block.enter_context(following(spark, warehouse, told if INGEST in names else (), options))
         except BaseException:
             stop_all(running)
             raise
+        if INGEST in names and options.upkeep is not None:
+            block.enter_context(maintaining(spark, warehouse, options.upkeep))
+        if DISPATCH in names:
+            block.enter_context(publishing_apart(warehouse.root, options.watch))
         yield
 
 
