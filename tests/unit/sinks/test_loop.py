@@ -20,7 +20,7 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
+from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import DELIVERIES
 from tests.support.client import empty_warehouse, new_warehouse
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink, version
@@ -207,36 +207,36 @@ def test_a_sink_that_nobody_waits_for_any_more_notes_and_publishes_nothing(
     assert broker.payloads == []
 
 
-class Away(SinkPlaces):
-    """Notes in a store that does not answer, while that is wanted."""
+class Away(Files):
+    """A store that takes nothing, while that is wanted."""
 
     away = False
 
-    def put(self, name: str, place: SinkPlace, *, lasting: bool = False) -> None:
-        """As in `SinkPlaces`."""
+    def write(self, path: str, content: str | bytes, *, lasting: bool = True) -> None:
+        """As in `Files`."""
         if self.away:
             raise OSError("away")
-        super().put(name, place, lasting=lasting)
+        super().write(path, content, lasting=lasting)
 
 
 def test_a_store_that_does_not_answer_ends_no_sink(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot note why it stands still then, and tries again all the same."""
     monkeypatch.setattr("pipeline.sinks.loop._FIRST_PAUSE_S", 0.01)
-    broker, tried, noted = MemoryBroker(), Semaphore(0), Away(Files(), root)
+    broker, tried, store = MemoryBroker(), Semaphore(0), Away()
 
     def connect(to: Destination, producer: str, place: str) -> MemoryTopic:
-        if noted.away:
+        if store.away:
             tried.release()
             raise OSError("away")
         return broker.connect(to, producer, place)
 
     delivered(root, "a")
-    loop = SinkLoop(root, "table", Line("t", "s", ADDRESS, 0), noted, connect)
-    noted.away = True
+    loop = SinkLoop(root, "table", Line("t", "s", ADDRESS, 0), SinkPlaces(store, root), connect)
+    store.away = True
     loop.start(0.01)
     try:
         assert all(tried.acquire(timeout=60) for _ in range(2))
-        noted.away = False
+        store.away = False
         until(lambda: broker.payloads == [b"a"])
     finally:
         loop.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
@@ -22,7 +23,6 @@ from pipeline.sources import loop
 from pipeline.sources.door import Door, Place
 from pipeline.sources.loop import SourceLoop
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sourcestates import SourceState, SourceStates
 
 
 class Nothing(Door):
@@ -59,30 +59,39 @@ class Counted(SourceLoop):
         """It runs."""
 
 
+class Away(Files):
+    """A store that takes nothing at first."""
+
+    def __init__(self, refused: int) -> None:
+        """So many files are not taken."""
+        super().__init__()
+        self.refused, self.took = refused, Event()
+
+    def write(self, path: str, content: str | bytes, *, lasting: bool = True) -> None:
+        """As in `Files`."""
+        if self.refused:
+            self.refused -= 1
+            raise OSError("away")
+        super().write(path, content, lasting=lasting)
+        if json.loads(content)["error"] is None:
+            self.took.set()
+
+
 def test_a_note_that_cannot_be_written_does_not_leave_the_source_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would begin its query again when that ends; a store may be away for a while."""
-    monkeypatch.setattr(loop, "session_files", lambda _: Files())
+    files = Away(4)
+    monkeypatch.setattr(loop, "session_files", lambda _: files)
     for name in ("_LOOK_S", "_FIRST_PAUSE_S"):
         monkeypatch.setattr(loop, name, 0.01)
-    notes, came, put = iter([OSError("away")] * 4), Event(), SourceStates.put
-
-    def noted(self: SourceStates, state: SourceState) -> None:
-        if (error := next(notes, None)) is not None:
-            raise error
-        put(self, state)
-        if state.error is None:
-            came.set()
-
-    monkeypatch.setattr(SourceStates, "put", noted)
     source = Source("orders", "kafka://h:9092/t")
     session: Any = None
     made = Counted(session, Warehouse(str(tmp_path)), source, Nothing(), Options(LiveClock()))
     made.begin()
     made.watch()
     try:
-        assert came.wait(60)
+        assert files.took.wait(60)
         assert made.begun > 1
     finally:
         made.stop()
