@@ -9,14 +9,15 @@ _PUBLISHED = """
         SELECT d.*, p.committed_at, ROW_NUMBER() OVER (
             PARTITION BY {row} ORDER BY ABS(arrow_cast(p.committed_at, 'Int64') - arrow_cast(d.released_at, 'Int64'))
         ) AS nearest
-        FROM ({rows}) d LEFT JOIN ({publications}) p ON p.noted_batch = d.batch_id
+        FROM ({rows}) d LEFT JOIN (
+            SELECT batch_id AS noted_batch, committed_at, first_due, last_due FROM publications
+        ) p ON p.noted_batch = d.batch_id
         AND d.due_time >= p.first_due AND d.due_time <= p.last_due AND p.committed_at >= d.due_time
     ) WHERE nearest = 1
 """
-_NOTED = "SELECT batch_id AS noted_batch, committed_at, first_due, last_due FROM publications WHERE {where}"
 
 
-def published(rows: str, where: str = "true") -> str:
+def published(rows: str) -> str:
     """Some rows of `deliveries`, each once, with `committed_at`; NULL: it is not noted yet, or not any more.
 
     A new checkpoint counts batches from 0 again: of several publications of one number the one counts that is nearest
@@ -24,7 +25,6 @@ def published(rows: str, where: str = "true") -> str:
 
     Args:
         rows: a query over `deliveries` that gives the columns `ROW`, `batch_id`, `due_time` and `released_at`.
-        where: a condition on the rows of `publications` that may count.
     """
     row = ", ".join(f"d.{name}" for name in ROW.split(", "))
-    return _PUBLISHED.format(row=row, rows=rows, publications=_NOTED.format(where=where))
+    return _PUBLISHED.format(row=row, rows=rows)
