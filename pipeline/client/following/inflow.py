@@ -124,7 +124,7 @@ class Inflow:
         try:
             yield
         except OSError:
-            self.lose({slot for each in (*self._streams, *self.backlogs) for slot in each.slots})
+            self.lose(set().union(*(each.slots for each in self._streams), *(each.slots for each in self.backlogs)))
             raise
 
     def lose(self, slots: Collection[int]) -> None:

@@ -102,8 +102,7 @@ def test_a_version_whose_number_was_cut_before_it_came_is_nobody_s(root: str) ->
     """Who commits for longer than logs are kept lands below their beginning: that is neither a beginning nor news."""
     for number in range(4):
         put(root, DELIVERIES, delivery_row(message_row(1, number, number * 1_000), 1))
-    reader = Deliveries(root)
-    reader._next = 3
+    reader = Deliveries(root, begin=3)
     log = Path(path_of(root, DELIVERIES), "_delta_log")
     late = (log / f"{3:020d}.json").read_text()
     cut(root, 4)

@@ -22,11 +22,11 @@ from pipeline.client.exceptions import (
 )
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
-from pipeline.client.reading import topiclog
 from pipeline.client.reading.reader import Reader
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import StringSchema
 from pipeline.config.errors import NoWarehouse
+from pipeline.delta.deltars import arrow_of
 from schemas import MESSAGES
 from tests.support.client import message_row, put
 
@@ -88,14 +88,14 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_call(
 ) -> None:
     """A message that a reader has passed over would not come again."""
     put(root, MESSAGES, row(1, 0, 50), row(1, 1, 60))
-    real, numbers = topiclog.arrow_of, count()
+    numbers = count()
 
     def refusing(*told: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
         if next(numbers) == fails_at:
             raise OSError("the store does not answer")
-        return real(*told, **tables)
+        return arrow_of(*told, **tables)
 
-    monkeypatch.setattr(topiclog, "arrow_of", refusing)
+    monkeypatch.setattr("pipeline.client.reading.topiclog.arrow_of", refusing)
     with pytest.raises(OSError, match="answer"):
         reader.read_next(0)
     assert all_of(reader) == ["1.0", "1.1"]
