@@ -1,0 +1,107 @@
+"""What happens to consumers when a store does not give them what they ask for, and does so later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+import pyarrow as pa
+
+from pipeline.client.following.datarows import DataRows
+from pipeline.client.message import Message
+from pipeline.storage.files import Files
+from state import SubscriptionType
+from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
+from tests.unit.client.test_consuming import TEN
+
+EXCLUSIVE = SubscriptionType.EXCLUSIVE
+MANY = [(1, entry) for entry in range(40)]
+
+
+def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A consumer that never heard of another one would take slots of which that one hands out messages."""
+    world = World(str(tmp_path))
+    consumer, other = world.joined("a"), world.consumer(world.process(), "b")
+    world.run(1, other.engine)
+    leases = consumer.engine.logs.leases
+
+    def refused(*_: object) -> None:
+        raise OSError("the store does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Files, "open", refused)
+        with pytest.raises(OSError, match="answer"):
+            leases.read()
+    assert leases.read()
+    replay = leases.replay((TOPIC, SUBSCRIPTION, 1))
+    assert replay is not None
+    assert sorted(peer.consumer for peer in replay.peers.values()) == ["a", "b"]
+
+
+@contextmanager
+def half_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A store gives the first file that is read, and not the second one, which keeps a consumer from its turn."""
+    real, numbers = DataRows.of, count()
+
+    def of(self: DataRows, path: str, version: int) -> Iterator[pa.Table]:
+        if next(numbers) == 1:
+            raise OSError("the store does not answer")
+        yield from real(self, path, version)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DataRows, "of", of)
+        yield
+
+
+@pytest.mark.parametrize("joins", [False, True], ids=["stream", "backlog"])
+def test_messages_that_a_store_does_not_give_at_once_come_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, joins: bool
+) -> None:
+    """Those that were read before it failed, too; nobody else would hand them out before the consumer is gone."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    consumer = world.consumer(world.process())
+    if not joins:
+        world.run(3)
+    world.dispatch.deliver(*TEN[:5])
+    world.dispatch.deliver(*TEN[5:])
+    with half_read(monkeypatch), pytest.raises(OSError, match="answer"):
+        world.run(3)
+    world.run(3)
+    assert names(drained(consumer)) == TEN
+
+
+def test_redeliveries_that_a_store_does_not_give_at_once_come_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that a consumer reads past a full queue: they had counted as handed out."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    consumer = world.joined(max_unacked=8, receiver_queue_size=9)
+    for position in MANY:
+        world.dispatch.deliver(position)
+    world.run(1)
+    held = [consumer.receive(0) for _ in range(8)]
+    for _ in range(2):
+        consumer.negative_acknowledge(held.pop(), 0)
+    world.run(1)
+    for position in MANY[6:8]:
+        world.dispatch.deliver(position, count=1)
+    with half_read(monkeypatch), pytest.raises(OSError, match="answer"):
+        world.run(1)
+    found, more = list[Message](), held
+    while more:
+        for message in more:
+            consumer.acknowledge(message)
+        world.run(2)
+        more = drained(consumer)
+        found += more
+    assert sorted(names(found)) == MANY[6:]
+    assert world.settle.open == 0
