@@ -23,7 +23,7 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch.holding import cut
 from pipeline.dispatch.release import taken_apart
-from pipeline.storage.arrays import IntArray, arrow_schema, filled, longs, rounds
+from pipeline.storage.arrays import IntArray, arrow_schema, completed, longs, rounds
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import withdrawals
@@ -175,7 +175,7 @@ def withdrawn_rows(gone: pa.Table, batch_id: int, most: int) -> pa.Table:
     schema, rows = arrow_schema(REJECTED_DISPATCH.columns), gone.drop_columns("batch_id").take(pa.array(run))
     columns = {name: rows.column(name) for name in schema.names if name in rows.column_names}
     columns |= {"rejected_at": rows.column("released_at"), "entry_id": pa.array(entry)}
-    return filled(schema, columns, {"batch_id": batch_id}, len(run))
+    return completed(schema, columns, {"batch_id": batch_id}, len(run))
 
 
 _RUN = ("ledger_id", "first_entry", "last_entry")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.settle.listener import Listener
-from pipeline.storage.arrays import IntArray, arrow_schema, longs, rounds
+from pipeline.storage.arrays import IntArray, arrow_schema, filled, first_reason, grouped, longs, rounds
 from pipeline.subscriptions.incarnations import Name
 from schemas import CONSUMER_EVENTS, NEVER_COMES, RESCHEDULED
 from state.buckets import MAX_TIME
@@ -74,13 +74,13 @@ def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
         kinds = _kinds(own)
         listener = listeners.get(name) if name is not None else None
         wrong = _wrong(own, kinds, listener)
-        if len(wrong):
-            told.refused.append(_refused(own, wrong))
+        if wrong.null_count < len(wrong):
+            refused = own.add_column(0, REFUSED.field("reason"), wrong)
+            told.refused.append(refused.filter(wrong.is_valid()))
         if listener is not None and name is not None:
-            sound = np.ones(own.num_rows, np.bool_)
-            sound[list(wrong)] = False
+            sound = wrong.is_null().to_numpy(zero_copy_only=False)
             told.events[name] += _events(own, kinds, sound & (kinds <= _KINDS[NACK]))
-            present = _filled(own, "life") == listener.life
+            present = filled(own, "life") == listener.life
             told.leases[name] += _lease_rows(own, sound & present & (kinds == _KINDS[LeaseKind.CLAIM]))
     return told
 
@@ -162,17 +162,9 @@ def _of_listeners(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Iterato
 
 def _by_name(rows: pa.Table) -> Iterator[tuple[Name | None, IntArray]]:
     """The numbers of the rows of each subscription, ascending; None: topic or subscription is NULL."""
-    if not rows.num_rows:
-        return
-    codes = [rows.column(name).combine_chunks().dictionary_encode() for name in ("topic", "subscription")]
-    topic, name = (_indices(each) for each in codes)
-    topics, names = (each.dictionary.to_pylist() for each in codes)
-    code = (topic + 1) * (len(names) + 1) + name + 1
-    order = np.argsort(code, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-        first = part[0]
-        told = topic[first] >= 0 and name[first] >= 0
-        yield (topics[topic[first]], names[name[first]]) if told else None, part
+    for told, numbers in grouped(rows, ("topic", "subscription")):
+        topic, name = told.values()
+        yield (topic, name) if topic is not None and name is not None else None, numbers
 
 
 def _kinds(rows: pa.Table) -> IntArray:
@@ -188,30 +180,23 @@ def _indices(codes: pa.DictionaryArray) -> IntArray:
     return found
 
 
-def _wrong(rows: pa.Table, kinds: IntArray, listener: Listener | None) -> dict[int, str]:
-    """Why rows cannot be followed, by number; the first reason counts."""
+def _wrong(rows: pa.Table, kinds: IntArray, listener: Listener | None) -> pa.Array:
+    """Why rows cannot be followed; NULL: they can."""
     if listener is None:
-        return dict.fromkeys(range(rows.num_rows), NOT_ACKNOWLEDGING)
+        return pa.repeat(NOT_ACKNOWLEDGING, rows.num_rows)
     placed, failed = (kinds == _KINDS[ACK]) | (kinds == _KINDS[NACK]), kinds == _KINDS[NACK]
-    ledger, first, last = (_filled(rows, name) for name in ("ledger_id", "first_entry", "last_entry"))
+    ledger, first, last = (filled(rows, name) for name in ("ledger_id", "first_entry", "last_entry"))
     inside = (ledger >= 0) & (ledger <= MAX_LEDGER) & (first >= 0) & (first <= last) & (last <= MAX_ENTRY)
-    count, after = _filled(rows, "redelivery_count"), _filled(rows, "after_ms")
+    count, after = filled(rows, "redelivery_count"), filled(rows, "after_ms")
     asked = rows.column("after_ms").is_valid().to_numpy()
-    found: dict[int, str] = {}
-    for reason, flags in (
+    flags = (
         (UNKNOWN_KIND, kinds == 0),
-        (OTHER_INCARNATION, placed & (_filled(rows, "life") != listener.life)),
+        (OTHER_INCARNATION, placed & (filled(rows, "life") != listener.life)),
         (BAD_POSITION, placed & ~inside),
         (BAD_REDELIVERY_COUNT, failed & ~((count >= 0) & (count <= MAX_ROUND))),
         (BAD_AFTER_MS, failed & asked & ~((after >= 0) & (after <= MAX_TIME))),
-    ):
-        found = dict.fromkeys(np.flatnonzero(flags).tolist(), reason) | found
-    return found
-
-
-def _refused(rows: pa.Table, wrong: Mapping[int, str]) -> pa.Table:
-    some = rows.take(pa.array(list(wrong), pa.int64()))
-    return some.add_column(0, REFUSED.field("reason"), pa.array(list(wrong.values()), pa.string()))
+    )
+    return first_reason([(reason, pa.array(are)) for reason, are in flags])
 
 
 def _events(rows: pa.Table, kinds: IntArray, chosen: _Flags) -> Iterator[Ack | Nack]:
@@ -222,7 +207,7 @@ def _events(rows: pa.Table, kinds: IntArray, chosen: _Flags) -> Iterator[Ack | N
     own, kind = rows.take(pa.array(numbers)), kinds[numbers]
     causes = own.column("cause").combine_chunks().dictionary_encode()
     cause = _indices(causes)
-    count, after = (_filled(own, name) for name in _SAME)
+    count, after = (filled(own, name) for name in _SAME)
     # Why, and after which delay, is nothing that an acknowledgement says.
     same = [count, *(np.where(kind == _KINDS[NACK], each, 0) for each in (after, cause))]
     steps = np.logical_or.reduce([np.diff(each) != 0 for each in (kind, *same)])
@@ -262,9 +247,3 @@ def _lease_rows(rows: pa.Table, chosen: _Flags) -> Iterable[LeaseRow]:
 def _positions(rows: pa.Table, chosen: _Flags | None) -> Positions:
     columns = [longs(rows, name) for name in ("ledger_id", "first_entry", "last_entry")]
     return Positions.of(*(columns if chosen is None else [each[chosen] for each in columns]))
-
-
-def _filled(rows: pa.Table, column: str) -> IntArray:
-    """Numbers of a column; -1 is none."""
-    found: IntArray = pc.fill_null(rows.column(column), _NOTHING).to_numpy()
-    return found

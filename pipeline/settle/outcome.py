@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.settle.events import REFUSED
 from pipeline.settle.listener import Listener
-from pipeline.storage.arrays import arrow_schema, filled
+from pipeline.storage.arrays import arrow_schema, completed
 from pipeline.subscriptions.incarnations import Name
 from schemas import CLOSED, RESCHEDULED, SEGMENTS, Table
 from state import tick_bits
@@ -185,7 +185,7 @@ def _rows(schema: pa.Schema, listener: Listener, positions: Positions, told: dic
         "first_entry": positions.first_entries,
         "last_entry": positions.last_entries,
     }
-    return filled(schema, runs, named, len(positions))
+    return completed(schema, runs, named, len(positions))
 
 
 def _joined(runs: Sequence[Runs]) -> Runs:

@@ -1,7 +1,7 @@
 """Columns in Arrow, as the files of a table have them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Protocol
 
@@ -50,7 +50,7 @@ def _arrow_type(told: Any) -> pa.DataType:  # noqa: ANN401 - what JSON holds
 IntArray = npt.NDArray[np.int64]
 
 
-def filled(
+def completed(
     schema: pa.Schema,
     columns: Mapping[str, pa.Array | pa.ChunkedArray | IntArray | list[Any]],
     same: Mapping[str, object],
@@ -87,6 +87,34 @@ def longs(rows: pa.Table | pa.RecordBatch, column: str) -> IntArray:
     """A column of numbers, or of times in microseconds, without NULL."""
     array: IntArray = rows.column(column).cast(pa.int64()).to_numpy()
     return array
+
+
+def filled(rows: pa.Table, column: str) -> IntArray:
+    """A column of numbers; -1 where it is NULL."""
+    found: IntArray = pc.fill_null(rows.column(column), -1).to_numpy()
+    return found
+
+
+def grouped(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], IntArray]]:
+    """The different values of some columns, NULL too, and the numbers of the rows that have them, ascending."""
+    if not rows.num_rows:
+        return
+    codes = np.zeros(rows.num_rows, np.int64)
+    for name in names:
+        own = rows.column(name).combine_chunks().dictionary_encode()
+        place = pc.fill_null(own.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+        # Numbered anew with each column, so that they stay small.
+        codes = np.unique(codes * (int(place.max()) + 1) + place, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    values = rows.select(list(names))
+    for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        yield values.slice(int(part[0]), 1).to_pylist()[0], part
+
+
+def first_reason(flags: Sequence[tuple[str, pa.Array | pa.ChunkedArray]]) -> pa.Array:
+    """The first of some reasons that holds for each row; NULL: none does."""
+    found = pc.case_when(pc.make_struct(*(holds for _, holds in flags)), *(reason for reason, _ in flags))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def rounds(rows: pa.Table) -> IntArray:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.storage.arrays import IntArray
+from pipeline.storage.arrays import filled, first_reason, grouped
 from state.buckets import MAX_TIME
 from state.positions import Positions
 from state.positionset import PositionSet
@@ -67,8 +67,8 @@ def named_by(rows: pa.Table) -> dict[str, Parts]:
 
 def wrong(rows: pa.Table) -> pa.Array:
     """Why each row cannot be followed; NULL: it can."""
-    ledger, first, last, life, count = (_filled(rows, name) for name in (*_RUN, "life", "redelivery_count"))
-    number, moved = _filled(rows, "round"), pa.array(_moved(rows))
+    ledger, first, last, life, count = (filled(rows, name) for name in (*_RUN, "life", "redelivery_count"))
+    number, moved = filled(rows, "round"), pa.array(_moved(rows))
     placed = (ledger >= 0) & (ledger <= MAX_LEDGER) & (first >= 0) & (first <= last) & (last <= MAX_ENTRY)
     # A difference of numbers that are in their ranges cannot overflow.
     placed &= np.where(placed, last - first, MAX_RUN) < MAX_RUN
@@ -76,19 +76,17 @@ def wrong(rows: pa.Table) -> pa.Array:
     named = pc.or_(pc.not_equal(kinds, UNDO), pc.is_valid(rows.column("undoes")))
     for name in ("command_id", "topic", "subscription"):
         named = pc.and_(named, pc.is_valid(rows.column(name)))
-    flags = (
-        (UNKNOWN_KIND, pc.invert(pc.is_in(kinds, pa.array([CANCEL, UNDO, *MOVES])))),
-        (NO_NAME, pc.invert(named)),
-        (NO_DUE_TIME, pc.is_null(rows.column("due_time"))),
-        (BAD_POSITION, pa.array(~placed)),
-        (BAD_ROUND, pa.array((life < 0) | (count < 0) | (count > MAX_ROUND))),
-        (BAD_ROUND, pc.and_(moved, pa.array((number <= count) | (number > MAX_ROUND)))),
-        (NO_DELIVER_AT, pc.and_(moved, _unreachable(rows.column("deliver_at")))),
+    return first_reason(
+        (
+            (UNKNOWN_KIND, pc.invert(pc.is_in(kinds, pa.array([CANCEL, UNDO, *MOVES])))),
+            (NO_NAME, pc.invert(named)),
+            (NO_DUE_TIME, pc.is_null(rows.column("due_time"))),
+            (BAD_POSITION, pa.array(~placed)),
+            (BAD_ROUND, pa.array((life < 0) | (count < 0) | (count > MAX_ROUND))),
+            (BAD_ROUND, pc.and_(moved, pa.array((number <= count) | (number > MAX_ROUND)))),
+            (NO_DELIVER_AT, pc.and_(moved, _unreachable(rows.column("deliver_at")))),
+        )
     )
-    found = pa.nulls(rows.num_rows, pa.string())
-    for reason, are in flags:
-        found = pc.coalesce(found, pc.if_else(are, reason, pa.scalar(None, pa.string())))
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def _followed(rows: pa.Table) -> pa.Table:
@@ -130,7 +128,7 @@ def due_times(moved: pa.Table) -> dict[tuple[Round, int], Runs]:
     for told, own in _alike(moved, (*Round._fields, "round")):
         due = own.column("deliver_at").cast(pa.int64()).to_numpy() // 1_000
         of = Round(*(told[name] for name in Round._fields))
-        found[of, int(told["round"])] = Runs(due, *(_filled(own, name) for name in _RUN))
+        found[of, int(told["round"])] = Runs(due, *(filled(own, name) for name in _RUN))
     return found
 
 
@@ -138,26 +136,10 @@ def _parts(rows: pa.Table) -> Iterator[tuple[Who, Round, Positions]]:
     """The positions of each kind and command, of what it names, and of the round that it makes."""
     for told, own in _alike(rows, (*_WHO, *Round._fields)):
         of = Round(*(told[name] for name in Round._fields))
-        yield {name: told[name] for name in _WHO}, of, Positions.of(*(_filled(own, name) for name in _RUN))
+        yield {name: told[name] for name in _WHO}, of, Positions.of(*(filled(own, name) for name in _RUN))
 
 
 def _alike(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], pa.Table]]:
     """The rows that have the same values in some columns, and those."""
-    if not rows.num_rows:
-        return
-    codes = np.zeros(rows.num_rows, np.int64)
-    for name in names:
-        own = rows.column(name).combine_chunks().dictionary_encode()
-        place = pc.fill_null(own.indices, -1).to_numpy().astype(np.int64) + 1
-        # Numbered anew with each column, so that they stay small.
-        codes = np.unique(codes * (int(place.max()) + 1) + place, return_inverse=True)[1]
-    order = np.argsort(codes, kind="stable")
-    for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        own = rows.take(pa.array(part))
-        yield own.select(list(names)).slice(0, 1).to_pylist()[0], own
-
-
-def _filled(rows: pa.Table, column: str) -> IntArray:
-    """Numbers of a column; -1 is none."""
-    found: IntArray = pc.fill_null(rows.column(column), -1).to_numpy()
-    return found
+    for told, numbers in grouped(rows, names):
+        yield told, rows.take(pa.array(numbers))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.client.following.closedlog import Key
 from pipeline.delta.deltars import arrow_schema
-from pipeline.storage.arrays import IntArray, filled
+from pipeline.storage.arrays import IntArray, completed
 from schemas import CONSUMER_EVENTS
 from state import LeaseRow, Positions
 
@@ -40,7 +40,7 @@ class Voice:
         """What its lease says; each row names its own consumer and session."""
         names = ("consumer", "session", "counter", "slot", "handed", "priority", "lease_ms")
         said: dict[str, list[object]] = {name: [getattr(row, name) for row in rows] for name in names}
-        return filled(_SCHEMA, said | {"kind": [str(row.kind) for row in rows]}, self._same(at_ms), len(rows))
+        return completed(_SCHEMA, said | {"kind": [str(row.kind) for row in rows]}, self._same(at_ms), len(rows))
 
     def _runs(self, kind: str, positions: Positions, at_ms: int, **more: int | str | None) -> pa.Table:
         runs = {
@@ -49,7 +49,7 @@ class Voice:
             "last_entry": positions.last_entries,
         }
         said = {"kind": kind, "consumer": self.consumer, "session": self.session, **more}
-        return filled(_SCHEMA, runs, self._same(at_ms) | said, len(positions))
+        return completed(_SCHEMA, runs, self._same(at_ms) | said, len(positions))
 
     def _same(self, at_ms: int) -> dict[str, object]:
         """What is the same in all rows."""
