@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.client.commanding.chosen import Chosen
 from pipeline.delta.deltars import append
-from pipeline.storage.arrays import IntArray, arrow_schema
+from pipeline.storage.arrays import IntArray, arrow_schema, completed
 from pipeline.subscriptions.commands import MAX_RUN
 from schemas import COMMANDS
 
@@ -51,14 +51,7 @@ def rows_of(chosen: Chosen, due: IntArray | None, told: Mapping[str, object]) ->
     if due is not None:
         values["round"] = pa.array(chosen.rounds[heads] + 1)
         values["deliver_at"], values["due_before"] = _times(due[heads]), _times(chosen.due[heads])
-    same, schema = {**chosen.of._asdict(), **told}, arrow_schema(COMMANDS.columns)
-    columns = [
-        values[field.name]
-        if field.name in values
-        else pa.repeat(pa.scalar(same.get(field.name), field.type), len(heads))
-        for field in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return completed(arrow_schema(COMMANDS.columns), values, {**chosen.of._asdict(), **told}, len(heads))
 
 
 def _heads(*columns: IntArray) -> IntArray:
