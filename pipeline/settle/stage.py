@@ -75,6 +75,7 @@ class Settle:
         # Whoever lost the checkpoint goes on as the one who wrote last: all that it needs is in the tables.
         self.owner = self._noted.owner or self._cursors.owner or str(uuid4())
         self._writes: Writes | None = None
+        self._written: list[Plan] = []
         self._last = self._cursors.last
         self._opened: dict[Name, Opened] = {}
         self._lines: Mapping[Name, Line] = {}
@@ -115,13 +116,12 @@ class Settle:
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
-        plans = [self._noted.plan]
         if self._writes is None and (self._last is not None or self._noted.plan is not None):
             self._writes = Writes(self._spark, self._warehouse, self.owner, self._after(), self._observe)
             # Of a checkpoint that is lost the commits still know the plan.
-            plans += self._writes.plans()
+            self._written = [*self._writes.plans()]
         done = -1 if self._last is None else self._last.batch
-        left = (each for each in plans if each is not None and each.batch > done)
+        left = (each for each in (self._noted.plan, *self._written) if each is not None and each.batch > done)
         return max(left, key=attrgetter("batch"), default=None)
 
     def _after(self) -> int:

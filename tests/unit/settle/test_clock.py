@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import nobody
+from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.settle.stage import Settle
 from pipeline.subscriptions.policies import Policies
@@ -88,6 +90,23 @@ def test_a_batch_of_the_wrong_time_that_was_torn_is_finished_before_the_clock_is
     fails(stages, 1)
     assert settled_at(stages, T0)
     assert dues(stages) == [TOMORROW + DELAY_MS, T0 + DELAY_MS]
+
+
+def test_a_torn_batch_is_finished_as_planned_by_who_lost_the_checkpoint_and_was_asked_for_its_time(
+    stages: Stages,
+) -> None:
+    """The commits know the plan. A start asks for the time first, and takes batches then."""
+    assert settled_at(stages, T0)
+    fails(stages, 0)
+    stages.die_after("settle.segments")
+    assert not settled_at(stages, T0)
+    rmtree(stages.warehouse.checkpoint(SETTLE))
+    session: Any = Session()
+    settle = Settle(session, stages.warehouse, nobody)
+    assert settle.instant == T0
+    assert settle.step(T0 + DELAY_MS, patient=False)
+    assert settle.instant == T0
+    assert dues(stages) == [T0 + DELAY_MS]
 
 
 def test_a_clock_that_was_right_is_not_reset(stages: Stages) -> None:
