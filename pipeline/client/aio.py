@@ -11,6 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 import pyarrow as pa
@@ -165,14 +166,15 @@ class Consumer(_Wraps[consumer.Consumer]):
     ) -> list[Message]:
         """Several messages, as `delayline.Consumer.batch_receive` gives them.
 
-        What a call had when it was cancelled, the next one gives.
+        What a call had when it was cancelled, the next `receive` or `batch_receive` gives.
 
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        policy, found, size = self._made._options.batch_receive_policy, list[Message](), 0  # noqa: SLF001 - as there
+        policy, found, size = self._made._options.batch_receive_policy, list[Message](), 0  # noqa: SLF001 - its own option
         most = policy.max_num_message if max_num_messages is None else max_num_messages
-        ends = _ends(policy.timeout_ms if timeout_millis is None else timeout_millis)
+        wait_ms = policy.timeout_ms if timeout_millis is None else timeout_millis
+        ends = _ends(None if wait_ms < 0 else wait_ms)
         while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
             if (message := self._next()) is not None:
                 found.append(message)
@@ -303,14 +305,15 @@ class Client(_Wraps[client.Client]):
     def shutdown(self) -> None:
         """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave.
 
-        With a loop this goes on in a thread, for which the end of `asyncio.run` waits.
+        With a loop this goes on in a thread of its own, for which the end of the program waits: the threads of the loop
+        may all be taken by the calls that it ends.
         """
         try:
-            loop = asyncio.get_running_loop()
+            asyncio.get_running_loop()
         except RuntimeError:  # there is none that it could hold up
             self._made.shutdown()
         else:
-            loop.run_in_executor(None, self._made.shutdown)
+            Thread(target=self._made.shutdown, name="delayline-shutdown").start()
 
     async def __aenter__(self) -> Self:
         """The client itself."""
@@ -328,8 +331,8 @@ def _now() -> float:
 
 
 def _ends(timeout_millis: int | None) -> float:
-    """When a limit is over, by the clock of the loop; None, or a negative one: never."""
-    return math.inf if timeout_millis is None or timeout_millis < 0 else _now() + timeout_millis / 1_000
+    """When a limit is over, by the clock of the loop; None: never."""
+    return math.inf if timeout_millis is None else _now() + timeout_millis / 1_000
 
 
 def _answer(answer: asyncio.Future[MessageId], error: Exception | None, message_id: MessageId | None) -> None:

@@ -167,15 +167,7 @@ class Client(SetsPolicies, Commander, Closing):
                 register(self._root, new, subscription_name, consumer_type, whole)
                 listen_to(made, new)
 
-        made = open_consumer(
-            self._engine(),
-            topics,
-            subscription_name,
-            options,
-            self._timeout_s,
-            on_close=self._forget,
-            on_unsubscribe=end,
-        )
+        made = open_consumer(self._engine(), topics, subscription_name, options, self._timeout_s, self._forget, end)
         self._made.append(made)
         if topics != asked:
             self._looks[made] = _Recurring(period_s, look)
@@ -291,13 +283,13 @@ class Client(SetsPolicies, Commander, Closing):
     def shutdown(self) -> None:
         """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave."""
         self._closed = True
+        for look in list(self._looks.values()):
+            look.end()
+        self._writer.queue.shut()
         for each in list(self._made):
             if not isinstance(each, Producer):
                 with suppress(DelaylineError):
                     each.close()
-        for look in list(self._looks.values()):
-            look.end()
-        self._writer.queue.shut()
 
     def _begun(self, sender: Sender, initial_sequence_id: int | None) -> Sender:
         """Let a producer go on from its last message, or from where the caller says."""

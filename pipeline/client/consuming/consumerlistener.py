@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.client.consuming.consumer import Consumer
 
 _LOG = logging.getLogger(__name__)
-_LOOK_MS = 500
+_LOOK_MS, _PAUSE_S = 500, 1.0
 MessageListener = Callable[["Consumer", Message], object]
 """Gets a consumer and a message of it."""
 
@@ -75,6 +75,10 @@ class Worker:
                 message = None if self._ended.is_set() else self._take(_LOOK_MS)
             except AlreadyClosed:
                 return
+            except Exception:  # noqa: BLE001 - whatever the store says
+                _LOG.exception("the listener gets no message for now; the next one is asked for again")
+                self._ended.wait(_PAUSE_S)
+                continue
             self._goes.wait()
             if message is not None:
                 self._give(message)

@@ -44,7 +44,6 @@ def open_consumer(
     subscription: str,
     options: ConsumerOptions,
     timeout_s: float = 30.0,
-    *,
     on_close: Callable[[Consumer], None] | None = None,
     on_unsubscribe: Callable[[], None] | None = None,
 ) -> Consumer:
@@ -65,7 +64,7 @@ def open_consumer(
         ConsumerBusy: another consumer has the exclusive subscription.
         Timeout: the service does not know the subscription yet, or does not run.
     """
-    made = new_consumer(engine, topics, subscription, options, on_close=on_close, on_unsubscribe=on_unsubscribe)
+    made = new_consumer(engine, topics, subscription, options, on_close, on_unsubscribe)
     if options.consumer_type is ConsumerType.Exclusive:
         await_subscription(made, timeout_s)
     if options.message_listener is not None:
@@ -78,7 +77,6 @@ def new_consumer(
     topics: Sequence[str],
     subscription: str,
     options: ConsumerOptions,
-    *,
     on_close: Callable[[Consumer], None] | None = None,
     on_unsubscribe: Callable[[], None] | None = None,
 ) -> Consumer:

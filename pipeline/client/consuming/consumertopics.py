@@ -56,11 +56,12 @@ def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:
 def counts(core: Core, message: Named) -> bool:
     """Whether a message is of the present life of its subscription; what was received before a seek is not.
 
-    A core that has not joined does not know the life; then a message of another consumer counts.
+    A core that has not joined does not know the life; then a message of another consumer counts, unless it is of a life
+    that is over.
     """
     if not isinstance(message, Received) or message.life == core.life:
         return True
-    return core.life == 0 and message.consumer is not core
+    return core.life == 0 and message.consumer is not core and message.life > core.over
 
 
 def place_of(message: Named) -> tuple[int, int]:

@@ -62,6 +62,7 @@ class Core:
         lock: guards the desk; notified when there is something for the application.
         busy: who has the exclusive subscription, when somebody else does.
         life: the number of the subscription's life in which it is; 0: in none.
+        over: the last life of which it knows that it is over; 0: of none.
         active: called with True when a failover consumer comes to be the one that gets messages, else with False.
     """
 
@@ -72,7 +73,7 @@ class Core:
         self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
         self.desk = Desk(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
-        self.life = 0
+        self.life = self.over = 0
         self.active: Callable[[bool], None] = _nobody
         self._key: Key = (topic, subscription, 0)
         self._member: LeaseMember | None = None
@@ -168,6 +169,7 @@ class Core:
         life = self._logs.cursors.life(*self._key[:2])
         if life is None or life == self._key[2]:
             return False
+        self.over = self._key[2]
         self._reset()
         return True
 

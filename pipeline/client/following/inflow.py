@@ -123,7 +123,7 @@ class Inflow:
         """
         try:
             yield
-        except OSError:
+        except Exception:
             self.lose(set().union(*(each.slots for each in self._streams), *(each.slots for each in self.backlogs)))
             raise
 

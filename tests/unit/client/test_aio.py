@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -183,7 +184,10 @@ def test_several_messages_are_received_at_once(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_shutdown_does_not_hold_up_the_loop(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What consumers have to say is written meanwhile; without a loop it returns when all is done."""
+    """What consumers have to say is written meanwhile; without a loop it returns when all is done.
+
+    The calls that it ends may have all threads of the loop.
+    """
     begun, goes_on, ended = threading.Event(), threading.Event(), list[bool]()
 
     def shutdown(_: client_module.Client) -> None:
@@ -193,11 +197,18 @@ def test_a_shutdown_does_not_hold_up_the_loop(root: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(client_module.Client, "shutdown", shutdown)
 
     async def program() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        busy = loop.run_in_executor(None, goes_on.wait, _PATIENCE_S)
         aio.Client(root).shutdown()
         assert begun.wait(_PATIENCE_S)
         goes_on.set()
+        assert await busy
 
     asyncio.run(program())
+    for each in threading.enumerate():
+        if each.name == "delayline-shutdown":
+            each.join(_PATIENCE_S)
     aio.Client(root).shutdown()
     assert ended == [True, True]
 

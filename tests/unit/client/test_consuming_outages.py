@@ -48,13 +48,13 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
 
 
 @contextmanager
-def half_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def half_read(monkeypatch: pytest.MonkeyPatch, error: type[Exception] = OSError) -> Iterator[None]:
     """A store gives the first file that is read, and not the second one, which keeps a consumer from its turn."""
     real, numbers = DataRows.of, count()
 
     def of(self: DataRows, path: str, version: int) -> Iterator[pa.Table]:
         if next(numbers) == 1:
-            raise OSError("the store does not answer")
+            raise error("the store does not answer")
         yield from real(self, path, version)
 
     with monkeypatch.context() as patched:
@@ -62,9 +62,10 @@ def half_read(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("error", [OSError, MemoryError])
 @pytest.mark.parametrize("joins", [False, True], ids=["stream", "backlog"])
 def test_messages_that_a_store_does_not_give_at_once_come_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, joins: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], *, joins: bool
 ) -> None:
     """Those that were read before it failed, too; nobody else would hand them out before the consumer is gone."""
     world = World(str(tmp_path), EXCLUSIVE)
@@ -73,7 +74,7 @@ def test_messages_that_a_store_does_not_give_at_once_come_all_the_same(
         world.run(3)
     world.dispatch.deliver(*TEN[:5])
     world.dispatch.deliver(*TEN[5:])
-    with half_read(monkeypatch), pytest.raises(OSError, match="answer"):
+    with half_read(monkeypatch, error), pytest.raises(error, match="answer"):
         world.run(3)
     world.run(3)
     assert names(drained(consumer)) == TEN

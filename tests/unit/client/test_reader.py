@@ -101,6 +101,23 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_call(
     assert all_of(reader) == ["1.0", "1.1"]
 
 
+def test_a_listener_goes_on_after_a_store_that_did_not_answer(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would ask for the next message."""
+    monkeypatch.setattr("pipeline.client.consuming.consumerlistener._PAUSE_S", 0)
+    put(root, MESSAGES, row(1, 0, 50))
+    numbers, came = count(), threading.Event()
+
+    def refusing(*told: Any, **tables: Any) -> Any:  # noqa: ANN401 - of a function that is replaced
+        if next(numbers) == 0:
+            raise OSError("the store does not answer")
+        return arrow_of(*told, **tables)
+
+    monkeypatch.setattr("pipeline.client.reading.topiclog.arrow_of", refusing)
+    with Client(root) as client:
+        client.create_reader("t", MessageId.earliest, reader_listener=lambda *_: came.set())
+        assert came.wait(10)
+
+
 def test_a_reader_of_the_log_waits_for_no_delay(root: str) -> None:
     """In the order of positions, behind the one where it begins, or with it."""
     put(root, MESSAGES, row(1, 1, 1 << 41), row(1, 0, 7), row(2, 0, 5))

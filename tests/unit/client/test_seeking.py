@@ -219,9 +219,11 @@ def test_what_a_consumer_that_is_closed_had_before_a_seek_is_not_settled_by_anot
     world.run(2)
     assert world.settle.open == 2
     world.begin_anew(2)
-    world.run(1)
     world.dispatch.deliver(*positions)
-    world.run(1)
+    while second.cores[0].life:
+        second.engine.turn()
+    second.acknowledge(before[2])
+    world.run(2)
     second.acknowledge(before[0])
     second.negative_acknowledge(before[1])
     world.run(2)
