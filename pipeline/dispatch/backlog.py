@@ -69,11 +69,11 @@ class Backlog:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, sink: Sink) -> None:
         """Read who has how much in which file. Nothing was ever held: a look at the log."""
-        self._spark, self._path, self._sink = spark, warehouse.path(HELD), sink
+        self._spark, self._store, self._path, self._sink = spark, session_files(spark), warehouse.path(HELD), sink
         self._live = LiveFiles(spark, self._path, HELD, lambda file: int(file["size"]))
         self._files: dict[str, HeldFile] = {}
         self._held: dict[Who, Share] = {}
-        self.version = newest(session_files(spark), self._path)
+        self.version = newest(self._store, self._path)
         if self.version:
             self._look()
 
@@ -163,7 +163,9 @@ class Backlog:
 
     def _rows(self, paths: list[str]) -> pa.Table:
         wanted = arrow_schema(REDELIVERY.columns)
-        return read_files(self._spark, self._path, HELD, paths).cast(wanted) if paths else wanted.empty_table()
+        if not paths:
+            return wanted.empty_table()
+        return read_files(self._spark, self._store, self._path, HELD, paths).cast(wanted)
 
 
 def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> None:

@@ -143,7 +143,7 @@ class _Restoring:
         self.deliveries = Sink(spark, warehouse, DELIVERIES, DISPATCH)
 
     def held(self) -> Held:
-        """What is on the shelf now; `held` is as the last batch on it was to leave that: it is not looked for."""
+        """Finish what the last batch on the shelf was to do to the table `held`; then say what is on the shelf."""
         finish(self._spark, self._warehouse, self._shelf)
         self._shelf.sweep()
         return Held.of(self._shelf, self.deliveries)

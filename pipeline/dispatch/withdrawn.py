@@ -151,7 +151,7 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
             break
         added += [each["path"] for each in appended(actions)]
     rows = arrow_schema(REJECTED_DISPATCH.columns).empty_table()
-    rows = read_files(spark, path, REJECTED_DISPATCH, added) if added else rows
+    rows = read_files(spark, files, path, REJECTED_DISPATCH, added) if added else rows
     parts = {
         reason: _parts_of(rows.filter(pc.equal(rows.column("reason"), reason)), moved=reason == RESCHEDULED)
         for reason in LEFT_OUT

@@ -24,7 +24,7 @@ class Terms:
         load_until: what is due from here on is parked.
         segment_ms: the span of a segment.
         first_ledger: the ledger that the first accepted row gets; `ledgers` says how many are filled.
-        entries: of a ledger.
+        entries: how many rows fill a ledger.
         batch_id: the batch.
     """
 

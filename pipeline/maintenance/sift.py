@@ -130,7 +130,7 @@ def rest(table: Rewriting, expired: Expired, partly: Sequence[str]) -> Iterator[
     """The rows that stay of those files of which some go, a piece at a time.
 
     Raises:
-        NotInDriver: as above.
+        NotInDriver: as for `sift`.
     """
     try:
         yield from pieces(table.table, _staying(table, expired, partly))

@@ -22,6 +22,7 @@ from pipeline.settle.listener import Listener
 from pipeline.settle.opened import Opened, Row
 from pipeline.settle.plan import Plan
 from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from schemas import CURSORS
 
@@ -38,7 +39,7 @@ class Cursors:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Look up the last batch."""
         self._sink = Sink(spark, warehouse, CURSORS, SETTLE)
-        self._spark, self._path = spark, warehouse.path(CURSORS)
+        self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(CURSORS)
         self._live = LiveFiles(spark, self._path, CURSORS, _size)
 
     @property
@@ -66,7 +67,7 @@ class Cursors:
         _, files = self._live.look()
         newest: dict[tuple[str, str, int], dict[int, tuple[int, bytes | None]]] = defaultdict(dict)
         for path in files:
-            for row in read_files(self._spark, self._path, CURSORS, [path]).to_pylist():
+            for row in read_files(self._spark, self._files, self._path, CURSORS, [path]).to_pylist():
                 blocks = newest[row["topic"], row["subscription"], row["life"]]
                 known = blocks.get(row["block"])
                 if known is None or known[0] < row["batch_id"]:

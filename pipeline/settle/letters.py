@@ -29,8 +29,8 @@ APPLICATION = "delayline-settle"
 _PLACE = ("topic", "ledger_id", "entry_id")
 _PIECE_BYTES, _ROW_BYTES = 64 << 20, 1_024
 """What is appended at once, and what a row takes beside its texts. They stay: who repeats a batch cuts it alike."""
-_MOST_ROWS = 1 << 16
-"""Messages that are taken from Arrow at once."""
+_MOST_PLACES, _MOST_ROWS = 1 << 18, 1 << 16
+"""Messages that are looked for at once, but for those of one ledger, and that are taken from Arrow at once."""
 Letter = tuple[Listener, DeadLetter]
 
 
@@ -45,16 +45,20 @@ class DeadLetters:
     def append(self, letters: Sequence[Letter], batch: int) -> list[tuple[Listener, Positions]]:
         """Append the letters of a batch to `inbox`, unless that was done; each piece of them is a version.
 
+        Who repeats a batch appends the same pieces: letters go by subscription, and those of one are in the order that
+        they are given in.
+
         Returns:
             The positions whose messages are not in the log any more.
         """
         missing: list[tuple[Listener, Positions]] = []
-        for number, rows in enumerate(_pieces(self._rows(letters, missing))):
+        in_order = sorted(letters, key=_incarnation)
+        for number, rows in enumerate(_pieces(self._rows(in_order, missing))):
             self._put(rows, f"{APPLICATION}-{number}" if number else APPLICATION, batch)
         return missing
 
     def _put(self, rows: pa.Table, name: str, batch: int) -> None:
-        """Append rows by one version, unless the last batch of a name is there.
+        """Append rows by one version, unless this batch was appended under this name already.
 
         Delta notes the batch beside the rows, and keeps that when the log is cut. delta-rs appends where it reaches the
         table, as producers do; elsewhere Spark does.
@@ -69,13 +73,13 @@ class DeadLetters:
     def _rows(self, letters: Sequence[Letter], missing: list[tuple[Listener, Positions]]) -> Iterator[dict[str, Any]]:
         """Rows of `inbox`, one at a time; what has no message is told beside them."""
         for listener, letter in letters:
-            wanted = dict(letter.positions.by_ledger())
-            for message in self._messages(listener.name[0], wanted):
-                wanted[message["ledger_id"]].discard(message["entry_id"])
-                yield _row(listener, letter, message)
-            left = [(ledger, entries) for ledger, entries in wanted.items() if entries]
-            if left:
-                missing.append((listener, Positions.gathered(left)))
+            for wanted in _slices(letter.positions):
+                for message in self._messages(listener.name[0], wanted):
+                    wanted[message["ledger_id"]].discard(message["entry_id"])
+                    yield _row(listener, letter, message)
+                left = [(ledger, entries) for ledger, entries in wanted.items() if entries]
+                if left:
+                    missing.append((listener, Positions.gathered(left)))
 
     def _messages(self, topic: str, wanted: Mapping[int, BitMap]) -> Iterator[dict[str, Any]]:
         """The messages at some positions, in their order, one at a time."""
@@ -104,6 +108,23 @@ class DeadLetters:
         """
         groups = ((group, _chosen(group.read(_PLACE), topic, wanted)) for group in message_groups(self._log, bounds))
         return Gathered.read(MESSAGES, ((group, numbers) for group, numbers in groups if len(numbers)), _PIECE_BYTES)
+
+
+def _incarnation(letter: Letter) -> tuple[str, str, int]:
+    return letter[0].incarnation
+
+
+def _slices(positions: Positions) -> Iterator[dict[int, BitMap]]:
+    """The entries of each ledger, ascending, some ledgers at a time."""
+    piece, size = dict[int, BitMap](), 0
+    for ledger, entries in positions.by_ledger():
+        if piece and size + len(entries) > _MOST_PLACES:
+            yield piece
+            piece, size = {}, 0
+        piece[ledger] = entries
+        size += len(entries)
+    if piece:
+        yield piece
 
 
 def _pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pa.Table]:

@@ -21,6 +21,7 @@ from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import longs, rounds
+from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commandlog import CommandLog
 from pipeline.subscriptions.commands import due_times, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
@@ -179,7 +180,8 @@ class Became:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table) -> None:
         """Nothing is read yet."""
-        self._spark, self._path, self._table = spark, warehouse.path(table), table
+        self._spark, self._files = spark, session_files(spark)
+        self._path, self._table = warehouse.path(table), table
         self._ends = ("entry_id", "entry_id") if table is REJECTED_DISPATCH else ("first_entry", "last_entry")
         self._live = LiveFiles(spark, self._path, table, lambda file: Bounds.of_statistics(file.get("stats")))
 
@@ -192,7 +194,7 @@ class Became:
         paths = [path for path, held in self._live.look()[1].items() if held.meets(around)]
         more = ("reason",) if self._table is REJECTED_DISPATCH else ()
         columns = (*Round._fields, "ledger_id", *dict.fromkeys(self._ends), "round", *more)
-        rows = read_files(self._spark, self._path, self._table, paths, columns) if paths else None
+        rows = read_files(self._spark, self._files, self._path, self._table, paths, columns) if paths else None
         if rows is None:
             return {}
         same = [pc.equal(rows.column(name), value) for name, value in zip(Round._fields, of, strict=True)]

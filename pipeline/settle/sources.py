@@ -48,4 +48,4 @@ class Source:
         yield from self.versions(after, upto)
 
     def _rows(self, paths: Sequence[str]) -> pa.Table:
-        return read_files(self._spark, self._path, self._table, paths, self._columns)
+        return read_files(self._spark, self._files, self._path, self._table, paths, self._columns)

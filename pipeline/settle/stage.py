@@ -195,7 +195,7 @@ class Settle:
         """Who is followed in a batch: who acknowledges, and of whom something got another due time."""
         lives = self._lives(plan)
         moved = self._moves.names(lives) | {name for name, each in self._opened.items() if each.moved}
-        return {name: _mute(name, lives[name]) for name in moved & lives.keys()} | self._listeners(plan)
+        return {name: _mute(name, lives[name]) for name in sorted(moved & lives.keys())} | self._listeners(plan)
 
     def _moves_of(self, opened: Opened, happened: Iterable[Event]) -> Iterator[Move]:
         """What commands move of a subscription now."""

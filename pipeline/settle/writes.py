@@ -69,7 +69,8 @@ class Writes:
         for actions in commits(self._files, self._path, newest(self._files, self._path)):
             noted = note_of(actions)
             if noted is not None and (noted.stage, noted.batch) == (SETTLE, plan.batch):
-                rows = read_files(self._spark, self._path, SEGMENTS, [each["path"] for each in appended(actions)])
+                added = [each["path"] for each in appended(actions)]
+                rows = read_files(self._spark, self._files, self._path, SEGMENTS, added)
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 

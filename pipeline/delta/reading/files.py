@@ -8,19 +8,33 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.routes import NotInDriver
 from pipeline.storage.arrays import arrow_schema
-from pipeline.storage.hadoop import session_files
+from pipeline.storage.files import Files
 from pipeline.storage.parquet import row_groups
 from schemas import Table
 
 
 def read_files(
-    spark: SparkSession, path: str, table: Table, names: Sequence[str], columns: Sequence[str] | None = None
+    spark: SparkSession,
+    files: Files,
+    path: str,
+    table: Table,
+    names: Sequence[str],
+    columns: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Columns of files of a table, by paths relative to it; all columns when none are named."""
+    """Columns of files of a table, by paths relative to it; all columns when none are named.
+
+    Args:
+        spark: reads what this process cannot.
+        files: the file systems of that session; to make them asks the JVM several things.
+        path: of the table's folder.
+        table: the table.
+        names: of the files.
+        columns: their names.
+    """
     schema = arrow_schema(table.columns)
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     with suppress(NotInDriver):
-        folder = session_files(spark).readable(path)
+        folder = files.readable(path)
         if folder is not None:
             groups = row_groups(table, [f"{folder}/{name}" for name in names])
             return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])

@@ -16,7 +16,7 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.settle import letters
 from pipeline.subscriptions.policies import Policies
-from schemas import CONSUMER_EVENTS, MESSAGES
+from schemas import COMMANDS, CONSUMER_EVENTS, MESSAGES
 from tests.support.stream import Killed, at, message
 from tests.support.without_jvm import Stages, no_jvm
 
@@ -45,6 +45,7 @@ def appends(monkeypatch: pytest.MonkeyPatch) -> Appends:
     """A small bound, and a look at each append."""
     found = Appends()
     monkeypatch.setattr(letters, "_PIECE_BYTES", PIECE_BYTES)
+    monkeypatch.setattr(letters, "_MOST_PLACES", COUNT // 3)
     monkeypatch.setattr(letters, "append", found)
     return found
 
@@ -91,14 +92,36 @@ def test_what_is_held_of_dead_letters_is_bounded(stages: Stages, appends: Append
         assert sent(stages, topic) == list(range(COUNT))
 
 
+def moved(row: dict[str, Any]) -> dict[str, Any]:
+    """A command that gives another due time to a position behind a message, which nobody has yet."""
+    names = {
+        "topic": row["topic"],
+        "subscription": "s",
+        "life": 1,
+        "command_id": "c",
+        "kind": "reschedule",
+        "at": at(0),
+    }
+    place = {"ledger_id": row["ledger_id"] + 5, "first_entry": 0, "last_entry": 0, "redelivery_count": 0, "round": 1}
+    return (
+        names
+        | place
+        | {"at": at(0), "due_time": row["due_time"], "due_before": row["due_time"], "deliver_at": at(T0 + 10**7)}
+    )
+
+
+@pytest.mark.parametrize("commanded", [False, True], ids=["", "commanded"])
 @pytest.mark.parametrize("dies_before", [0, 1, 5])
 def test_a_batch_that_was_torn_between_two_pieces_sends_each_letter_once(
-    stages: Stages, appends: Appends, dies_before: int
+    stages: Stages, appends: Appends, dies_before: int, *, commanded: bool
 ) -> None:
-    """Each piece is noted beside its rows."""
+    """Each piece is noted beside its rows. Pieces stay the same when a command for one of the subscriptions comes."""
     appends.dies_before = dies_before
     assert not stages.settle()
     appends.dies_before = -1
+    if commanded:
+        rows = open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist()
+        append(stages.root, COMMANDS, rows_of(COMMANDS, [moved(rows[-1])]))
     assert stages.settle()
     assert stages.ingest()
     for topic in ("t", "u"):
