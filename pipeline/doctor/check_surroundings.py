@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
-from pipeline.config.stages import DISPATCH
+from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.sourcestates import SourceStates
-from schemas import LEFT_OUT, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
+from schemas import CURSORS, LEFT_OUT, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -26,15 +26,26 @@ def clock(look: Look) -> Iterator[Finding]:
     """No stage stands at a time that is still to come."""
     if look.virtual:
         return
-    for name, stage in look.stages.items():
-        end = stage.end(stage.last)
-        if name != DISPATCH and end is not None and end.instant > look.now_ms + _AHEAD_MS:
-            when = datetime.fromtimestamp(end.instant / 1_000, UTC).isoformat(timespec="seconds")
+    for name, instant in _instants(look):
+        if instant > look.now_ms + _AHEAD_MS:
+            when = datetime.fromtimestamp(instant / 1_000, UTC).isoformat(timespec="seconds")
             text = f"it stands at {when}, which is still to come"
             remedy = "correct the clock of this machine, or wait, or " + look.command(
                 "rebuild --stage all --reset-clock"
             )
             yield warning("clock_ahead", name, text, remedy)
+
+
+def _instants(look: Look) -> Iterator[tuple[str, int]]:
+    """Stages whose starts look at the clock, each with the instant of its last batch, ms UTC."""
+    for name, stage in look.stages.items():
+        end = stage.end(stage.last)
+        if name != DISPATCH and end is not None:
+            yield name, end.instant
+    # Settle has no query whose checkpoint says it.
+    settled = look.table(CURSORS).log.last_note(SETTLE)
+    if settled is not None:
+        yield SETTLE, int(settled.note.get("now", 0))
 
 
 def space(look: Look) -> Iterator[Finding]:
