@@ -182,10 +182,13 @@ def test_the_slowest_sink_says_from_where_on_the_log_is_needed(root: str) -> Non
     assert places(root).needed() == 10
 
 
-def test_a_sink_that_nobody_waits_for_any_more_notes_and_publishes_nothing(
-    root: str, monkeypatch: pytest.MonkeyPatch
+def test_a_sink_that_nobody_waits_for_any_more_notes_publishes_and_says_nothing(
+    root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its broker answers when its notes are gone already; a later sink of the same name would go on with others."""
+    """Its broker answers when its notes are gone already; a later sink of the same name would go on with others.
+
+    It does not try again, so it warns of nothing.
+    """
     monkeypatch.setattr("pipeline.sinks.loop._PATIENCE_S", 0)
     broker, asked, answered = MemoryBroker(), Event(), Event()
 
@@ -204,7 +207,7 @@ def test_a_sink_that_nobody_waits_for_any_more_notes_and_publishes_nothing(
     answered.set()
     thread.join()
     assert (places(root).get(loop.name), places(root).taken_up(loop.name)) == (None, None)
-    assert broker.payloads == []
+    assert (broker.payloads, caplog.messages) == ([], [])
 
 
 class Away(Files):
