@@ -27,11 +27,10 @@ def settled(
     read: dict[str, int] | None = None,
     leases: LeaseReplay | None = None,
     gone: tuple[int, ...] = (),
-    now: int = 0,
 ) -> None:
     """A commit of settle: all of a cursor of a first life, who leases what, and what was read of the tables.
 
-    `gone` are blocks that it had before, `now` is its instant, ms UTC.
+    `gone` are blocks that it had before.
     """
     noted = {"events": 0, "released": 0, "refused": 0} | (read or {})
     cursor = state.snapshot()
@@ -41,6 +40,6 @@ def settled(
     told = {"topic": "t", "subscription": name, "life": 1, "batch_id": batch}
     told |= {"events": noted["events"], "released": noted["released"]}
     rows = [told | {"block": number, "bytes": data} for number, data in blocks.items()]
-    note = json.dumps({"stage": "settle", "owner": "o", "batch": batch, "note": noted | {"now": now}})
+    note = json.dumps({"stage": "settle", "owner": "o", "batch": batch, "note": noted})
     properties = CommitProperties(custom_metadata={"userMetadata": note})
     write_deltalake(open_table(root, CURSORS), rows_of(CURSORS, rows), mode="append", commit_properties=properties)

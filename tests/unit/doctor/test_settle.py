@@ -77,9 +77,9 @@ def test_a_settle_that_stands_still_is_told(root: str, table: Table) -> None:
 def test_a_settle_whose_clock_was_ahead_is_told(root: str) -> None:
     """It does not start; a clock that is a little ahead is allowed, as for the other stages."""
     state = released((0, 0, 3))
-    settled(root, state, batch=1, read=READ, now=NOW + 60_000)
+    settled(root, state, batch=1, read=READ | {"now": NOW + 60_000})
     assert [each for each in examine(root, NOW).findings if each.what == "clock_ahead"] == []
-    settled(root, state, batch=2, read=READ, now=NOW + 600_000)
+    settled(root, state, batch=2, read=READ | {"now": NOW + 600_000})
     (ahead,) = (each for each in examine(root, NOW).findings if each.what == "clock_ahead")
     assert (ahead.subject, ahead.severity) == ("settle", Severity.WARNING)
     assert "--stage all --reset-clock" in ahead.remedy
