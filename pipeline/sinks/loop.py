@@ -272,7 +272,7 @@ class SinkLoop:
             self._drop()
 
     def failed(self, error: Exception) -> None:
-        """Say why it stands still, once for each reason that can be noted; nothing when nobody waits for it any more."""
+        """Say why it stands still, once for each reason that can be noted; not when nobody waits for it any more."""
         if self._left.is_set():
             return
         text = f"{type(error).__name__}: {error}"
