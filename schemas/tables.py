@@ -251,6 +251,8 @@ NEVER_COMES = (CANCELLED, EXPIRED, SUPPRESSED)
 """The reasons of what has a message, and comes to nobody in any round."""
 LEFT_OUT = (RESCHEDULED, *NEVER_COMES)
 """The reasons of all that has a message."""
+MESSAGE_MISSING = "message_missing"
+"""The reason of what has none in the log: a position in `rejected_dispatch`, a dead letter in `rejected_settle`."""
 
 # Appended by users, by any Delta writer: all columns may be NULL, and rows that cannot be followed change nothing. A
 # command is the rows with its `command_id`: runs of positions, each of one redelivery count of one life. A row of kind

@@ -24,8 +24,6 @@ LOOKED_UP = (
     "run", "entry_id", "message_key", "properties", "publish_time", "deliver_at", "due_time", "payload",
 )  # fmt: skip
 """The columns of messages that are looked up for runs: the number of the run, the entry, and those of `messages`."""
-MESSAGE_MISSING = "message_missing"
-"""The reason for which a position is left out that has no message in the log."""
 _RANGES = 16
 """In so many ranges of ledgers at most the messages of redeliveries are looked for."""
 

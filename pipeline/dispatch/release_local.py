@@ -29,7 +29,6 @@ from pipeline.dispatch.priority import NO_PRIORITIES, Priorities, rank
 from pipeline.dispatch.release import (
     ENTRY_BITS,
     LOOKED_UP,
-    MESSAGE_MISSING,
     ORDER,
     Matched,
     Window,
@@ -43,7 +42,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.parquet import RowGroup, whole
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, MESSAGES, REDELIVERY
+from schemas import DELIVERIES, MESSAGE_MISSING, MESSAGES, REDELIVERY
 
 _OF_MESSAGE = ("topic", "ledger_id", "entry_id", "publish_time", "deliver_at")
 

@@ -21,7 +21,6 @@ from pipeline.dispatch.priority import NO_PRIORITIES, RANK, Priorities, rank_col
 from pipeline.dispatch.release import (
     EXACT,
     LOOKED_UP,
-    MESSAGE_MISSING,
     ORDER,
     Window,
     again_bounds,
@@ -30,7 +29,7 @@ from pipeline.dispatch.release import (
 )
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.subscriptions.incarnations import Name
-from schemas import DELIVERIES, GUARDED, REDELIVERY, REJECTED_DISPATCH, ROUND
+from schemas import DELIVERIES, GUARDED, MESSAGE_MISSING, REDELIVERY, REJECTED_DISPATCH, ROUND
 
 _AGAIN = f"{ROUND} > 0"
 """Which rows of `redelivery` were put into the index again: redeliveries, and what got another due time."""

@@ -21,12 +21,9 @@ from pipeline.settle.letters import DeadLetters
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan
 from pipeline.storage.hadoop import session_files
-from schemas import CLOSED, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
+from schemas import CLOSED, MESSAGE_MISSING, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
 from state import Move, Positions
 from state.chunk import Chunk
-
-MESSAGE_MISSING = "message_missing"
-"""The reason in `rejected_settle` of a dead letter whose message is gone."""
 
 
 class Writes:
