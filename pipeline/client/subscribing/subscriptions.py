@@ -63,6 +63,7 @@ class Subscription:
             last seek (`Sought`).
         tick_ms: precision in ms: a message comes up to so much late for it, never early.
         policies: acknowledgement, and what becomes of messages that fail.
+        clear: whether the registry says the policies as they are followed; it is not part of what a line says.
 
     Raises:
         BadValue: a name that is empty or not Unicode, an unknown type or start.
@@ -75,6 +76,7 @@ class Subscription:
     start: str = "latest"
     tick_ms: int = 1_000
     policies: Policies = field(default_factory=Policies)
+    clear: bool = field(default=True, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no stage could work with."""
@@ -232,7 +234,7 @@ def _named(name: Name) -> str:
 
 
 def with_policies(root: str, found: Subscription, policies: Policies) -> Subscription | None:
-    """A line with other policies; None when it has these already.
+    """A line with other policies; None when it has these already, and the registry says no others.
 
     Raises:
         BadValue: the number of slots is another one; it stays while the subscription acknowledges. Or there is a guard
@@ -247,7 +249,7 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
     if (policies.guard, policies.guard_tables) != (old.guard, old.guard_tables):
         _check_guard(policies)
     new = _begun(root, replace(found, policies=policies))
-    return None if new == found else new
+    return None if new == found and found.clear else new
 
 
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
@@ -289,12 +291,12 @@ def subscriptions(root: str) -> list[Subscription]:
 def active(registry: DeltaTable) -> list[Subscription]:
     """The same of the registry at a version."""
     rows = query(_ACTIVE, registry=registry)
-    return [Subscription(**{**row, "start": _start(row["start"]), "policies": _read(row["policies"])}) for row in rows]
+    return [Subscription(**{**row, "start": _start(row["start"]), **_read(row["policies"])}) for row in rows]
 
 
 def unclear(registry: DeltaTable) -> set[Name]:
     """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
-    return {(row["topic"], row["subscription"]) for row in query(_STATED, registry=registry) if not _is_clear(row)}
+    return {(row["topic"], row["subscription"]) for row in query(_STATED, registry=registry) if _is_unclear(row)}
 
 
 def lives(root: str) -> dict[Name, Incarnation]:
@@ -375,18 +377,14 @@ def topic_row(topic: str, kind: str, policies: Mapping[str, str]) -> dict[str, o
     return {**line, "active": False, "policies": policies}
 
 
-def _read(texts: Mapping[str, str | None] | None) -> Policies:
-    """Policies as stages read them."""
+def _read(texts: Mapping[str, str | None] | None) -> dict[str, Any]:
+    """Policies as stages read them, and whether they are clear."""
     told = dict(texts or ())
     try:
-        return Policies.of_map(told)
+        return {"policies": Policies.of_map(told), "clear": True}
     except BadValue:
-        return Policies.followed(told)
+        return {"policies": Policies.followed(told), "clear": False}
 
 
-def _is_clear(row: Mapping[str, Any]) -> bool:
-    try:
-        Policies.of_map(dict(row["policies"] or ()))
-    except BadValue:
-        return False
-    return bool(row["ticks"])
+def _is_unclear(row: Mapping[str, Any]) -> bool:
+    return not (row["ticks"] and _read(row["policies"])["clear"])

@@ -9,7 +9,9 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from pipeline.client.choices import ConsumerType
 from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscribing.registering import register
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
     change,
@@ -123,6 +125,29 @@ def test_policies_that_cannot_be_followed_are_read_as_stages_read_them(root: str
     put(root, SUBSCRIPTIONS, ROW | {"subscription": "w", "tick_ms": 0}, ROW | {"subscription": "x"})
     assert [each.policies for each in subscriptions(root)] == [ACK, Policies(), Policies(paused=True), Policies()]
     assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s"), ("t", "t"), ("t", "u"), ("t", "w")}
+
+
+@pytest.mark.parametrize("wrong", [{"sink": "kafka:out", "sink_after": "0"}, {"max_rate": "fast"}, {"colour": "red"}])
+def test_policies_that_cannot_be_followed_are_taken_away_by_policies_that_are_set(
+    root: str, wrong: dict[str, str]
+) -> None:
+    """Also by those that are followed in their place: the registry says these then, and nothing else."""
+    put(root, SUBSCRIPTIONS, ROW | {"policies": {"max_unacked": "7", **wrong}})
+    assert not subscribe(root, Subscription("t", "s", policies=Policies(max_unacked=7)))
+    assert unclear(open_table(root, SUBSCRIPTIONS)) == {("t", "s")}
+    assert set_policies(root, "t", "s", Policies(max_unacked=7))
+    assert not set_policies(root, "t", "s", Policies(max_unacked=7))
+    assert unclear(open_table(root, SUBSCRIPTIONS)) == set()
+    (row,) = query("SELECT policies FROM s WHERE type <> 'history'", s=open_table(root, SUBSCRIPTIONS))
+    assert dict(row["policies"]) == {"max_unacked": "7"}
+
+
+def test_who_consumes_takes_away_no_policy_that_cannot_be_followed(root: str) -> None:
+    """A newer version may follow it. What is stated holds already."""
+    put(root, SUBSCRIPTIONS, ROW | {"policies": {"ack": "true", "ack_after": "0", "colour": "red"}})
+    before = open_table(root, SUBSCRIPTIONS).version()
+    register(root, ["t"], "s", ConsumerType.Shared, {})
+    assert open_table(root, SUBSCRIPTIONS).version() == before
 
 
 def test_who_is_overtaken_decides_anew(root: str) -> None:

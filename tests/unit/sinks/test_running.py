@@ -13,7 +13,15 @@ from deltalake import write_deltalake
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
+from pipeline.client.subscribing.policysetting import unset_policy
+from pipeline.client.subscribing.subscriptions import (
+    Subscription,
+    set_policies,
+    subscribe,
+    subscriptions,
+    unclear,
+    unsubscribe,
+)
 from pipeline.config.watching import Watch
 from pipeline.delta.deltars import open_table, rows_of
 from pipeline.sinks.running import publishing
@@ -141,6 +149,20 @@ def test_a_policy_that_cannot_be_followed_for_a_while_costs_no_sink_its_place(ro
         written(root, right)
         until(lambda: broker.payloads == [b"a", b"b"])
     assert errors(root) == {None}
+
+
+@pytest.mark.parametrize("wrong", [*WRONG[:3], {"sink": "kafka:out", "sink_after": "0"}])
+def test_a_policy_that_cannot_be_followed_is_unset_and_the_place_of_its_sink_goes(
+    root: str, wrong: dict[str, str]
+) -> None:
+    """Else the log of deliveries would be kept for ever."""
+    subscribe(root, Subscription("t", "s", policies=Policies(sink=ADDRESS)))
+    with publishing(root, connect=MemoryBroker().connect):
+        until(lambda: bool(places(root).names()))
+        written(root, wrong)
+        assert unset_policy(root, "t", *wrong, subscription="s")
+        assert not unclear(open_table(root, SUBSCRIPTIONS))
+        until(lambda: not places(root).names())
 
 
 def test_a_sink_keeps_its_begin_while_other_policies_change(root: str) -> None:
