@@ -17,10 +17,9 @@ from typing import Any
 
 from pipeline.client.reading.deliveries import first_row, may_hold
 from pipeline.config.stages import DISPATCH
-from pipeline.delta.logs.entries import metadata
 from pipeline.delta.logs.filestats import count, span_ms
 from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import note_of
 from pipeline.dispatch.prepared import Prepared, Visible
 from pipeline.sinks.topic import Place, Row
 
@@ -89,7 +88,7 @@ class Lot:
 def lots_of(version: int, actions: Iterable[Mapping[str, Any]], wanted: Mapping[str, str], skip: int = 0) -> list[Lot]:
     """What a version made visible for a sink; as one lot when it does not name its parts, or some rows are skipped."""
     actions = list(actions)
-    adds, commit = appended(actions), Commit.loads(metadata(actions))
+    adds, commit = appended(actions), note_of(actions)
     note = {} if commit is None or commit.stage != DISPATCH or skip else commit.note
     parts = _parted(adds, note.get("parts", ()), [each[1] for each in note.get("shown", ())])
     if parts is None:
@@ -102,15 +101,14 @@ def prepared_lots(prepared: Prepared, visible: Visible, wanted: Mapping[str, str
     """What of a batch on the shelf is not visible, for a sink."""
     made = (
         _lot(part.number, [{"path": each.path, "stats": each.stats, "size": each.size} for each in part.files], wanted)
-        for part in prepared.parts
-        if part not in visible
+        for _, part in visible.hidden([prepared])
     )
     return [lot for lot in made if lot.files]
 
 
 def visible_by(actions: Iterable[Mapping[str, Any]]) -> Visible | None:
     """Which parts are visible, as a commit of dispatch says it; None: it is somebody else's."""
-    commit = Commit.loads(metadata(actions))
+    commit = note_of(actions)
     return Visible.of(commit.note) if commit is not None and commit.stage == DISPATCH else None
 
 

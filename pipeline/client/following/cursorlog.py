@@ -10,8 +10,8 @@ from pyroaring import BitMap
 
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.delta.deltars import open_table, path_of, query, quoted
-from pipeline.delta.logs.entries import commits, metadata
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import commits
+from pipeline.delta.logs.notes import note_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
@@ -132,7 +132,7 @@ class CursorLog(Follower):
 
 def _noted(actions: Actions) -> tuple[int, int, int] | None:
     """What a commit of settle covers: versions of events and of releases, and a marker; None: it is somebody else's."""
-    commit = Commit.loads(metadata(actions))
+    commit = note_of(actions)
     if commit is None or "events" not in commit.note:
         return None
     return int(commit.note["events"]), int(commit.note.get("released", -1)), int(commit.note.get("lives", -1))

@@ -14,10 +14,10 @@ from pipeline.client.following.datarows import DataRows
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of
-from pipeline.delta.logs.entries import commits, metadata
+from pipeline.delta.logs.entries import commits
 from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.notes import note_of
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
 
@@ -106,7 +106,7 @@ class DeliveryLog(Follower):
 
 def _source(actions: Actions) -> int | None:
     """Up to which version of `redelivery` a commit of dispatch shows what was released; None: it does not say."""
-    commit = Commit.loads(metadata(actions))
+    commit = note_of(actions)
     end = None if commit is None else commit.span[1]
     if end is None:
         return None
