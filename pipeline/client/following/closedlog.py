@@ -7,13 +7,11 @@ from collections import defaultdict
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 from pipeline.client.consuming.rows import Mask, Rows, chosen
 from pipeline.client.following.cursorlog import Open
 from pipeline.client.following.tail import Actions, Follower
-from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.logfiles import appended
 from pipeline.storage.arrays import longs
@@ -66,11 +64,7 @@ class ClosedLog(Follower):
 
     def _take(self, version: int, actions: Actions) -> None:
         for add in appended(actions) if self._entries else ():
-            try:
-                with self._files.open(f"{self._folder}/{add['path']}") as file:
-                    table = pq.read_table(file, columns=_COLUMNS)
-            except FileNotFoundError as error:
-                raise VersionGone(CLOSED.name, version, add["path"]) from error
+            table = self._rows(CLOSED, add["path"], version, _COLUMNS)
             for key in list(self._entries):
                 self._put_all(key, chosen(table, *key))
 

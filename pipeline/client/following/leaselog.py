@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipeline.client.consuming.events import ACK, NACK
 from pipeline.client.consuming.rows import chosen
@@ -20,7 +19,6 @@ from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import typed
 from schemas import CONSUMER_EVENTS
 from state import LeaseReplay, LeaseRow
 
@@ -85,12 +83,7 @@ class LeaseLog(Follower):
 
     def _leases(self, path: str, version: int) -> pa.Table:
         """The rows of a file that say who leases which slots."""
-        try:
-            with self._files.open(f"{self._folder}/{path}") as file:
-                # Whoever appends rows on Spark may leave columns out, and then they are not in the file.
-                table = typed(CONSUMER_EVENTS, pq.ParquetFile(file).read(_COLUMNS), _COLUMNS)
-        except FileNotFoundError as error:
-            raise VersionGone(CONSUMER_EVENTS.name, version, path) from error
+        table = self._rows(CONSUMER_EVENTS, path, version, _COLUMNS)
         acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))
         return table.filter(pc.and_(acks, nacks))
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.config.errors import VersionGone
 from pipeline.delta.logs.entries import entry, exists, newest, oldest
 from pipeline.storage.files import Files
+from pipeline.storage.parquet import typed
+from schemas import Table
 
 Actions = list[dict[str, Any]]
 
@@ -64,6 +70,20 @@ class Follower(Tail, ABC):
         Raises:
             VersionGone: a file of it is gone.
         """
+
+    def _rows(self, table: Table, path: str, version: int, columns: Sequence[str]) -> pa.Table:
+        """Columns of a file that a version added.
+
+        Whoever appends rows on Spark may leave columns out, and then they are not in the file.
+
+        Raises:
+            VersionGone: it is gone.
+        """
+        try:
+            with self._files.open(f"{self._folder}/{path}") as file:
+                return typed(table, pq.ParquetFile(file).read(list(columns)), columns)
+        except FileNotFoundError as error:
+            raise VersionGone(table.name, version, path) from error
 
     def _begin_anew(self) -> None:
         """Stand behind the newest version."""
