@@ -18,7 +18,7 @@ from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.delta.writing.numbering import NUMBER, SortKey
 from pipeline.ingest.accept import Terms
-from pipeline.storage.arrays import longs, ranks
+from pipeline.storage.arrays import first_reason, longs, ranks
 from pipeline.storage.gather import PAYLOAD_BYTES
 from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.topicpolicies import PARTITION
@@ -266,11 +266,9 @@ in it but spaces; times are within the years 1 to 9999; the delay is measured fr
 batch's instant."""
 
 
-def reason_array(rows: pa.Table, terms: Terms) -> pa.ChunkedArray:
+def reason_array(rows: pa.Table, terms: Terms) -> pa.Array:
     """The reason why a row is refused; NULL: it is accepted."""
-    broken = arrays(REFUSALS, rows, terms)
-    each = pc.make_struct(*(column.fill_null(False) for column in broken.values()))  # noqa: FBT003 - Arrow has no name
-    return pc.case_when(each, *broken, pa.scalar(None, pa.string()))
+    return first_reason(list(arrays(REFUSALS, rows, terms).items()))
 
 
 def reason_column(terms: Terms) -> Column:

@@ -6,8 +6,6 @@ Compared are number and sum of the entries of each ledger, which runs give witho
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import unquote
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +119,7 @@ def _messages(spark: SparkSession, warehouse: Warehouse, mark: SettledMark, want
         raise NotInDriver(SIZE)
     for group in message_groups(log, *bounds):
         rows = group.read(_MESSAGE)
-        yield rows.filter(pa.array(_between(rows, "due_time", mark, wanted))).drop_columns(["due_time"])
+        yield rows.filter(_between(rows, "due_time", mark, wanted)).drop_columns(["due_time"])
 
 
 def _releases(
@@ -139,16 +137,13 @@ def _releases(
     old = (each for each in found[1] if first_ms(each["stats"], "message_due", 0) <= wanted.due_ms)
     for group in row_groups(REDELIVERY, (f"{folder}/{unquote(each['path'])}" for each in old)):
         rows = group.read((*_RUN, "redelivery_count", "round"))
-        first = rounds(rows) == 0
-        yield rows.filter(pa.array(first & _between(rows, "message_due", mark, wanted)))
+        first = pa.array(rounds(rows) == 0)
+        yield rows.filter(pc.and_(first, _between(rows, "message_due", mark, wanted)))
 
 
-def _between(rows: pa.Table, due: str, mark: SettledMark, wanted: SettledMark) -> npt.NDArray[np.bool_]:
+def _between(rows: pa.Table, due: str, mark: SettledMark, wanted: SettledMark) -> pa.ChunkedArray:
     """Which rows are below the second mark and not below the first one."""
-    times, ledgers = longs(rows, due), longs(rows, "ledger_id")
-    below = [(times <= each.due_ms * 1_000) & (ledgers < each.ledger) for each in (mark, wanted)]
-    found: npt.NDArray[np.bool_] = below[1] & ~below[0]
-    return found
+    return pc.and_not(wanted.below(rows, due), mark.below(rows, due))
 
 
 def _by_spark(
