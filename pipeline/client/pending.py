@@ -199,7 +199,7 @@ def pending(
 
 def shaped(root: str, backlogs: Iterable[Backlog], lives: Mapping[Name, Incarnation]) -> Iterator[Backlog]:
     """Backlogs with what is held of each, and why."""
-    held, lines = held_back(root), {(each.topic, each.name): each.policies for each in subscriptions(root)}
+    held, lines = held_back(root), {each.named: each.policies for each in subscriptions(root)}
     failing = GuardStates(Files(), root).errors({name: each.guard for name, each in lines.items()})
     for each in backlogs:
         name = (each.topic, each.subscription)
@@ -240,7 +240,7 @@ def pending_by_key(
 def _since(root: str, lines: Iterable[Subscription]) -> dict[Name, Incarnation | None]:
     """The life of each listener; None: it gets none of the ledgers there are."""
     known = alive(lives(root))
-    return {(each.topic, each.name): _life(each, known.get((each.topic, each.name))) for each in lines}
+    return {each.named: _life(each, known.get(each.named)) for each in lines}
 
 
 def _life(line: Subscription, known: Incarnation | None) -> Incarnation | None:
@@ -330,7 +330,7 @@ def _look(root: str, wanted: tuple[str | None, str | None], as_of: int | None) -
     lines = [
         each
         for each in subscriptions(root)
-        if all(asked in (None, has) for asked, has in zip(wanted, (each.topic, each.name), strict=True))
+        if all(asked in (None, has) for asked, has in zip(wanted, each.named, strict=True))
     ]
     since = _since(root, lines)
     moment = at_present(root) if as_of is None else at_instant(root, as_of)

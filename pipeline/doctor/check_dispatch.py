@@ -92,7 +92,7 @@ def _present(look: Look) -> dict[Name, Incarnation]:
 
 
 def _active(registry: DeltaTable) -> set[Name]:
-    return {(each.topic, each.name) for each in active(registry)}
+    return {each.named for each in active(registry)}
 
 
 def _handed(look: Look) -> Handed | None:

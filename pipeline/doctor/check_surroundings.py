@@ -74,7 +74,7 @@ def sources(look: Look) -> Iterator[Finding]:
 
 def guards(look: Look) -> Iterator[Finding]:
     """Each guard can be evaluated."""
-    registered = {(each.topic, each.name): each.policies.guard for each in subscriptions(look.root)}
+    registered = {each.named: each.policies.guard for each in subscriptions(look.root)}
     for name, why in sorted(GuardStates(Files(), look.root).errors(registered).items()):
         remedy = "mend what it says; what waits then comes by itself. Or set another guard"
         yield warning("guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy)

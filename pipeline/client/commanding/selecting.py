@@ -150,7 +150,7 @@ def _listeners(root: str, topic: str, subscription: str | None) -> dict[Name, tu
     lines = [each for each in subscriptions(root) if each.topic == topic and subscription in (None, each.name)]
     if not lines:
         raise SubscriptionNotFound(topic, subscription or "(any)")
-    known, acks = alive(lives(root)), {(each.topic, each.name): each.policies.ack for each in lines}
+    known, acks = alive(lives(root)), {each.named: each.policies.ack for each in lines}
     found = {name: (known[name], ack) for name, ack in acks.items() if name in known}
     if subscription is not None and not found:
         raise BadValue("subscription", subscription, "one that ingest has noticed; start the job")

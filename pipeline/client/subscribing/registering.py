@@ -113,7 +113,7 @@ def register(root: str, topics: Sequence[str], name: str, consumer_type: Consume
         if letters is not None and letters.initial_subscription_name is not None:
             where = _stated_over(Policies(), mine).dead_letters(topic, name)
             _keep_dead_letters(root, where, letters.initial_subscription_name)
-    first = [each for each in subscriptions(root) if (each.topic, each.name) == (topics[0], name)]
+    first = [each for each in subscriptions(root) if each.named == (topics[0], name)]
     return first[0].policies if first else _stated_over(Policies(), how)
 
 
@@ -173,5 +173,5 @@ def _stated_over(found: Policies, how: HowConsumed) -> Policies:
 
 def _keep_dead_letters(root: str, topic: str, name: str) -> None:
     """Register the subscription that keeps the dead letters, unless it is there."""
-    if not any((each.topic, each.name) == (topic, name) for each in subscriptions(root)):
+    if not any(each.named == (topic, name) for each in subscriptions(root)):
         subscribe(root, Subscription(topic, name, start=InitialPosition.Earliest.value, policies=Policies(ack=True)))
