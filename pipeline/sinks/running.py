@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
 from contextlib import AbstractContextManager, nullcontext
 from threading import Event
+
+from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active, unclear
 from pipeline.config.threads import beside
@@ -78,15 +79,16 @@ class Sinks:
             loop = SinkLoop(self._root, table, line, self._places, self._connect)
             self._running[line] = loop
             loop.start(self._pause_s)
-        self._tidy(unclear(registry))
+        self._tidy(registry)
         self._seen = version
 
-    def _tidy(self, unclear: Container[Name]) -> None:
+    def _tidy(self, registry: DeltaTable) -> None:
         """Forget sinks that have ended. Those of some subscriptions may go on when somebody has corrected a line."""
-        kept = {loop.name for loop in self._running.values()}
-        for name in set(self._places.names()) - kept:
+        ended = set(self._places.names()) - {loop.name for loop in self._running.values()}
+        stay = unclear(registry) if ended else set[Name]()
+        for name in ended:
             place = self._places.get(name)
-            if place is None or (place.topic, place.subscription) not in unclear:
+            if place is None or (place.topic, place.subscription) not in stay:
                 self._places.drop(name)
 
     def _tell(self) -> None:
