@@ -63,10 +63,11 @@ def _in_thread(method: Callable[Concatenate[M_co, P], R]) -> _Async[M_co, P, R]:
 
 def _making(method: Callable[Concatenate[M_co, P], R], wrapped: Callable[[R], W]) -> _Async[M_co, P, W]:
     """A method that waits for the store and makes a part of the client, which is wrapped."""
+    make = _in_thread(method)
 
     @wraps(method)
     async def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> W:
-        return wrapped(await asyncio.to_thread(method, self._made, *args, **how))
+        return wrapped(await make(self, *args, **how))
 
     return call
 
