@@ -7,7 +7,7 @@ with what it had on its disk.
 from __future__ import annotations
 
 import subprocess
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,11 +62,15 @@ class Broker(Server):
         return self._java("kafka.Kafka", str(self._properties))
 
     def is_up(self) -> bool:
-        """Whether it answers."""
-        with suppress(confluent_kafka.KafkaException):
-            self._admin().list_topics(timeout=1)
-            return True
-        return False
+        """Whether it answers, and knows the places of consumer groups, which takes it longer."""
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.servers, "group.id": "up", **_QUIET})
+        try:
+            (place,) = consumer.committed([confluent_kafka.TopicPartition("any", 0)], timeout=1)
+        except confluent_kafka.KafkaException:
+            return False
+        finally:
+            consumer.close()
+        return place.error is None
 
     def create(self, topic: str, partitions: int = 1) -> None:
         """Make a topic."""
