@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -202,7 +203,8 @@ def receive(
 
     form = command.as_json if as_json else command.line
     deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)
-    command.receive(deliveries, (topic, subscription), typer.echo, form=form, follow=follow, limit=limit)
+    warn = partial(typer.echo, err=True)
+    command.receive(deliveries, (topic, subscription), typer.echo, warn, form=form, follow=follow, limit=limit)
 
 
 @app.command()

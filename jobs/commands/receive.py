@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable
 
+from jobs.commands.failures import one_line
 from jobs.commands.values import payload, printable
 from pipeline.client.reading.deliveries import Deliveries, Delivery
 
@@ -14,6 +15,7 @@ def receive(
     deliveries: Deliveries,
     names: tuple[str | None, str | None],
     echo: Callable[[str], None],
+    warn: Callable[[str], None],
     *,
     form: Callable[[Delivery], str],
     follow: bool,
@@ -25,20 +27,35 @@ def receive(
         deliveries: where to read.
         names: topic and subscription.
         echo: prints a line.
+        warn: says, once for each time, that the store does not answer; who follows asks it again.
         form: the line of a delivery.
         follow: wait for more.
         limit: stop after so many.
+
+    Raises:
+        OSError: the store does not answer, and nobody follows.
     """
-    count = 0
-    while True:
-        for each in deliveries.take(*names):
+    taken, count, away = deliveries.take(*names), 0, False
+    while count != limit:
+        try:
+            each = next(taken, None)
+        except OSError as error:
+            if not follow:
+                raise
+            if not away:
+                warn(f"the store does not answer, and is asked again: {one_line(str(error))}")
+            each, away = None, True
+        else:
+            away = False
+        if each is not None:
             echo(form(each))
             count += 1
-            if count == limit:
-                return count
-        if not follow:
-            return count
-        time.sleep(_POLL_S)
+        elif follow:
+            time.sleep(_POLL_S)
+            taken = deliveries.take(*names)
+        else:
+            break
+    return count
 
 
 def line(delivery: Delivery) -> str:

@@ -66,6 +66,15 @@ class InRegistry:
                 found = replace(found, **_values({name: (texts or {}).get(name) for name in names}))
         return found
 
+    @classmethod
+    def changed(cls, texts: Mapping[str, str | None], told: Mapping[str, Any]) -> Self:
+        """What texts of the registry become when some policies are set: of the others what can be followed then.
+
+        Raises:
+            BadValue: the policies that are set cannot be followed, or not beside the others.
+        """
+        return replace(cls.followed({name: text for name, text in texts.items() if name not in told}), **told)
+
 
 @dataclass(frozen=True)
 class Policies(InRegistry):

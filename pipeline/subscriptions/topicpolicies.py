@@ -89,23 +89,25 @@ class Topics:
     Attributes:
         policies: by topic; a partition without any of its own has those of its topic.
         wrong: topics whose policies cannot be followed, and why; none of theirs count.
+        unclear: the texts of the registry of these topics.
     """
 
     policies: Mapping[str, TopicPolicies] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)
+    unclear: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of_rows(cls, rows: Iterable[tuple[str, Mapping[str, Any] | Iterable[tuple[str, Any]] | None]]) -> Topics:
         """From topics and the maps of their lines. Of several lines of a topic the last one counts, in any reading."""
-        policies, wrong = dict[str, TopicPolicies](), dict[str, str]()
+        policies, wrong, unclear = dict[str, TopicPolicies](), dict[str, str](), dict[str, dict[str, str]]()
         for topic, texts in sorted((topic, sorted(dict(texts or ()).items())) for topic, texts in rows):
-            policies.pop(topic, None)
-            wrong.pop(topic, None)
+            for each in (policies, wrong, unclear):
+                each.pop(topic, None)
             try:
                 policies[topic] = TopicPolicies.of_map(dict(texts))
             except BadValue as error:
-                wrong[topic] = str(error)
-        return cls(policies, wrong)
+                wrong[topic], unclear[topic] = str(error), dict(texts)
+        return cls(policies, wrong, unclear)
 
     def of(self, topic: str) -> TopicPolicies:
         """Those of a topic, or of the topic that a partition belongs to."""

@@ -5,7 +5,7 @@ are new, in which order they became visible, and when. Nothing is held but the r
 before the beginning of the log is read from the table (`pipeline.client.reading.history`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -103,6 +103,7 @@ class Deliveries:
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
         self.virtual = self._files.exists(f"{root}/_clock")
         self._older = self._history() if earliest and begin is None else None
+        self._given = (-1, 0)
         behind = self.newest if not earliest else -1 if self._older is None else self._older.version
         self._tail = Tail(self._files, self._folder, behind + 1 if begin is None else begin)
 
@@ -110,21 +111,24 @@ class Deliveries:
         """The deliveries that became visible since the last call, in order; of one topic or subscription when named.
 
         Costs one look at the log and one pass over the new files. What was delivered before the beginning of the log
-        comes with the first call, in the order in which it was due.
+        comes with the first call, in the order in which it was due. What a store did not give comes with the next one.
 
         Raises:
+            OSError: the store did not give a version, or a file of it.
             VersionGone: maintenance removed the log entry of a version, or a file of it.
             BrokenVersion: a version is empty or cut short.
         """
-        wanted = _named(topic, subscription)
-        older, self._older = self._older, None
+        wanted, older = _named(topic, subscription), self._older
         if older is not None:
-            for place, row in enumerate(older.rows(wanted), 1):
-                yield self._delivery((older.version, place), row, None)
+            rows = (((older.version, place), row) for place, row in enumerate(older.rows(wanted), 1))
+            yield from self._new(rows, None)
+            self._older = None
         for version, log in self.commits():
-            visible_ms = info_of(log).get("timestamp", 0)
-            for order, row in self._commit(version, log, wanted):
-                yield self._delivery(order, row, visible_ms)
+            try:
+                yield from self._new(self._commit(version, log, wanted), info_of(log).get("timestamp", 0))
+            except OSError:
+                self._tail.next = version
+                raise
 
     def commits(self) -> Iterator[tuple[int, Actions]]:
         """The versions since the last call, each with the actions of its commit; of what the log says only.
@@ -197,6 +201,15 @@ class Deliveries:
                 for places, rows in self.rows(version, add["path"], wanted, DELIVERIES.columns.names):
                     yield from zip(((version, before + place) for place in places), rows, strict=True)
             before += count(add.get("stats")) or 0
+
+    def _new(
+        self, rows: Iterable[tuple[tuple[int, int], dict[str, Any]]], visible_ms: int | None
+    ) -> Iterator[Delivery]:
+        """Those that were not given yet by a call before, which ended in the middle of a version."""
+        for order, row in rows:
+            if order > self._given:
+                self._given = order
+                yield self._delivery(order, row, visible_ms)
 
     def _delivery(self, order: tuple[int, int], row: dict[str, Any], visible_ms: int | None) -> Delivery:
         visible = None if visible_ms is None else datetime.fromtimestamp(visible_ms / 1_000, UTC)

@@ -54,9 +54,10 @@ def _set_topic_policies(root: str, topic: str, told: Mapping[str, Any]) -> bool:
     checked_topic(topic)
 
     def decide(registry: Any) -> list[dict[str, object]] | None:  # noqa: ANN401 - delta-rs has no types
-        own = _topics(registry).policies.get(topic, TopicPolicies())
-        policies = replace(own, **told)
-        if policies == own:
+        topics = _topics(registry)
+        own, unclear = topics.policies.get(topic, TopicPolicies()), topics.unclear.get(topic)
+        policies = replace(own, **told) if unclear is None else TopicPolicies.changed(unclear, told)
+        if policies == own and unclear is None:
             return None
         rows = with_history(registry, (topic, ""), topic_row(topic, TOPIC_LINE, policies.as_map()))
         return rows if policies.as_map() else rows[1:]
@@ -111,7 +112,7 @@ def set_policy(root: str, topic: str, subscription: str | None = None, **told: A
 
     def decide(found: Subscription | None) -> Subscription | None:
         line = existing(found, mine)
-        return with_policies(root, line, replace(line.policies, **told))
+        return with_policies(root, line, line.with_set(told))
 
     return change(root, mine, decide)
 

@@ -133,7 +133,7 @@ def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType,
         if found.type != consumer_type.value or how.get("tick_ms") not in (None, found.tick_ms):
             raise AlreadySubscribed(topic, name, f"type {found.type}, tick {found.tick_ms} ms")
         # Who consumes does not take away a text that a newer version may follow; a command does.
-        return with_policies(root, replace(found, clear=True), _stated_over(found.policies, how))
+        return with_policies(root, replace(found, unclear=None), _stated_over(found.policies, how))
 
     change(root, (topic, name), decide)
 

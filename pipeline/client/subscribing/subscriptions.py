@@ -63,7 +63,7 @@ class Subscription:
             last seek (`Sought`).
         tick_ms: precision in ms: a message comes up to so much late for it, never early.
         policies: acknowledgement, and what becomes of messages that fail.
-        clear: whether the registry says the policies as they are followed; it is not part of what a line says.
+        unclear: the texts of the registry when one of its policies cannot be followed; not part of what a line says.
 
     Raises:
         BadValue: a name that is empty or not Unicode, an unknown type or start.
@@ -76,7 +76,7 @@ class Subscription:
     start: str = "latest"
     tick_ms: int = 1_000
     policies: Policies = field(default_factory=Policies)
-    clear: bool = field(default=True, compare=False, repr=False)
+    unclear: Mapping[str, str | None] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no stage could work with."""
@@ -94,6 +94,14 @@ class Subscription:
     def named(self) -> Name:
         """Topic and name."""
         return self.topic, self.name
+
+    def with_set(self, told: Mapping[str, Any]) -> Policies:
+        """Its policies when some are set; the others stay, as far as they can be followed then.
+
+        Raises:
+            BadValue: they cannot be followed.
+        """
+        return replace(self.policies, **told) if self.unclear is None else Policies.changed(self.unclear, told)
 
     @property
     def sought(self) -> Sought | None:
@@ -249,7 +257,7 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
     if (policies.guard, policies.guard_tables) != (old.guard, old.guard_tables):
         _check_guard(policies)
     new = _begun(root, replace(found, policies=policies))
-    return None if new == found and found.clear else new
+    return None if new == found and found.unclear is None else new
 
 
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
@@ -378,13 +386,13 @@ def topic_row(topic: str, kind: str, policies: Mapping[str, str]) -> dict[str, o
 
 
 def _read(texts: Mapping[str, str | None] | None) -> dict[str, Any]:
-    """Policies as stages read them, and whether they are clear."""
+    """Policies as stages read them, and what the registry says when they cannot all be followed."""
     told = dict(texts or ())
     try:
-        return {"policies": Policies.of_map(told), "clear": True}
+        return {"policies": Policies.of_map(told)}
     except BadValue:
-        return {"policies": Policies.followed(told), "clear": False}
+        return {"policies": Policies.followed(told), "unclear": told}
 
 
 def _is_unclear(row: Mapping[str, Any]) -> bool:
-    return not (row["ticks"] and _read(row["policies"])["clear"])
+    return not row["ticks"] or "unclear" in _read(row["policies"])

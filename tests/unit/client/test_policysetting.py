@@ -204,6 +204,22 @@ def test_what_cannot_be_followed_is_refused_with_its_name_value_and_range(root: 
     assert policy_history(root, "t") == []
 
 
+@pytest.mark.parametrize(("change", "left"), [("unset", {}), ("set", {"max_delay_ms": "7000"})])
+def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_set_or_unset(
+    root: str, change: str, left: dict[str, str]
+) -> None:
+    """Those that can be followed hold from then on; before, none of them did."""
+    line = {"topic": "t", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
+    texts = {"min_delay_ms": "5000", "max_delay_ms": "soon", "ttl_ms": "9000"}
+    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": texts}]))
+    assert topic_policies(root, "t") == TopicPolicies()
+    words = ("policy", "set", "--topic", "t", "--max-delay", "7s")
+    told(root, *(words if change == "set" else ("policy", "unset", "--topic", "t", "max_delay_ms")))
+    kept = TopicPolicies(min_delay_ms=5_000, ttl_ms=9_000)
+    assert topic_policies(root, "t").as_map() == {**kept.as_map(), **left}
+    assert [dict(each.policies) for each in policy_history(root, "t")] == [topic_policies(root, "t").as_map()]
+
+
 def test_two_who_set_policies_of_a_topic_at_once_keep_both(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who loses the race decides anew, by the registry as it is then."""
     others = iter([5_000])

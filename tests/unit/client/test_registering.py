@@ -11,6 +11,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscribing.policysetting import unset_policy
 from pipeline.client.subscribing.registering import register
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
@@ -140,6 +141,17 @@ def test_policies_that_cannot_be_followed_are_taken_away_by_policies_that_are_se
     assert unclear(open_table(root, SUBSCRIPTIONS)) == set()
     (row,) = query("SELECT policies FROM s WHERE type <> 'history'", s=open_table(root, SUBSCRIPTIONS))
     assert dict(row["policies"]) == {"max_unacked": "7"}
+
+
+@pytest.mark.parametrize("wrong", [{"sink_after": "soon"}, {"ack": "true"}])
+def test_a_sink_stays_when_the_policy_that_contradicted_it_is_unset(root: str, wrong: dict[str, str]) -> None:
+    """It is not followed until then."""
+    put(root, SUBSCRIPTIONS, ROW | {"policies": {"sink": "kafka://there:1/out", **wrong}})
+    assert subscriptions(root)[0].policies.sink is None
+    assert unset_policy(root, "t", *wrong, subscription="s")
+    (line,) = subscriptions(root)
+    assert (line.policies.sink, line.policies.ack) == ("kafka://there:1/out", False)
+    assert unclear(open_table(root, SUBSCRIPTIONS)) == set()
 
 
 def test_who_consumes_takes_away_no_policy_that_cannot_be_followed(root: str) -> None:

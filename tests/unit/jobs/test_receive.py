@@ -1,0 +1,115 @@
+"""`delayline receive` and a store that does not answer for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from deltalake import DeltaTable
+
+from jobs.commands.receive import receive
+from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.client.reading.history import History
+from pipeline.delta.deltars import path_of
+from pipeline.delta.logs import entries
+from schemas import DELIVERIES
+from tests.support.client import delivery_row, message_row, new_warehouse, put
+
+AWAY = "AWS Error NETWORK_CONNECTION during GetObject operation"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A new warehouse."""
+    new_warehouse(str(tmp_path))
+    return str(tmp_path)
+
+
+def delivered(root: str, *numbers: int) -> None:
+    """Deliver messages in one version; their entries are these numbers."""
+    put(root, DELIVERIES, *(delivery_row(message_row(1, each, each), each) for each in numbers))
+
+
+def entry(delivery: Delivery) -> str:
+    """How a delivery is printed."""
+    return str(delivery.position[1])
+
+
+class Going(Deliveries):
+    """A store that gives one more row of a version each time, and then does not answer."""
+
+    halts = 2
+
+    def rows(self, *told: Any, **more: Any) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:  # noqa: ANN401 - passed on
+        """As it does, a row at a time."""
+        for places, rows in super().rows(*told, **more):
+            for given, (place, row) in enumerate(zip(places, rows, strict=True)):
+                if given > 2 - self.halts and self.halts:
+                    self.halts -= 1
+                    raise OSError(AWAY)
+                yield [place], [row]
+
+
+def test_each_delivery_is_printed_once_however_often_the_store_does_not_answer(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of a version of which only some came. Who looks on is told once for each time."""
+    delivered(root, 1, 2, 3)
+    delivered(root, 4)
+    printed, warned = list[str](), list[str]()
+    monkeypatch.setattr("jobs.commands.receive.time.sleep", lambda _: None)
+    count = receive(Going(root), (None, None), printed.append, warned.append, form=entry, follow=True, limit=4)
+    assert (count, printed) == (4, ["1", "2", "3", "4"])
+    assert warned == [f"the store does not answer, and is asked again: {AWAY}"] * 2
+
+
+def test_a_log_that_does_not_answer_is_asked_again_and_without_following_that_is_the_end(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed meanwhile comes then."""
+    deliveries, name = Deliveries(root), "pipeline.client.following.tail.entry"
+
+    def away(*_: object) -> None:
+        raise OSError(AWAY)
+
+    def back(_: float) -> None:
+        monkeypatch.setattr(name, entries.entry)
+
+    monkeypatch.setattr(name, away)
+    with pytest.raises(OSError, match="NETWORK_CONNECTION"):
+        receive(deliveries, (None, None), print, print, form=entry, follow=False, limit=None)
+    monkeypatch.setattr("jobs.commands.receive.time.sleep", back)
+    delivered(root, 7)
+    printed, warned = list[str](), list[str]()
+    receive(deliveries, (None, None), printed.append, warned.append, form=entry, follow=True, limit=1)
+    assert (printed, len(warned)) == (["7"], 1)
+
+
+def test_what_was_delivered_before_the_beginning_of_the_log_comes_once_too(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that failed had given some of it."""
+    delivered(root, 1, 2, 3)
+    folder = path_of(root, DELIVERIES)
+    DeltaTable(folder, version=1).create_checkpoint()
+    Path(folder, "_delta_log", f"{0:020d}.json").unlink()
+    reader, rows = Deliveries(root), History.rows
+
+    def some(self: History, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
+        monkeypatch.setattr(History, "rows", rows)
+        yield next(rows(self, wanted))
+        raise OSError(AWAY)
+
+    monkeypatch.setattr(History, "rows", some)
+    taken = reader.take()
+    assert entry(next(taken)) == "1"
+    with pytest.raises(OSError, match="NETWORK_CONNECTION"):
+        next(taken)
+    assert [entry(each) for each in reader.take()] == ["2", "3"]
+    assert list(reader.take()) == []
