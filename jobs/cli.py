@@ -22,7 +22,7 @@ from jobs import commanding, consuming, importing, insight
 from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
-from jobs.commands.policies import changed
+from jobs.commands.policies import named
 from jobs.commands.values import UNITS_MS, pairs, printable
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
@@ -142,7 +142,7 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     }
     if not ack and (backoff is not None or any(each is not None for each in told.values())):
         raise typer.BadParameter("policies need --ack")
-    policies = changed(Policies(ack=ack), backoff, **told, sink=sink)
+    policies = Policies(ack=ack, **named(backoff, **told, sink=sink))
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
     typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")

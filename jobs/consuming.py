@@ -3,7 +3,6 @@
 
 import time as clock
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +10,9 @@ import typer
 
 from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
-from jobs.commands.policies import changed, lines, paths
+from jobs.commands.policies import lines, named, paths
 from jobs.commands.values import UNITS_MS, printable
-from pipeline.client.subscribing.subscriptions import registered, set_policies
+from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
 from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.policies import Policies
@@ -157,16 +156,14 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     elif any(each is not None for each in of_topic.values()):
         raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
     else:
-        old = _policies(warehouse, topic, subscription, no_sink=no_sink)
-        fresh = set_policies(warehouse, topic, subscription, changed(old, backoff, ttl_ms=ttl, **told))
+        given = named(backoff, ttl_ms=ttl, **told) | ({"sink": None, "sink_after": None} if no_sink else {})
+        fresh = set_some(warehouse, topic, subscription, **given)
     typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
 @app.command()
 def pause(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Hold what becomes due for a subscription, until it is resumed. What is prepared, for seconds, still comes."""
-    from pipeline.client.subscribing.policysetting import set_policy as set_some
-
     fresh = set_some(warehouse, topic, subscription, paused=True)
     typer.echo(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
 
@@ -174,8 +171,6 @@ def pause(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> Non
 @app.command()
 def resume(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Let a paused subscription go on: what was held comes first, in order."""
-    from pipeline.client.subscribing.policysetting import set_policy as set_some
-
     fresh = set_some(warehouse, topic, subscription, paused=False)
     typer.echo(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
 
@@ -351,8 +346,6 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
 
 def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], others: Sequence[object]) -> bool:
     """Set policies of a topic; False when they were so already."""
-    from pipeline.client.subscribing.policysetting import set_policy as set_some
-
     named: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
     if any(each is not None for each in others):
         raise typer.BadParameter(
@@ -367,9 +360,3 @@ def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], o
 
 def _named(topic: str, subscription: str | None) -> str:
     return printable(topic if subscription is None else f"{topic}/{subscription}")
-
-
-def _policies(root: str, topic: str, subscription: str, *, no_sink: bool) -> Policies:
-    """The policies of a subscription, without its sink if that is to go."""
-    found = registered(root, topic, subscription).policies
-    return replace(found, sink=None, sink_after=None) if no_sink else found

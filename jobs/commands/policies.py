@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +42,12 @@ def backoff(text: str) -> Backoff:
     return Backoff(duration_ms(match[1]), int(match[2]), duration_ms(match[3]))
 
 
-def changed(policies: Policies, wait: Backoff | None, **told: Any) -> Policies:  # noqa: ANN401 - values of policies
-    """Policies with those that were named; None is what was not.
-
-    Raises:
-        BadValue: a value that cannot be followed.
-    """
+def named(wait: Backoff | None, **told: Any) -> dict[str, Any]:  # noqa: ANN401 - values of policies
+    """The policies that were named; None is what was not."""
     given = {name: value for name, value in told.items() if value is not None}
     if wait is not None:
         given |= {"retry_min_ms": wait.min_ms, "retry_multiplier": wait.multiplier, "retry_max_ms": wait.max_ms}
-    return replace(policies, **given)
+    return given
 
 
 def paths(told: Iterable[str]) -> dict[str, str]:

@@ -4,11 +4,12 @@ import json
 import time
 from collections.abc import Callable
 
-from jobs.commands.failures import one_line
 from jobs.commands.values import payload, printable
 from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.service.outages import no_answer
 
-_POLL_S = 0.2
+_POLL_S, _LONGEST_S = 0.2, 5.0
+"""Between two looks; while the store does not answer, each time twice as long up to the longest."""
 
 
 def receive(
@@ -33,25 +34,26 @@ def receive(
         limit: stop after so many.
 
     Raises:
-        OSError: the store does not answer, and nobody follows.
+        OSError: the store does not answer, and nobody follows; or it answers that it does not give something.
     """
-    taken, count, away = deliveries.take(*names), 0, False
+    taken, count, pause_s = deliveries.take(*names), 0, _POLL_S
     while count != limit:
         try:
             each = next(taken, None)
         except OSError as error:
-            if not follow:
+            said = no_answer(error)
+            if said is None or not follow:
                 raise
-            if not away:
-                warn(f"the store does not answer, and is asked again: {one_line(str(error))}")
-            each, away = None, True
+            if pause_s == _POLL_S:
+                warn(f"the store does not answer, and is asked again: {said}")
+            each, pause_s = None, min(2 * pause_s, _LONGEST_S)
         else:
-            away = False
+            pause_s = _POLL_S
         if each is not None:
             echo(form(each))
             count += 1
         elif follow:
-            time.sleep(_POLL_S)
+            time.sleep(pause_s)
             taken = deliveries.take(*names)
         else:
             break

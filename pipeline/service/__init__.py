@@ -4,6 +4,7 @@ __all__ = [
     "clock",
     "instants",
     "lockstep",
+    "outages",
     "process",
     "rebuild",
     "replay",

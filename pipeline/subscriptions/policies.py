@@ -53,17 +53,21 @@ class InRegistry:
         return cls(**_values(texts or {}))
 
     @classmethod
-    def followed(cls, texts: Mapping[str, str | None] | None) -> Self:
+    def followed(cls, texts: Mapping[str, str | None] | None, beside: Mapping[str, Any] | None = None) -> Self:
         """What is followed of texts of the registry, whatever they say: each policy by itself.
 
-        One that cannot be followed is the default, and so is the one that it belongs to. Other names do not count.
+        One that cannot be followed is the default, and so is the one that it belongs to. Other names do not count. The
+        texts of those that `beside` gives do not count either, and what belongs to them has to fit these values.
         """
+        texts, beside = texts or {}, beside or {}
         found, together = cls(), dict[str, list[str]]()
         for name in names_of(cls):
             together.setdefault(_BELONGS.get(name, name), []).append(name)
         for names in together.values():
-            with suppress(BadValue):
-                found = replace(found, **_values({name: (texts or {}).get(name) for name in names}))
+            rest = {name: texts.get(name) for name in names if name not in beside}
+            if any(text is not None for text in rest.values()):
+                with suppress(BadValue):
+                    found = replace(found, **_values(rest), **{name: beside[name] for name in names if name in beside})
         return found
 
     @classmethod
@@ -73,7 +77,7 @@ class InRegistry:
         Raises:
             BadValue: the policies that are set cannot be followed, or not beside the others.
         """
-        return replace(cls.followed({name: text for name, text in texts.items() if name not in told}), **told)
+        return replace(cls.followed(texts, told), **told)
 
 
 @dataclass(frozen=True)
@@ -156,6 +160,14 @@ class Policies(InRegistry):
             check_text("dead_letter_topic", self.dead_letter_topic)
             if not self.dead_letter_topic.strip():
                 raise BadValue("dead_letter_topic", self.dead_letter_topic, "a name")
+
+    @classmethod
+    def changed(cls, texts: Mapping[str, str | None], told: Mapping[str, Any]) -> Self:
+        """As for all kinds; another sink does not begin where the one before did."""
+        other = "sink" in told and told["sink"] != texts.get("sink")
+        return super().changed(
+            {name: text for name, text in texts.items() if not (other and name == "sink_after")}, told
+        )
 
     @property
     def retry(self) -> RetryPolicy:

@@ -29,6 +29,8 @@ from pipeline.storage.parquet import typed
 from schemas import DELIVERIES, RESCHEDULED
 
 _PLACE = "place"
+_BEFORE_ALL = (-1, 0)
+"""An order that comes before all others."""
 _MOST_AT_ONCE = 8_192
 """Rows that are read together."""
 
@@ -103,7 +105,7 @@ class Deliveries:
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
         self.virtual = self._files.exists(f"{root}/_clock")
         self._older = self._history() if earliest and begin is None else None
-        self._given = (-1, 0)
+        self._given, self._wanted = _BEFORE_ALL, dict[str, str]()
         behind = self.newest if not earliest else -1 if self._older is None else self._older.version
         self._tail = Tail(self._files, self._folder, behind + 1 if begin is None else begin)
 
@@ -112,6 +114,7 @@ class Deliveries:
 
         Costs one look at the log and one pass over the new files. What was delivered before the beginning of the log
         comes with the first call, in the order in which it was due. What a store did not give comes with the next one.
+        Whoever ends a call before it is over has passed over the rest of the version.
 
         Raises:
             OSError: the store did not give a version, or a file of it.
@@ -119,10 +122,17 @@ class Deliveries:
             BrokenVersion: a version is empty or cut short.
         """
         wanted, older = _named(topic, subscription), self._older
+        self._older = None
         if older is not None:
             rows = (((older.version, place), row) for place, row in enumerate(older.rows(wanted), 1))
-            yield from self._new(rows, None)
-            self._older = None
+            if wanted != self._wanted:
+                # Places in the table are those among the rows that are wanted.
+                self._given, self._wanted = _BEFORE_ALL, wanted
+            try:
+                yield from self._new(rows, None)
+            except OSError:
+                self._older = older
+                raise
         for version, log in self.commits():
             try:
                 yield from self._new(self._commit(version, log, wanted), info_of(log).get("timestamp", 0))

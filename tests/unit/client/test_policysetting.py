@@ -21,7 +21,7 @@ from pipeline.client.subscribing.policysetting import policy_history, set_policy
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.delta.deltars import append, open_table, query, rows_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.policies import Policies, Shaping
@@ -218,6 +218,29 @@ def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_s
     kept = TopicPolicies(min_delay_ms=5_000, ttl_ms=9_000)
     assert topic_policies(root, "t").as_map() == {**kept.as_map(), **left}
     assert [dict(each.policies) for each in policy_history(root, "t")] == [topic_policies(root, "t").as_map()]
+
+
+def test_a_topic_whose_only_policy_cannot_be_followed_has_no_line_when_that_is_unset(root: str) -> None:
+    """Of several lines the last one counts; one that can be followed has nothing to mend."""
+    line = {"topic": "t", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
+    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": {"ttl_ms": "soon"}}]))
+    assert "has other policies" in told(root, "policy", "unset", "--topic", "t", "ttl_ms")
+    assert query("SELECT * FROM s WHERE type = 'topic'", s=open_table(root, SUBSCRIPTIONS)) == []
+    assert "had these already" in told(root, "policy", "unset", "--topic", "t", "ttl_ms")
+    mended = Topics.of_rows([("t", {"min_delay_ms": "soon"}), ("t", {"ttl_ms": "5000"})])
+    assert (mended.unclear, mended.wrong, mended.of("t").ttl_ms) == ({}, {}, 5_000)
+
+
+def test_the_command_keeps_a_sink_when_it_mends_what_contradicts_it(root: str) -> None:
+    """It changes what it names only."""
+    row = {"topic": "t", "subscription": "s", "type": "shared", "start": "latest", "tick_ms": 1_000, "active": True}
+    texts = {"sink": "kafka://there:1/out", "ack": "true"}
+    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**row, "policies": texts}]))
+    named = ("--topic", "t", "--subscription", "s")
+    told(root, "policy", "set", *named, "--no-ack")
+    assert subscriptions(root)[0].policies.sink == "kafka://there:1/out"
+    told(root, "policy", "set", *named, "--no-sink")
+    assert subscriptions(root)[0].policies == Policies()
 
 
 def test_two_who_set_policies_of_a_topic_at_once_keep_both(root: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.exceptions import SubscriptionNotFound
-from pipeline.client.subscribing.policysetting import unset_policy
+from pipeline.client.subscribing.policysetting import set_policy, unset_policy
 from pipeline.client.subscribing.registering import register
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
@@ -26,7 +27,7 @@ from pipeline.client.subscribing.subscriptions import (
 from pipeline.config.errors import AlreadySubscribed, BadValue, StillConflicting
 from pipeline.delta.deltars import ATTEMPTS, open_table, query
 from pipeline.subscriptions.policies import Policies
-from schemas import REDELIVERY, SUBSCRIPTIONS
+from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from tests.support.client import put
 
 ACK = Policies(ack=True)
@@ -143,15 +144,61 @@ def test_policies_that_cannot_be_followed_are_taken_away_by_policies_that_are_se
     assert dict(row["policies"]) == {"max_unacked": "7"}
 
 
-@pytest.mark.parametrize("wrong", [{"sink_after": "soon"}, {"ack": "true"}])
-def test_a_sink_stays_when_the_policy_that_contradicted_it_is_unset(root: str, wrong: dict[str, str]) -> None:
-    """It is not followed until then."""
+@pytest.mark.parametrize("change_of", ["unset", "set"])
+@pytest.mark.parametrize(
+    ("wrong", "value", "after"),
+    [
+        ({"sink_after": "soon"}, 4, {"unset": 0, "set": 4}),
+        ({"ack": "true", "sink_after": "7"}, False, {"unset": 7, "set": 7}),
+    ],
+)
+def test_a_sink_stays_when_the_policy_that_contradicted_it_is_set_or_unset(
+    root: str, wrong: dict[str, str], value: int, after: dict[str, int], change_of: str
+) -> None:
+    """It is not followed until then. What is not stated of it begins with what comes from now on."""
     put(root, SUBSCRIPTIONS, ROW | {"policies": {"sink": "kafka://there:1/out", **wrong}})
     assert subscriptions(root)[0].policies.sink is None
-    assert unset_policy(root, "t", *wrong, subscription="s")
+    name = next(iter(wrong))
+    if change_of == "set":
+        assert set_policy(root, "t", "s", **{name: value})
+    else:
+        assert unset_policy(root, "t", name, subscription="s")
     (line,) = subscriptions(root)
-    assert (line.policies.sink, line.policies.ack) == ("kafka://there:1/out", False)
+    found = line.policies
+    assert (found.sink, found.ack, found.sink_after) == ("kafka://there:1/out", False, after[change_of])
     assert unclear(open_table(root, SUBSCRIPTIONS)) == set()
+
+
+@pytest.mark.parametrize("wrong", [{"sink": "kafka:out"}, {"sink": "kafka://there:1/out", "ack": "true"}])
+def test_another_sink_does_not_begin_where_one_did_that_cannot_be_followed(root: str, wrong: dict[str, str]) -> None:
+    """It begins with what is delivered from now on, like any new one."""
+    put(root, DELIVERIES)
+    put(root, SUBSCRIPTIONS, ROW | {"policies": {"sink_after": "0", **wrong}})
+    set_policy(root, "t", "s", sink="kafka://there:1/other", ack=False)
+    assert subscriptions(root)[0].policies == Policies(sink="kafka://there:1/other", sink_after=1)
+
+
+@pytest.mark.parametrize(
+    ("texts", "told", "left"),
+    [
+        ({"retry_min_ms": "soon", "retry_max_ms": "5000"}, {"retry_min_ms": 1_000}, {"retry_max_ms": 5_000}),
+        ({"retry_min_ms": "900000", "retry_max_ms": "soon"}, {"retry_max_ms": 1_800_000}, {"retry_min_ms": 900_000}),
+        ({"max_rate": "fast", "slots": "many", "paused": "true"}, {"slots": 8}, {"paused": True}),
+        ({"retry_max_ms": "soon", "max_redeliveries": "3"}, {"ack": True}, {"max_redeliveries": 3}),
+    ],
+)
+def test_what_belongs_to_a_policy_that_is_mended_stays(
+    texts: dict[str, str], told: dict[str, Any], left: dict[str, Any]
+) -> None:
+    """As far as it fits what is set."""
+    assert Policies.changed(texts, told) == Policies(**{**told, **left})
+
+
+def test_what_is_set_and_contradicts_what_can_be_followed_is_refused(root: str) -> None:
+    """Nothing of it is taken away for that, as on a line that can be followed."""
+    put(root, SUBSCRIPTIONS, ROW | {"policies": {"sink": "kafka://there:1/out", "slots": "many"}})
+    with pytest.raises(BadValue, match="does not acknowledge"):
+        set_policy(root, "t", "s", ack=True)
 
 
 def test_who_consumes_takes_away_no_policy_that_cannot_be_followed(root: str) -> None:

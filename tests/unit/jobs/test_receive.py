@@ -78,8 +78,12 @@ def test_a_log_that_does_not_answer_is_asked_again_and_without_following_that_is
     def away(*_: object) -> None:
         raise OSError(AWAY)
 
-    def back(_: float) -> None:
-        monkeypatch.setattr(name, entries.entry)
+    pauses = list[float]()
+
+    def back(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 3:
+            monkeypatch.setattr(name, entries.entry)
 
     monkeypatch.setattr(name, away)
     with pytest.raises(OSError, match="NETWORK_CONNECTION"):
@@ -88,13 +92,26 @@ def test_a_log_that_does_not_answer_is_asked_again_and_without_following_that_is
     delivered(root, 7)
     printed, warned = list[str](), list[str]()
     receive(deliveries, (None, None), printed.append, warned.append, form=entry, follow=True, limit=1)
-    assert (printed, len(warned)) == (["7"], 1)
+    assert (printed, len(warned), pauses) == (["7"], 1, [0.4, 0.8, 1.6])
 
 
+def test_a_file_that_is_broken_ends_it(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has answered; to ask again changes nothing."""
+
+    def broken(*_: object) -> None:
+        raise OSError("Couldn't deserialize thrift: TProtocolException: Invalid data")
+
+    delivered(root, 1)
+    monkeypatch.setattr("pipeline.client.following.tail.entry", broken)
+    with pytest.raises(OSError, match="thrift"):
+        receive(Deliveries(root), (None, None), print, print, form=entry, follow=True, limit=1)
+
+
+@pytest.mark.parametrize(("other", "left"), [((), ["2", "3"]), (("t", None), ["1", "2", "3"])])
 def test_what_was_delivered_before_the_beginning_of_the_log_comes_once_too(
-    root: str, monkeypatch: pytest.MonkeyPatch
+    root: str, monkeypatch: pytest.MonkeyPatch, other: tuple[str | None, ...], left: list[str]
 ) -> None:
-    """The call that failed had given some of it."""
+    """The call that failed had given some of it. A call for something else gets all of that."""
     delivered(root, 1, 2, 3)
     folder = path_of(root, DELIVERIES)
     DeltaTable(folder, version=1).create_checkpoint()
@@ -111,5 +128,6 @@ def test_what_was_delivered_before_the_beginning_of_the_log_comes_once_too(
     assert entry(next(taken)) == "1"
     with pytest.raises(OSError, match="NETWORK_CONNECTION"):
         next(taken)
-    assert [entry(each) for each in reader.take()] == ["2", "3"]
+    assert [entry(each) for each in reader.take(*other)] == left
+    monkeypatch.setattr(History, "rows", None)
     assert list(reader.take()) == []
