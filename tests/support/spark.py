@@ -33,8 +33,7 @@ one is taken, which is the same."""
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
     fetch(*NEEDED)
-    machine = Machine(cores=2, java_options=f"{_LASTING_JVM} {_YOUNG}")
-    spark = local_session("delayline-tests", machine, packages=[KAFKA])
+    spark = local_session("delayline-tests", Machine(cores=2, java_options=f"{_LASTING_JVM} {_YOUNG}"), packages=[KAFKA])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
     worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")
