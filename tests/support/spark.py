@@ -13,12 +13,9 @@ from pipeline.config.session import KAFKA, Machine, local_session
 from pipeline.storage.files import sync_files
 from tests.support.jars import NEEDED, fetch
 
-_SOON = "-XX:CompileThresholdScaling=0.25 -XX:ReservedCodeCacheSize=240m"
-QUICK_JVM = f"{' '.join(QUICK_START)} {_SOON}"
-"""For a JVM that lives for seconds: compiling code well takes longer than running it. Interpreting it is what takes
+QUICK_JVM = f"{' '.join(QUICK_START)} -XX:CompileThresholdScaling=0.25 -XX:ReservedCodeCacheSize=240m"
+"""Tests run each plan once or twice: compiling it well takes longer than running it. Interpreting it is what takes
 longest, so it is compiled, fast and plainly, after a quarter of the usual calls."""
-_LASTING_JVM = f"{' '.join(each for each in QUICK_START if 'Tiered' not in each)} {_SOON}"
-"""For one that lives for minutes: what it runs all the time, the planner above all, is worth to be compiled well."""
 _YOUNG = "-Xmn512m"
 """Memory of new objects. Batches leave hardly any behind, and with little memory they are collected all the time."""
 
@@ -33,7 +30,7 @@ one is taken, which is the same."""
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
     fetch(*NEEDED)
-    spark = local_session("delayline-tests", Machine(cores=2, java_options=f"{_LASTING_JVM} {_YOUNG}"), packages=[KAFKA])
+    spark = local_session("delayline-tests", Machine(cores=2, java_options=f"{QUICK_JVM} {_YOUNG}"), packages=[KAFKA])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
     worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")
