@@ -40,6 +40,12 @@ def root(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+def written(root: str, topic: str, policies: dict[str, str]) -> None:
+    """Write the line of a topic as any Delta writer may; nobody checks what it says."""
+    line = {"topic": topic, "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
+    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": policies}]))
+
+
 def test_policies_of_a_topic_are_set_unset_and_shown_and_their_history_is_kept(root: str) -> None:
     """Beside the number of its partitions, which stands under the same name, and beside its subscriptions."""
     subscribe(root, Subscription("t", "s"))
@@ -209,9 +215,8 @@ def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_s
     root: str, change: str, left: dict[str, str]
 ) -> None:
     """Those that can be followed hold from then on; before, none of them did."""
-    line = {"topic": "t", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
     texts = {"min_delay_ms": "5000", "max_delay_ms": "soon", "ttl_ms": "9000"}
-    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": texts}]))
+    written(root, "t", texts)
     assert topic_policies(root, "t") == TopicPolicies()
     words = ("policy", "set", "--topic", "t", "--max-delay", "7s")
     told(root, *(words if change == "set" else ("policy", "unset", "--topic", "t", "max_delay_ms")))
@@ -222,8 +227,7 @@ def test_policies_of_a_topic_that_cannot_be_followed_are_mended_by_one_that_is_s
 
 def test_a_topic_whose_only_policy_cannot_be_followed_has_no_line_when_that_is_unset(root: str) -> None:
     """Of several lines the last one counts; one that can be followed has nothing to mend."""
-    line = {"topic": "t", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
-    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": {"ttl_ms": "soon"}}]))
+    written(root, "t", {"ttl_ms": "soon"})
     assert "has other policies" in told(root, "policy", "unset", "--topic", "t", "ttl_ms")
     assert query("SELECT * FROM s WHERE type = 'topic'", s=open_table(root, SUBSCRIPTIONS)) == []
     assert "had these already" in told(root, "policy", "unset", "--topic", "t", "ttl_ms")
@@ -265,7 +269,6 @@ def test_a_partition_has_the_policies_of_its_topic_unless_it_has_some(root: str)
     assert topic_policies(root, "t-partition-12").fixed_delay_ms == 5_000
     assert topic_policies(root, "t-partition-1") == TopicPolicies(min_delay_ms=7)
     assert topic_policies(root, "t-partition-x") == topic_policies(root, "other") == TopicPolicies()
-    line = {"topic": "u", "subscription": "", "type": "topic", "start": "latest", "tick_ms": 1, "active": False}
-    append(root, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, [{**line, "policies": {"min_delay_ms": "soon"}}]))
+    written(root, "u", {"min_delay_ms": "soon"})
     assert topic_policies(root, "u") == TopicPolicies()
     assert set(Topics.of_rows([("u", {"min_delay_ms": "soon"})]).wrong) == {"u"}
