@@ -21,11 +21,11 @@ PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 pyt
 PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 CODE := state schemas pipeline jobs benchmarks
-CORE_TESTS := $(wildcard tests/unit tests/property)
+CORE_TESTS := $(wildcard tests/property tests/unit)
 # The long ones first: at the end there is something short to do for whoever is done.
 SPARK_TESTS := tests/smoke tests/stream tests/spark
-# Processes that share the tests. A session of Spark keeps little more than one core busy.
-WORKERS := 2
+# Each file keeps to one process, which may have one session of Spark only, and whose tests may share a world.
+BY_FILE := --dist loadfile --no-loadscope-reorder --durations=30
 
 # The same Java that Spark will start: JAVA_HOME first, then PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
@@ -75,11 +75,15 @@ LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-h
 
 # --- tests -----------------------------------------------------------------------------------------------------------
 
-# With Java everything is installed first, so that the unit tests of the command, which need no JVM, run as well.
+# With Java all of them are one run, in two processes with a session of Spark and one without (`tests/conftest.py`).
 .PHONY: test
 test: ## Run all tests; without Java 17 the Spark tests are left out
-	@if $(JAVA_OK); then $(MAKE) --no-print-directory $(FULL) jars test-core test-spark; \
+	@if $(JAVA_OK); then $(MAKE) --no-print-directory test-all; \
 	else $(MAKE) --no-print-directory test-core && echo "Spark tests left out: $(JAVA_HELP)"; fi
+
+.PHONY: test-all
+test-all: $(FULL) jars
+	$(PY) -m pytest -n 3 $(BY_FILE) $(SPARK_TESTS) $(CORE_TESTS)
 
 # Beside the tests that need none. Who needs them waits; what fails here is done and told then.
 .PHONY: jars
@@ -88,12 +92,11 @@ jars: $(FULL)
 
 .PHONY: test-core
 test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --durations=30 $(CORE_TESTS)
+	$(PY) -m pytest -n 3 --dist worksteal --durations=30 $(CORE_TESTS)
 
 .PHONY: test-spark
-# Each file keeps to one process, which may have one session of Spark only, and whose tests may share a world.
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=30 $(SPARK_TESTS)
+	$(PY) -m pytest -n 3 $(BY_FILE) $(SPARK_TESTS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search

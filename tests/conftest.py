@@ -6,6 +6,7 @@ import gc
 import os
 import re
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,21 +25,47 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 _WITH_A_BROKER = re.compile("tests/stream/test_(kafka|pulsar)_")
+_WITH_A_SESSION = re.compile("tests/(spark|stream)/")
 
 
-class OneBroker(LoadFileScheduling):  # type: ignore[misc] # it ships no types
-    """Each file keeps to one process; the files with a broker of one kind to the same one, which starts it once."""
+class Shared(LoadFileScheduling):  # type: ignore[misc] # it ships no types
+    """Each file keeps to one process; the files with a broker of one kind to the same one, which starts it once.
+
+    Of three processes and more the last one has no session of Spark. A session needs long to get warm, and its tests
+    leave the cores idle now and then: the others fill that.
+    """
+
+    _apart: object = None
+    """The process without a session."""
+
+    def schedule(self) -> None:
+        """Say which process has no session before the files are given out."""
+        if self.collection is None and len(self.nodes) > 2:
+            self._apart = self.nodes[-1]
+        super().schedule()
 
     def _split_scope(self, nodeid: str) -> str:
         """What keeps to one process, by the name of a test."""
         found = _WITH_A_BROKER.match(nodeid)
         return nodeid.partition("::")[0] if found is None else found[0]
 
+    def _assign_work_unit(self, node: Any) -> None:  # noqa: ANN401 - it ships no types
+        """Give a process the first file of its kind. One with a session takes any other when there is none left."""
+        apart = node is self._apart
+        own = (scope for scope in self.workqueue if (_WITH_A_SESSION.match(scope) is None) is apart)
+        if (first := next(own, None)) is not None:
+            self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
+        elif apart:
+            node.shutdown()
+        else:
+            super()._assign_work_unit(node)
+
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneBroker | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Shared | None:
     """Take it for tests that keep to their files."""
-    return OneBroker(config, log) if config.getvalue("dist") == "loadfile" else None
+    return Shared(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

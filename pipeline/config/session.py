@@ -61,8 +61,9 @@ CORRECTNESS = {
 }
 
 COST = {
-    # 50 partitions for the state of a Delta log is most of the time of a small commit on one machine.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    # Tasks that gather the state of a Delta log. Each makes the code that reads its entries anew, which takes longer than
+    # to read some thousands of them; Delta's 50 are most of the time of a small commit.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # Frames of the stateful stage: state values have megabytes, and Arrow batches are not bounded in bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     # Plans are made for a batch and run once. Planning them again between their shuffles makes a job of each stage.

@@ -87,8 +87,10 @@ def unaddressed(spark: SparkSession, warehouse: Warehouse) -> bool:
     last = last_commit(spark, warehouse.path(MESSAGES), INGEST)
     if last is None:
         return False
-    known = IngestMemory.addressed(Markers(spark, warehouse)).next_ledger
-    between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < Plan.of_note(last.note).first_ledger)
+    known, end = IngestMemory.addressed(Markers(spark, warehouse)).next_ledger, Plan.of_note(last.note).first_ledger
+    if known >= end:
+        return False
+    between = (F.col("ledger_id") >= known) & (F.col("ledger_id") < end)
     return not warehouse.read(spark, MESSAGES).where(between).isEmpty()
 
 

@@ -21,7 +21,7 @@ OURS = ("conf", "jobs", "pipeline", "schemas", "state")
 ORDERS = ["order-1", "order-2", "order-3"]
 """The keys of the messages that the guide sends."""
 SPARK_DEFAULTS = f"""
-spark.databricks.delta.snapshotPartitions 2
+spark.databricks.delta.snapshotPartitions 1
 spark.sql.shuffle.partitions 2
 spark.sql.adaptive.enabled false
 spark.sql.codegen.wholeStage false
