@@ -3,6 +3,7 @@
 from typing import Any
 
 from py4j.java_gateway import JavaClass  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 _BY_NAME = (
@@ -13,17 +14,18 @@ _BY_NAME = (
 """Classes that PySpark asks the JVM for by name whenever it builds a column or passes a list."""
 
 
-def java_class(spark: SparkSession, name: str) -> Any:  # noqa: ANN401 - a Java object
+def java_class(spark: SparkSession | SparkContext, name: str) -> Any:  # noqa: ANN401 - a Java object
     """A class by its full name. Whether the JVM has it shows when it is used.
 
     `jvm.org.apache...` asks the JVM about each part of the name, each time, and the JVM looks for a package in all its
     jars as if it were a class: 9 per cent of its CPU time under load (decision 0032). This asks nothing.
 
     Args:
-        spark: a session.
+        spark: a session, or what all sessions share.
         name: with its package; an inner class behind a `$`.
     """
-    return JavaClass(name, spark.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]  # noqa: SLF001 - PySpark has no public door to its JVM
+    context: Any = spark if isinstance(spark, SparkContext) else spark.sparkContext
+    return JavaClass(name, context._gateway._gateway_client)  # noqa: SLF001 - PySpark has no public door to its JVM
 
 
 def keep_classes(spark: SparkSession) -> None:

@@ -61,8 +61,8 @@ CORRECTNESS = {
 }
 
 COST = {
-    # Tasks that gather the state of a Delta log. Each makes the code that reads its entries anew, which takes longer than
-    # to read some thousands of them; Delta's 50 are most of the time of a small commit.
+    # Tasks that gather the state of a Delta log. Each makes the code for its entries anew, which takes longer than to
+    # read thousands of them: Delta's 50 are most of the time of a small commit.
     "spark.databricks.delta.snapshotPartitions": "1",
     # Frames of the stateful stage: state values have megabytes, and Arrow batches are not bounded in bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",

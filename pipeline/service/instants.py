@@ -5,7 +5,6 @@ instant now; ingest notes with its first commit what it called so. Spark's own `
 steps back, and has whole seconds.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from pipeline.storage.bells import Bells
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 
+LOOK_S = 0.05
+"""Between two looks at a small file whose folder says nothing."""
 _LONGEST_WAIT_MS, _LONGEST_WAIT_REMOTE_MS = 2_000, 500
 """So long a change that nobody noticed may wait for its batch. In a store nobody notices what others put there."""
 
@@ -49,9 +50,9 @@ class Instants(ABC):
         start: a new checkpoint hears of none up to this one.
     """
 
-    def __init__(self, start: int = 0) -> None:
-        """Nobody has asked yet."""
-        self.start, self._ended = start, False
+    def __init__(self, start: int = 0, folders: Folders | Bells | None = None) -> None:
+        """Nobody has asked yet. Whoever waits does so for a change in some folders, if there are any."""
+        self.start, self._folders, self._ended = start, folders, False
 
     def first(self) -> int:
         """The one that a new checkpoint begins behind: before all instants, or where a rebuilt stage goes on."""
@@ -64,10 +65,21 @@ class Instants(ABC):
     def end(self) -> None:
         """Wait no more, and give no more instants: whoever asks is to stop."""
         self._ended = True
+        if self._folders is not None:
+            self._folders.wake()
 
     def close(self) -> None:
         """Give free what the clock holds of the system. Nobody asks any more."""
         self.end()
+        if self._folders is not None:
+            self._folders.close()
+
+
+def beside(path: str) -> Folders | Bells:
+    """What tells of changes in the folder of a small file. A store does not tell what other processes put there."""
+    folder = path.rpartition("/")[0]
+    here = Files().local(folder)
+    return Bells([folder]) if here is None else Folders([str(here)])
 
 
 class VirtualInstants(Instants):
@@ -75,8 +87,8 @@ class VirtualInstants(Instants):
 
     def __init__(self, path: str, start: int = 0) -> None:
         """Read instants from a file that `advance` appends to, those after `start` (ms)."""
-        super().__init__(start)
-        self._path = path
+        self._path, self._beside = path, beside(path)
+        super().__init__(start, self._beside)
 
     def after(self, last: int) -> int:
         """The first one after the last one; the same when none is given yet. Waits while the clock is held."""
@@ -87,13 +99,15 @@ class VirtualInstants(Instants):
         """Say that somebody waits, and for which hold."""
         files, said = Files(), ""
         while not self._ended:
+            # The folder first: what changes after this look ends the wait.
+            self._beside.state()
             name = files.text_if_there(f"{self._path}.hold")
             if name is None:
                 return
             if name != said:
                 files.write(f"{self._path}.waiting", name, lasting=False)
                 said = name
-            time.sleep(files.pause_s(self._path))
+            self._beside.wait(LOOK_S)
 
 
 class NoInstants(Instants):
@@ -105,9 +119,8 @@ class NoInstants(Instants):
         While nothing in them changes, whoever asks for the next instant waits: no query goes round for nothing, and a
         commit wakes the one that follows it.
         """
-        super().__init__()
         folders, watch = [*wakes.at_once, *wakes.gathered], Folders if wakes.here else Bells
-        self._folders = watch(folders) if folders else None
+        super().__init__(folders=watch(folders) if folders else None)
         self._here, self._longest_ms = wakes.here, _LONGEST_WAIT_MS
         if not wakes.here:
             self._longest_ms = max(_LONGEST_WAIT_REMOTE_MS, wakes.gather_ms)
@@ -128,18 +141,6 @@ class NoInstants(Instants):
                 return instant
             self._folders.wait(min(left, self._until_next()) / 1_000)
         return last
-
-    def end(self) -> None:
-        """Wait no more, and give no more."""
-        super().end()
-        if self._folders is not None:
-            self._folders.wake()
-
-    def close(self) -> None:
-        """Watch no longer."""
-        self.end()
-        if self._folders is not None:
-            self._folders.close()
 
     def _turn(self, seen: list[int]) -> float:
         """When what has changed since the last answer has its turn, ms of the monotonic clock; never: infinite."""

@@ -15,7 +15,6 @@ from pipeline.config.paths import local_path
 from pipeline.storage.arrowfs import StoreFiles, store_of
 from pipeline.storage.local import LocalFiles, sync
 
-_LOOK_S, _LOOK_REMOTE_S = 0.005, 0.05
 _LOCAL, _WORKING = LocalFiles(), Path()
 _SYNCING = [True]
 
@@ -199,10 +198,6 @@ class Files:
         """When a file was written, ms UTC by the clock of the storage; it has to be there."""
         backend, where = self._at(path)
         return backend.modified_ms(where)
-
-    def pause_s(self, path: str) -> float:
-        """How long to wait between two looks at a file: a look at a store is a request, and costs."""
-        return _LOOK_REMOTE_S if self.local(path) is None else _LOOK_S
 
     def _at(self, path: str) -> tuple[Backend, str]:
         """Whom to ask, and how the path is spelled there."""

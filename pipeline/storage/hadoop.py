@@ -4,10 +4,12 @@ Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.st
 and `pipeline.service.watch.listener` the only module that reaches into the JVM.
 """
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.config.jvm import java_class
@@ -21,23 +23,28 @@ _IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "S
 
 
 def session_files(spark: SparkSession) -> Files:
-    """All file systems that a session reaches."""
-    hadoop = HadoopFiles(spark)
+    """All file systems that a session reaches. A process has one JVM at a time, which is asked about them once."""
+    return _files_of(spark.sparkContext)
+
+
+@lru_cache(maxsize=1)
+def _files_of(context: SparkContext) -> Files:
+    hadoop = HadoopFiles(context)
     return Files(hadoop, here=hadoop.here())
 
 
 class HadoopFiles:
     """A `Backend` of `pipeline.storage.files` for paths as Hadoop spells them."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Use the Hadoop configuration of a session."""
-        context: Any = spark.sparkContext
-        self._spark = spark
-        self._gateway, self._conf = context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
+    def __init__(self, context: SparkContext) -> None:
+        """Use the Hadoop configuration of Spark."""
+        inside: Any = context
+        self._context = context
+        self._gateway, self._conf = inside._gateway, inside._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
 
     def here(self) -> Path | None:
         """The folder in which a path without a scheme begins; None when that is not on this machine."""
-        default = java_class(self._spark, f"{_HADOOP}.FileSystem").get(self._conf)
+        default = java_class(self._context, f"{_HADOOP}.FileSystem").get(self._conf)
         local = str(default.getUri().getScheme()) == "file"
         return Path(default.getWorkingDirectory().toUri().getPath()) if local else None
 
@@ -73,7 +80,7 @@ class HadoopFiles:
         stream = self._system(path).open(self._path(path))
         try:
             stream.seek(start)
-            return bytes(java_class(self._spark, _IO).toByteArray(stream))
+            return bytes(java_class(self._context, _IO).toByteArray(stream))
         finally:
             stream.close()
 
@@ -87,10 +94,10 @@ class HadoopFiles:
             stream.close()
         old, new = (self._system(path).makeQualified(self._path(each)) for each in (fresh, path))
         # `FileSystem.rename` replaces nothing on HDFS; this does, at once.
-        rename, context = (java_class(self._spark, f"{_HADOOP}.{name}") for name in ("Options$Rename", "FileContext"))
+        rename, files = (java_class(self._context, f"{_HADOOP}.{name}") for name in ("Options$Rename", "FileContext"))
         how = self._gateway.new_array(rename, 1)
         how[0] = rename.OVERWRITE
-        context.getFileContext(new.toUri(), self._conf).rename(old, new, how)
+        files.getFileContext(new.toUri(), self._conf).rename(old, new, how)
 
     def create(self, path: str, content: str) -> bool:
         """Put a small file in a store that speaks S3, unless one is there: False. The store itself decides.
@@ -141,7 +148,7 @@ class HadoopFiles:
         return list(self._system(folder).listStatus(self._path(folder)))
 
     def _path(self, path: str) -> Any:  # noqa: ANN401 - a Java object
-        return java_class(self._spark, f"{_HADOOP}.Path")(path)
+        return java_class(self._context, f"{_HADOOP}.Path")(path)
 
     def _system(self, path: str) -> Any:  # noqa: ANN401 - a Java object
         return self._path(path).getFileSystem(self._conf)

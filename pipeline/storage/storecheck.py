@@ -56,7 +56,7 @@ def check_store(spark: SparkSession, root: str) -> None:
         return
     try:
         # Once it is there it has to be in the way of every further one.
-        files, probe = HadoopFiles(spark), f"{root}/_control/put_once"
+        files, probe = HadoopFiles(spark.sparkContext), f"{root}/_control/put_once"
         replaced = files.create(probe, "") and files.create(probe, "")
     except Py4JJavaError as error:
         raise _reason(root, str(error.java_exception).partition("\n")[0]) from error

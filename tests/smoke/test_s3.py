@@ -73,7 +73,7 @@ def test_a_version_is_added_only_where_none_is(spark: SparkSession) -> None:
 
 def test_a_put_that_meets_another_is_tried_again(spark: SparkSession) -> None:
     """Amazon answers 409 while two puts of one object are under way: neither has won yet."""
-    files, path = HadoopFiles(spark), f"s3a://{CROWDED}/object"
+    files, path = HadoopFiles(spark.sparkContext), f"s3a://{CROWDED}/object"
     assert files.create(path, "first")
     assert not files.create(path, "second")
     assert session_files(spark).text(path) == "first"

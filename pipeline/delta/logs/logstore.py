@@ -54,9 +54,7 @@ class TableLog:
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         """Use Delta's log of a table's folder. Every call below asks it for what is new."""
-        context: Any = spark.sparkContext
         self._spark, self._path = spark, path
-        self._conf = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         self._files = session_files(spark)
         self._folder = self._files.local(f"{path}/_delta_log")
         self._shared = path.rpartition("/")[2] in _SHARED
@@ -99,7 +97,7 @@ class TableLog:
 
     def _added(self, version: int, text: str) -> bool:
         if is_s3(self._path):
-            return HadoopFiles(self._spark).create(f"{self._path}/{_entry(version)}", text)
+            return HadoopFiles(self._spark.sparkContext).create(f"{self._path}/{_entry(version)}", text)
         try:
             return self._stored(version, text) if self._folder is None else self._linked(self._folder, version, text)
         except OSError as error:
@@ -169,8 +167,10 @@ class TableLog:
         for line in text.removesuffix("\n").split("\n"):
             actions.add(line)
         each = self._class("scala.jdk.javaapi.CollectionConverters").asScala(actions.iterator())
+        context: Any = self._spark.sparkContext
+        settings = context._jsc.hadoopConfiguration()  # noqa: SLF001 - as in `jvm`
         try:
-            self._log.store().write(path, each, False, self._conf)  # noqa: FBT003 - Delta has no name for "overwrite"
+            self._log.store().write(path, each, False, settings)  # noqa: FBT003 - Delta has no name for "overwrite"
         except Py4JJavaError as error:
             if error.java_exception.getClass().getName() != _EXISTS:
                 raise
