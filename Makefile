@@ -82,8 +82,13 @@ test: ## Run all tests; without Java 17 the Spark tests are left out
 	else $(MAKE) --no-print-directory test-core && echo "Spark tests left out: $(JAVA_HELP)"; fi
 
 .PHONY: test-all
-test-all: $(FULL) jars
+test-all: compiled $(FULL) jars
 	$(PY) -m pytest -n 3 $(BY_FILE) $(SPARK_TESTS) $(CORE_TESTS)
+
+# Each process of the tests compiles the modules that it meets first. While Spark is installed a core has time for that.
+.PHONY: compiled
+compiled: $(CORE)
+	@[ -e $(FULL) ] || { $(PY) -m compileall -q $(CODE); $(PY) -m pytest -q --collect-only $(SPARK_TESTS) $(CORE_TESTS); } >/dev/null 2>&1 &
 
 # Beside the tests that need none. Who needs them waits; what fails here is done and told then.
 .PHONY: jars

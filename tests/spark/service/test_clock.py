@@ -204,6 +204,21 @@ def test_a_virtual_clock_that_is_held_and_ended_gives_nothing(tmp_path: Path) ->
     assert reader.after(0) == 0
 
 
+def test_whoever_waits_for_a_held_clock_goes_when_it_ends(tmp_path: Path) -> None:
+    """Spark closes a source when its query has stopped, and that waits for the look at the clock."""
+    path = str(tmp_path / "clock" / "stage")
+    advance(path, 5)
+    name, reader, answers = clock.hold(path), VirtualInstants(path), list[int]()
+    asking = Thread(target=lambda: answers.append(reader.after(0)))
+    asking.start()
+    while not clock.is_held(path, name):
+        assert asking.is_alive()
+    reader.end()
+    asking.join()
+    reader.close()
+    assert answers == [0]
+
+
 @pytest.mark.parametrize("wrong", [{"max_step_ms": 1}, {"lookahead_ms": -1}, {"max_jump_ms": 0}, {"resolution_ms": 0}])
 def test_a_clock_that_could_not_work_is_refused(wrong: dict[str, int]) -> None:
     """The error names the setting."""

@@ -1,0 +1,45 @@
+"""Which files of tests share a process."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+_WITH_A_BROKER = re.compile("tests/stream/test_(kafka|pulsar)_")
+_WITH_A_SESSION = re.compile("tests/(spark|stream)/")
+
+
+class Shared(LoadFileScheduling):  # type: ignore[misc] # it ships no types
+    """Each file keeps to one process; the files with a broker of one kind to the same one, which starts it once.
+
+    Of three processes and more the last one has no session of Spark. A session needs long to get warm, and its tests
+    leave the cores idle now and then: the others fill that.
+    """
+
+    _apart: object = None
+    """The process without a session."""
+
+    def schedule(self) -> None:
+        """Say which process has no session before the files are given out."""
+        if self.collection is None and len(self.nodes) > 2:
+            self._apart = self.nodes[-1]
+        super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        """What keeps to one process, by the name of a test."""
+        found = _WITH_A_BROKER.match(nodeid)
+        return nodeid.partition("::")[0] if found is None else found[0]
+
+    def _assign_work_unit(self, node: Any) -> None:  # noqa: ANN401 - it ships no types
+        """Give a process the first file of its kind. One with a session takes any other when there is none left."""
+        apart = node is self._apart
+        own = (scope for scope in self.workqueue if (_WITH_A_SESSION.match(scope) is None) is apart)
+        if (first := next(own, None)) is not None:
+            self.workqueue.move_to_end(first, last=False)
+            super()._assign_work_unit(node)
+        elif apart:
+            node.shutdown()
+        else:
+            super()._assign_work_unit(node)
