@@ -24,6 +24,8 @@ CODE := state schemas pipeline jobs benchmarks
 CORE_TESTS := $(wildcard tests/property tests/unit)
 # The long ones first: at the end there is something short to do for whoever is done.
 SPARK_TESTS := tests/smoke tests/stream tests/spark
+# The cores are two. A third process fills what the others leave while they wait.
+PROCESSES := 3
 # Each file keeps to one process, which may have one session of Spark only, and whose tests may share a world.
 BY_FILE := --dist loadfile --no-loadscope-reorder --durations=30
 
@@ -75,7 +77,7 @@ LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-h
 
 # --- tests -----------------------------------------------------------------------------------------------------------
 
-# With Java all of them are one run, in two processes with a session of Spark and one without (`tests/conftest.py`).
+# With Java all of them are one run, in two processes with a session of Spark and one without (`tests/support/sharing.py`).
 .PHONY: test
 test: ## Run all tests; without Java 17 the Spark tests are left out
 	@if $(JAVA_OK); then $(MAKE) --no-print-directory test-all; \
@@ -83,25 +85,28 @@ test: ## Run all tests; without Java 17 the Spark tests are left out
 
 .PHONY: test-all
 test-all: compiled $(FULL) jars
-	$(PY) -m pytest -n 3 $(BY_FILE) $(SPARK_TESTS) $(CORE_TESTS)
+	$(PY) -m pytest -n $(PROCESSES) $(BY_FILE) $(SPARK_TESTS) $(CORE_TESTS)
 
 # Each process of the tests compiles the modules that it meets first. While Spark is installed a core has time for that.
 .PHONY: compiled
 compiled: $(CORE)
-	@[ -e $(FULL) ] || { $(PY) -m compileall -q $(CODE); $(PY) -m pytest -q --collect-only $(SPARK_TESTS) $(CORE_TESTS); } >/dev/null 2>&1 &
+	@([ -e $(FULL) ] || { $(PY) -m compileall -q $(CODE); $(COLLECT) $(SPARK_TESTS) $(CORE_TESTS); }) >/dev/null 2>&1 &
 
-# Beside the tests that need none. Who needs them waits; what fails here is done and told then.
+# What is not installed yet fails, and its tests are compiled by then.
+COLLECT = $(PY) -m pytest -q --collect-only --noconftest -p no:cacheprovider
+
+# Beside the first tests. Who needs them waits; what fails here is done and told then.
 .PHONY: jars
 jars: $(FULL)
 	@$(PY) -m tests.support.jars >/dev/null 2>&1 &
 
 .PHONY: test-core
 test-core: $(CORE) ## Run the unit and property tests (no Java, no Spark)
-	$(PY) -m pytest -n 3 --dist worksteal --durations=30 $(CORE_TESTS)
+	$(PY) -m pytest -n $(PROCESSES) --dist worksteal --durations=30 $(CORE_TESTS)
 
 .PHONY: test-spark
 test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or newer)
-	$(PY) -m pytest -n 3 $(BY_FILE) $(SPARK_TESTS)
+	$(PY) -m pytest -n $(PROCESSES) $(BY_FILE) $(SPARK_TESTS)
 
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search

@@ -61,8 +61,8 @@ CORRECTNESS = {
 }
 
 COST = {
-    # Tasks that gather the state of a Delta log. Each makes the code for its entries anew, which takes longer than to
-    # read thousands of them: Delta's 50 are most of the time of a small commit.
+    # Tasks that gather the state of a Delta log. Each generates the code that reads entries again, which takes longer
+    # than reading thousands of them. Delta's 50 are most of the time of a small commit.
     "spark.databricks.delta.snapshotPartitions": "1",
     # Frames of the stateful stage: state values have megabytes, and Arrow batches are not bounded in bytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
@@ -83,6 +83,11 @@ COST = {
     "spark.sql.streaming.pollingDelay": "50ms",
     # A worker that starts on a machine that is busy needs more than the default of 15 s, and a query dies of that.
     "spark.python.authenticate.socketTimeout": "120s",
+    # Spark and its Python workers answer each other in small pieces. By TCP one waits for up to 40 ms until the system
+    # has confirmed the one before, and a task of the schedule took twice as long (decision 0081). Paths of sockets must
+    # be short, and the folder for temporary files of a node may lie deep.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.dir": "/tmp",  # noqa: S108 - names are random, and only their owner may connect
     # stop() in the middle of a deep plan may overflow the default stack.
     _JAVA_OPTIONS: "-Xss16m",
     "spark.sql.streaming.stopTimeout": "60s",

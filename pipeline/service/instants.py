@@ -17,7 +17,7 @@ from pipeline.storage.bells import Bells
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 
-LOOK_S = 0.05
+_LOOK_S = 0.05
 """Between two looks at a small file whose folder says nothing."""
 _LONGEST_WAIT_MS, _LONGEST_WAIT_REMOTE_MS = 2_000, 500
 """So long a change that nobody noticed may wait for its batch. In a store nobody notices what others put there."""
@@ -107,7 +107,7 @@ class VirtualInstants(Instants):
             if name != said:
                 files.write(f"{self._path}.waiting", name, lasting=False)
                 said = name
-            self._beside.wait(LOOK_S)
+            self._beside.wait(_LOOK_S)
 
 
 class NoInstants(Instants):

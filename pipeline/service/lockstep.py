@@ -4,14 +4,16 @@ One instant is one release, so the same input gives the same deliveries in the s
 is. Live stages have no conductor.
 """
 
+import time
 from collections.abc import Callable, Sequence
 
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import clock
-from pipeline.service.instants import LOOK_S, beside
 from pipeline.service.run import Stage
-from pipeline.storage.bells import Bells
-from pipeline.storage.waiting import Folders
+from pipeline.storage.files import Files
+
+_LOOK_S, _LOOK_REMOTE_S = 0.005, 0.05
+"""Between two looks at a clock, for a short time: a stage asks its clock soon. A look at a store is a request."""
 
 
 def reach(
@@ -34,10 +36,10 @@ def reach(
         StreamingQueryException: a stage failed.
     """
     clocks = [warehouse.instants(stage.name) for stage in stages]
-    names, changes = [clock.hold(path) for path in clocks], beside(warehouse.instants(""))
+    names = [clock.hold(path) for path in clocks]
     try:
         for number, (stage, path, name) in enumerate(zip(stages, clocks, names, strict=True)):
-            _until_held(stage, path, name, changes)
+            _until_held(stage, path, name)
             clock.advance(path, instant)
             # The instant first, though nobody hears of it yet: rows that a killed process leaves behind belong to it.
             if number == 0 and produce is not None:
@@ -49,16 +51,12 @@ def reach(
                 stage.query.processAllAvailable()
             clock.hold(path)
     finally:
-        changes.close()
         for path in clocks:
             clock.release(path)
 
 
-def _until_held(stage: Stage, path: str, name: str, changes: Folders | Bells) -> None:
+def _until_held(stage: Stage, path: str, name: str) -> None:
     """Return when a stage waits for its clock, before it looks at its source, or has died; at once without a clock."""
-    while stage.clock is not None:
-        # The folder first: what changes after this look ends the wait.
-        changes.state()
-        if clock.is_held(path, name) or not stage.query.isActive:
-            return
-        changes.wait(LOOK_S)
+    pause_s = _LOOK_REMOTE_S if Files().local(path) is None else _LOOK_S
+    while stage.clock is not None and not clock.is_held(path, name) and stage.query.isActive:
+        time.sleep(pause_s)

@@ -1,6 +1,6 @@
 """JARs of Spark, fetched by one process while others wait: the folders of Ivy are not made for two at once.
 
-`python -m tests.support.jars` fetches what the tests need; `make test` does so beside the tests without Spark.
+`python -m tests.support.jars` fetches what the tests need; `make test` does so beside the first tests.
 """
 
 from __future__ import annotations

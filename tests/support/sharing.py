@@ -14,16 +14,17 @@ _WITH_A_SESSION = re.compile("tests/(spark|stream)/")
 class Shared(LoadFileScheduling):  # type: ignore[misc] # it ships no types
     """Each file keeps to one process; the files with a broker of one kind to the same one, which starts it once.
 
-    Of three processes and more the last one has no session of Spark. A session needs long to get warm, and its tests
-    leave the cores idle now and then: the others fill that.
+    Of three processes and more the last one gets no file that needs the session of Spark that a process keeps. A
+    session needs long to get warm, and its tests leave the cores idle now and then: the last process fills that.
+    `tests/smoke/test_s3.py` makes a session of its own, so it may not come behind those files.
     """
 
     _apart: object = None
-    """The process without a session."""
+    """The process without such a session."""
 
     def schedule(self) -> None:
-        """Say which process has no session before the files are given out."""
-        if self.collection is None and len(self.nodes) > 2:
+        """Say which process has no session before the files are given out, and again when it has died."""
+        if len(self.nodes) > 2 and self._apart not in self.nodes:
             self._apart = self.nodes[-1]
         super().schedule()
 
@@ -34,6 +35,9 @@ class Shared(LoadFileScheduling):  # type: ignore[misc] # it ships no types
 
     def _assign_work_unit(self, node: Any) -> None:  # noqa: ANN401 - it ships no types
         """Give a process the first file of its kind. One with a session takes any other when there is none left."""
+        if self._apart is None:
+            super()._assign_work_unit(node)
+            return
         apart = node is self._apart
         own = (scope for scope in self.workqueue if (_WITH_A_SESSION.match(scope) is None) is apart)
         if (first := next(own, None)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +24,7 @@ from pipeline.service.instants import (
     given,
     next_instant,
 )
+from pipeline.storage import waiting
 from pipeline.storage.waiting import Folders
 
 PACED = LiveClock(lookahead_ms=500, max_step_ms=1_000, resolution_ms=100)
@@ -204,19 +206,28 @@ def test_a_virtual_clock_that_is_held_and_ended_gives_nothing(tmp_path: Path) ->
     assert reader.after(0) == 0
 
 
-def test_whoever_waits_for_a_held_clock_goes_when_it_ends(tmp_path: Path) -> None:
-    """Spark closes a source when its query has stopped, and that waits for the look at the clock."""
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "inotify_init1"), reason="only Linux says what happens in a folder")
+@pytest.mark.parametrize(("let_go", "answer"), [(True, 5), (False, 0)])
+def test_whoever_waits_for_a_held_clock_is_woken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, let_go: bool, answer: int
+) -> None:
+    """By the one who lets it go, or ends it. Three stages that look again and again take a tenth of a core."""
+    for module, name in ((instants, "_LOOK_S"), (waiting, "_LOOK_S"), (waiting, "_QUIET_LOOK_S")):
+        monkeypatch.setattr(module, name, 600)
     path = str(tmp_path / "clock" / "stage")
     advance(path, 5)
-    name, reader, answers = clock.hold(path), VirtualInstants(path), list[int]()
-    asking = Thread(target=lambda: answers.append(reader.after(0)))
+    held, reader, answers = clock.hold(path), VirtualInstants(path), list[int]()
+    asking = Thread(target=lambda: answers.append(reader.after(0)), daemon=True)
     asking.start()
-    while not clock.is_held(path, name):
+    while not clock.is_held(path, held):
         assert asking.is_alive()
-    reader.end()
-    asking.join()
+    if let_go:
+        clock.release(path)
+    else:
+        reader.end()
+    asking.join(60)
+    assert answers == [answer]
     reader.close()
-    assert answers == [0]
 
 
 @pytest.mark.parametrize("wrong", [{"max_step_ms": 1}, {"lookahead_ms": -1}, {"max_jump_ms": 0}, {"resolution_ms": 0}])

@@ -9,17 +9,18 @@ from typing import Any
 from tests.support.sharing import Shared
 
 BROKERS = ["tests/stream/test_kafka_source.py::test_a", "tests/stream/test_kafka_sink.py::test_b"]
-SESSIONS = [f"tests/{tier}/test_{number}.py::test_c" for tier in ("spark", "stream") for number in range(8)]
-OTHERS = [f"tests/{tier}/test_{number}.py::test_d" for tier in ("unit", "smoke") for number in range(4)]
-ALL = [*OTHERS, *SESSIONS, *BROKERS]
+OTHERS = [f"tests/{tier}/test_{number}.py::test_c" for tier in ("smoke", "unit") for number in range(4)]
+SESSIONS = [f"tests/{tier}/test_{number}.py::test_d" for tier in ("stream", "spark") for number in range(8)]
+ALL = [*OTHERS[:4], *BROKERS, *SESSIONS, *OTHERS[4:]]
 
 
 class Process:
-    """A process of xdist that runs what it is given, one test at a time."""
+    """A process of xdist: it runs a test when it knows the one behind it, or that there is none."""
 
     def __init__(self, number: int) -> None:
         """It has done nothing."""
         self.gateway, self.given, self.shutting_down = SimpleNamespace(id=f"gw{number}"), list[int](), False
+        self.done = 0
 
     def send_runtest_some(self, indices: list[int]) -> None:
         """Take tests in."""
@@ -29,45 +30,83 @@ class Process:
         """Take no more."""
         self.shutting_down = True
 
+    @property
+    def may_run(self) -> bool:
+        """Whether it runs its next test now."""
+        return self.done < len(self.given) - (not self.shutting_down)
 
-def done_by(count: int, lazy: int) -> list[list[str]]:
-    """What each process runs when each has its turn, but for one that never finishes anything."""
+
+def run(sharing: Any, nodes: list[Process], lazy: Process | None = None) -> list[list[str]]:  # noqa: ANN401 - untyped
+    """What each process runs when each has its turn, but for one that waits until nobody else has anything to do."""
+    while ready := [node for node in nodes if node.may_run]:
+        for node in [each for each in ready if each is not lazy] or ready[:1]:
+            node.done += 1
+            sharing.mark_test_complete(node, node.given[node.done - 1])
+        for node in nodes if sharing.tests_finished else ():
+            node.shutdown()
+    return [[ALL[index] for index in node.given[: node.done]] for node in nodes]
+
+
+def begun(count: int) -> tuple[Any, list[Process]]:
+    """So many processes that have their first files."""
     option = SimpleNamespace(loadscopereorder=False)
-    sharing: Any = Shared(SimpleNamespace(getvalue=lambda _: [f"{count}*popen"], option=option))
-    nodes = [Process(number) for number in range(count)]
-    for node in nodes:
-        sharing.add_node(node)
-        sharing.add_node_collection(node, ALL)
+    sharing = Shared(SimpleNamespace(getvalue=lambda _: [f"{count}*popen"], option=option))
+    nodes = [joined(sharing, number) for number in range(count)]
     sharing.schedule()
-    for place in range(len(ALL)):
-        for number, node in enumerate(nodes):
-            if number != lazy and place < len(node.given):
-                sharing.mark_test_complete(node, node.given[place])
-    return [[ALL[index] for index in node.given] for node in nodes]
+    return sharing, nodes
+
+
+def joined(sharing: Any, number: int) -> Process:  # noqa: ANN401 - as above
+    """A process that has looked which tests there are."""
+    node = Process(number)
+    sharing.add_node(node)
+    sharing.add_node_collection(node, ALL)
+    return node
 
 
 def test_the_last_of_three_processes_needs_no_session_of_spark() -> None:
     """A third session would cost more than it brings."""
-    done = done_by(3, lazy=0)
+    sharing, nodes = begun(3)
+    done = run(sharing, nodes, lazy=nodes[0])
     assert set(done[2]) <= set(OTHERS)
     assert sorted(chain(*done)) == sorted(ALL)
-    assert set(done[0] + done[1]) >= {*SESSIONS, *BROKERS}
+
+
+def test_the_last_process_runs_all_that_it_has_when_there_is_nothing_more_for_it() -> None:
+    """A process runs a test when it knows the one behind it; else the last one would come when the others are done."""
+    sharing, nodes = begun(3)
+    run(sharing, nodes[2:])
+    assert nodes[2].done == len(OTHERS)
+    assert sharing.has_pending
 
 
 def test_whoever_has_a_session_takes_the_rest_when_its_own_files_are_done() -> None:
     """Two processes do not wait for the third."""
-    done = done_by(3, lazy=2)
+    sharing, nodes = begun(3)
+    done = run(sharing, nodes, lazy=nodes[2])
     assert set(done[0] + done[1]) & set(OTHERS)
     assert sorted(chain(*done)) == sorted(ALL)
 
 
-def test_two_processes_share_all_files() -> None:
-    """Each may have a session then."""
-    done = done_by(2, lazy=2)
-    assert all(set(each) & {*SESSIONS, *BROKERS} for each in done)
-    assert sorted(chain(*done)) == sorted(ALL)
+def test_a_process_in_the_place_of_one_that_died_takes_its_part() -> None:
+    """Files that make a session of their own do not come behind those that need the one of the process."""
+    sharing, nodes = begun(3)
+    sharing.remove_node(nodes[2])
+    nodes[2] = joined(sharing, 3)
+    sharing.schedule()
+    done = run(sharing, nodes)
+    assert set(done[2]) <= set(OTHERS)
+    assert set(chain(*done)) == set(ALL)
+
+
+def test_one_or_two_processes_take_the_files_in_their_order() -> None:
+    """Each has a session in the end, and what makes one of its own comes before."""
+    for count in (1, 2):
+        done = run(*begun(count))
+        assert all(each == sorted(each, key=ALL.index) for each in done)
+        assert sorted(chain(*done)) == sorted(ALL)
 
 
 def test_files_with_a_broker_of_one_kind_stay_together() -> None:
     """The broker starts once."""
-    assert sum(bool(set(each) & set(BROKERS)) for each in done_by(3, lazy=2)) == 1
+    assert sum(bool(set(each) & set(BROKERS)) for each in run(*begun(3))) == 1
