@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -380,12 +381,12 @@ def test_a_version_that_a_spark_producer_renamed_over_ours_is_added_again(
     theirs = json.dumps({"commitInfo": {"timestamp": 1, "operation": "WRITE", "txnId": "theirs"}})
 
     def rename(_: float) -> None:
-        monkeypatch.setattr("pipeline.delta.logs.logstore.time.sleep", lambda _: None)
+        monkeypatch.setattr("pipeline.delta.logs.logstore.time", SimpleNamespace(sleep=lambda _: None))
         fresh = Path(path, "_delta_log", ".fresh")
         fresh.write_text(f"{theirs}\n")
         fresh.rename(Path(path, "_delta_log", f"{1:020d}.json"))
 
-    monkeypatch.setattr("pipeline.delta.logs.logstore.time.sleep", rename)
+    monkeypatch.setattr("pipeline.delta.logs.logstore.time", SimpleNamespace(sleep=rename))
     row = pa.table({each.name: pa.nulls(1, each.type) for each in arrow_schema(INBOX.schema)})
     assert appender.commit(appender.put(row), "ours") == 2
     assert spark.read.format("delta").load(path).count() == 1

@@ -10,6 +10,7 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -258,7 +259,7 @@ def test_receive_prints_deliveries_in_order(root: str) -> None:
 def test_receive_follows_until_it_has_what_was_asked_for(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is committed while it waits is printed; the limit ends it."""
     delivered(root, b"one")
-    monkeypatch.setattr("jobs.commands.receive.time.sleep", lambda _: delivered(root, b"two"))
+    monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=lambda _: delivered(root, b"two")))
     result = run("receive", "-w", root, "-n", "2", "--json")
     assert [json.loads(text)["payload"] for text in result.stdout.splitlines()] == ["one", "two"]
 
@@ -269,7 +270,7 @@ def test_interrupting_receive_is_no_failure(root: str, monkeypatch: pytest.Monke
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("jobs.commands.receive.time.sleep", interrupt)
+    monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=interrupt))
     result = run("receive", "-w", root)
     assert (result.exit_code, result.output) == (0, "")
 

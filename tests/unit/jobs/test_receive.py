@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ def test_each_delivery_is_printed_once_however_often_the_store_does_not_answer(
     delivered(root, 1, 2, 3)
     delivered(root, 4)
     printed, warned = list[str](), list[str]()
-    monkeypatch.setattr("jobs.commands.receive.time.sleep", lambda _: None)
+    monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=lambda _: None))
     count = receive(Going(root), (None, None), printed.append, warned.append, form=entry, follow=True, limit=4)
     assert (count, printed) == (4, ["1", "2", "3", "4"])
     assert warned == [f"the store does not answer, and is asked again: {AWAY}"] * 2
@@ -88,7 +89,7 @@ def test_a_log_that_does_not_answer_is_asked_again_and_without_following_that_is
     monkeypatch.setattr(name, away)
     with pytest.raises(OSError, match="NETWORK_CONNECTION"):
         receive(deliveries, (None, None), print, print, form=entry, follow=False, limit=None)
-    monkeypatch.setattr("jobs.commands.receive.time.sleep", back)
+    monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=back))
     delivered(root, 7)
     printed, warned = list[str](), list[str]()
     receive(deliveries, (None, None), printed.append, warned.append, form=entry, follow=True, limit=1)
