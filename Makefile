@@ -24,7 +24,7 @@ CODE := state schemas pipeline jobs benchmarks
 CORE_TESTS := $(wildcard tests/property tests/unit)
 # The long ones first: at the end there is something short to do for whoever is done.
 SPARK_TESTS := tests/smoke tests/stream tests/spark
-# The cores are two. A third process fills what the others leave while they wait.
+# The machine of CI has two cores. A third process uses them while the other two wait.
 PROCESSES := 3
 # Each file keeps to one process, which may have one session of Spark only, and whose tests may share a world.
 BY_FILE := --dist loadfile --no-loadscope-reorder --durations=30
@@ -92,7 +92,7 @@ test-all: compiled $(FULL) jars
 compiled: $(CORE)
 	@([ -e $(FULL) ] || { $(PY) -m compileall -q $(CODE); $(COLLECT) $(SPARK_TESTS) $(CORE_TESTS); }) >/dev/null 2>&1 &
 
-# What is not installed yet fails, and its tests are compiled by then.
+# A file whose packages are not installed yet fails here. By then it is compiled, which is all that is wanted.
 COLLECT = $(PY) -m pytest -q --collect-only --noconftest -p no:cacheprovider
 
 # Beside the first tests. Who needs them waits; what fails here is done and told then.

@@ -35,15 +35,12 @@ class Shared(LoadFileScheduling):  # type: ignore[misc] # it ships no types
 
     def _assign_work_unit(self, node: Any) -> None:  # noqa: ANN401 - it ships no types
         """Give a process the first file of its kind. One with a session takes any other when there is none left."""
-        if self._apart is None:
-            super()._assign_work_unit(node)
-            return
-        apart = node is self._apart
-        own = (scope for scope in self.workqueue if (_WITH_A_SESSION.match(scope) is None) is apart)
-        if (first := next(own, None)) is not None:
-            self.workqueue.move_to_end(first, last=False)
-            super()._assign_work_unit(node)
-        elif apart:
-            node.shutdown()
-        else:
-            super()._assign_work_unit(node)
+        if self._apart is not None:
+            apart = node is self._apart
+            first = next((each for each in self.workqueue if (_WITH_A_SESSION.match(each) is None) is apart), None)
+            if first is not None:
+                self.workqueue.move_to_end(first, last=False)
+            elif apart:
+                node.shutdown()
+                return
+        super()._assign_work_unit(node)
