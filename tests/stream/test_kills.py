@@ -91,7 +91,7 @@ def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
 @cache
 def unkilled() -> World:
     """The run that nobody disturbed."""
-    return play(session(), str(Path(mkdtemp()) / "warehouse"), script())
+    return play(session(), str(Path(mkdtemp()) / "warehouse"), script(), stores=2)
 
 
 def same_as_unkilled(world: World) -> None:
@@ -115,4 +115,4 @@ def same_as_unkilled(world: World) -> None:
 
 def test_kills_between_all_commits_change_nothing(spark: SparkSession, folder: str) -> None:
     """The process dies after step after step and comes back with other settings; `make soak` has them alone."""
-    same_as_unkilled(play(spark, folder, script(FIRST, LATER)))
+    same_as_unkilled(play(spark, folder, script(FIRST, LATER), stores=2))

@@ -177,7 +177,8 @@ def weeks() -> Played:
             "parked": parked("parked"),
             "refused": refused("refused"),
             "watched": watched("watched"),
-        }
+        },
+        stores=2,
     )
 
 

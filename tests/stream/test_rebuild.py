@@ -127,7 +127,7 @@ def facts(world: World, table: Table, *without: str) -> list[tuple[str, ...]]:
 @cache
 def undisturbed() -> World:
     """The run that lost nothing."""
-    return play(session(), str(Path(mkdtemp()) / "warehouse"), script())
+    return play(session(), str(Path(mkdtemp()) / "warehouse"), script(), stores=2)
 
 
 def same(world: World) -> None:
@@ -148,7 +148,7 @@ ALL_TORN = Loss(STAGES[::-1], "ingest.messages")
 
 def test_stages_that_lost_their_checkpoints_go_on_from_the_tables(spark: SparkSession, folder: str) -> None:
     """One loss after the other; rebuilds are killed half-way, and what was lost with a batch is finished first."""
-    same(play(spark, folder, script(SCHEDULE_ONLY, INGEST_TORN, ALL_TORN)))
+    same(play(spark, folder, script(SCHEDULE_ONLY, INGEST_TORN, ALL_TORN), stores=2))
 
 
 @pytest.mark.soak
@@ -165,7 +165,7 @@ def test_stages_that_lost_their_checkpoints_go_on_from_the_tables(spark: SparkSe
 )
 def test_stages_that_lost_their_checkpoints_once_go_on(spark: SparkSession, folder: str, loss: Loss) -> None:
     """Each loss by itself; also in the middle of a batch of dispatch, and all in the order of the stages."""
-    same(play(spark, folder, script(loss)))
+    same(play(spark, folder, script(loss), stores=2))
 
 
 @pytest.mark.parametrize(

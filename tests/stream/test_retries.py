@@ -336,7 +336,7 @@ def test_what_is_closed_does_not_come_again() -> None:
 def test_what_comes_again_is_the_same_by_spark(spark: SparkSession, folder: str, script: object) -> None:
     """What arrays in the driver do, Spark does when there is much."""
     assert callable(script)
-    play(spark, folder, script("t"), Settings(driver_rows=0))
+    play(spark, folder, script("t"), Settings(driver_rows=0), stores=2)
 
 
 def test_what_is_closed_stays_out_when_deliveries_are_prepared_again() -> None:

@@ -20,7 +20,6 @@ from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import Settings
 from pipeline.schedule import keys
 from schemas import DELIVERIES, REJECTED_INGEST, SEGMENTS, SUBSCRIPTIONS
-from tests.support.spark import session
 from tests.support.stream import (
     Step,
     World,
@@ -189,7 +188,7 @@ def day() -> Played:
         "all types": all_types("all types"),
         "changed tick": changed_tick("changed tick"),
     }
-    return play_together(scripts, Settings(entries_per_ledger=SMALL))
+    return play_together(scripts, Settings(entries_per_ledger=SMALL), stores=2)
 
 
 def test_late_subscriptions_get_the_backlog_or_what_comes_from_now_on() -> None:
@@ -210,7 +209,7 @@ def test_equal_times_arrive_in_the_order_of_publication() -> None:
 @pytest.mark.soak
 def test_equal_times_arrive_in_the_order_of_publication_in_large_ledgers(spark: SparkSession, folder: str) -> None:
     """All are in one."""
-    play(spark, folder, equal_times("t", 50_000))
+    play(spark, folder, equal_times("t", 50_000), stores=2)
 
 
 def test_every_subscription_type_honours_a_delay() -> None:
@@ -297,13 +296,11 @@ def old_days() -> Played:
     scripts = {"each by itself": each_by_itself("each by itself"), "other stores": other_stores("other stores", COUNTS)}
     # What is read at the first start is from before; at the first restart it is as it is now.
     scripts["each by itself"].insert(4, check(lambda _: old.stop()))
-    usual = str(session().conf.get(PARTITIONS))
     old.start()
     try:
-        return play_together(scripts)
+        return play_together(scripts, stores=2)
     finally:
         old.stop()
-        session().conf.set(PARTITIONS, usual)
 
 
 def test_a_checkpoint_of_when_each_had_an_index_goes_on() -> None:

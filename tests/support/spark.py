@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.support.brokers import QUICK_START
-from pipeline.config.session import KAFKA, Machine, local_session
+from pipeline.config.session import IN_STORES, KAFKA, Machine, local_session
 from pipeline.storage.files import sync_files
 from tests.support.jars import NEEDED, fetch
 
@@ -30,7 +30,8 @@ one is taken, which is the same."""
 def session() -> SparkSession:
     """The session: two cores, two partitions, UTC, quiet."""
     fetch(*NEEDED)
-    spark = local_session("delayline-tests", Machine(cores=2, java_options=f"{QUICK_JVM} {_YOUNG}"), packages=[KAFKA])
+    machine = Machine(cores=2, java_options=f"{QUICK_JVM} {_YOUNG}")
+    spark = local_session("delayline-tests", machine, extra=IN_STORES, packages=[KAFKA])
     spark.sparkContext.setLogLevel("OFF")
     worker = Path(mkdtemp()) / "python"
     worker.write_text(_WORKER.format(sys.executable), encoding="utf-8")

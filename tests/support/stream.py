@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.client.create import create_all
 from pipeline.config.options import Options
+from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
@@ -331,14 +332,25 @@ def empty_warehouse(segment_ms: int) -> str:
 
 
 def play(
-    spark: SparkSession, folder: str, steps: Sequence[Step], settings: Settings | None = None, segment_ms: int = 300_000
+    spark: SparkSession,
+    folder: str,
+    steps: Sequence[Step],
+    settings: Settings | None = None,
+    segment_ms: int = 300_000,
+    stores: int = 1,
 ) -> World:
-    """Make a warehouse, start the stages, take the steps, stop. Spark may not have dropped a row as late meanwhile."""
+    """Make a warehouse, start the stages, take the steps, stop. Spark may not have dropped a row as late meanwhile.
+
+    Each store of the state costs a tenth of an instant. Scripts about keys, partitions and Spark's large batches take
+    two: fewer would hide that rows of one key went to different ones.
+    """
     options = Options(VirtualClock(), settings or Settings())
     world = World(spark, Warehouse(folder), options)
     copytree(empty_warehouse(segment_ms), folder)
-    world.begin()
+    usual = str(spark.conf.get(PARTITIONS))
+    spark.conf.set(PARTITIONS, str(stores))
     try:
+        world.begin()
         for number, step in enumerate(steps):
             try:
                 step(world)
@@ -347,5 +359,6 @@ def play(
                 raise
     finally:
         world.end()
+        spark.conf.set(PARTITIONS, usual)
     assert dropped(world.progress) == 0, f"{dropped(world.progress)} rows were dropped by the watermark"
     return world

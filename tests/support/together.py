@@ -48,12 +48,12 @@ class Played:
         return self.world
 
 
-def play_together(scripts: Mapping[str, Sequence[Step]], settings: Settings | None = None) -> Played:
+def play_together(scripts: Mapping[str, Sequence[Step]], settings: Settings | None = None, stores: int = 1) -> Played:
     """Play scripts in one new world. A look that fails is kept for the test of its script, and the others go on."""
     played = Played(scripts.keys())
     steps = [kept(name, step, played) for name, step in together(scripts)]
     try:
-        played.world = play(session(), str(Path(mkdtemp()) / "warehouse"), steps, settings)
+        played.world = play(session(), str(Path(mkdtemp()) / "warehouse"), steps, settings, stores=stores)
     except FAILURES as error:
         played.broken = error
     return played
