@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.sums import put_first_sums
 from pipeline.storage.files import Files
 from schemas import Table
+from schemas.columns import Columns
 
 ATTEMPTS = 8
 _FIRST_PAUSE_S = 0.05
@@ -29,7 +31,12 @@ def path_of(root: str, table: Table) -> str:
 
 def arrow_schema(table: Table) -> pa.Schema:
     """The Arrow schema of a table, from its contract: Spark's JSON of a struct is also Delta's."""
-    return pa.schema(Schema.from_json(table.columns.json()).to_arrow())
+    return _arrow_of(table.columns)
+
+
+@cache
+def _arrow_of(columns: Columns) -> pa.Schema:
+    return pa.schema(Schema.from_json(columns.json()).to_arrow())
 
 
 def open_table(root: str, table: Table) -> DeltaTable:
