@@ -22,8 +22,8 @@ PYTHON_OK := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 CODE := state schemas pipeline jobs benchmarks
 # The long ones first: at the end there is something short to do for whoever is done.
-LONG_TESTS := tests/property tests/unit/client tests/unit/state tests/unit/storage
-UNIT_TESTS := $(patsubst %/,%,$(sort $(dir $(wildcard tests/unit/*/test_*.py))))
+LONG_TESTS := $(wildcard tests/property tests/unit/client tests/unit/state tests/unit/storage)
+UNIT_TESTS := $(patsubst %/,%,$(sort $(dir $(shell find tests/unit -name 'test_*.py'))))
 CORE_TESTS := $(LONG_TESTS) $(filter-out $(LONG_TESTS),$(UNIT_TESTS))
 SPARK_TESTS := tests/smoke tests/stream tests/spark
 # The machine of CI has two cores. A third process uses them while the other two wait.

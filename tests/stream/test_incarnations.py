@@ -175,7 +175,8 @@ def day() -> Played:
             "beside latest": beside_another("beside latest", "latest"),
             "beside earliest": beside_another("beside earliest", "earliest", check(rebuilt), restart()),
             "on its way": on_its_way("on its way"),
-        }
+        },
+        stores=2,
     )
 
 

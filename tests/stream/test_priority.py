@@ -59,6 +59,7 @@ def test_the_highest_number_comes_first_within_a_bucket(spark: SparkSession, fol
             advance(DUE + 2 * BUCKET),
         ],
         settings,
+        stores=2,
     )
     assert got(world, "first") == ["high", "low", "none", "words", "less", "next"]
     assert got(world, "plain") == ["none", "less", "words", "low", "high", "next"]

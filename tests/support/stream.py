@@ -341,8 +341,8 @@ def play(
 ) -> World:
     """Make a warehouse, start the stages, take the steps, stop. Spark may not have dropped a row as late meanwhile.
 
-    Each store of the state costs a tenth of an instant. Scripts about keys, partitions and Spark's large batches take
-    two: fewer would hide that rows of one key went to different ones.
+    Each store of the state costs a tenth of an instant. The main path and scripts about subscriptions, deaths of all
+    stages, rebuilds and the order within a release take two: one would hide that rows of one key are in different ones.
     """
     options = Options(VirtualClock(), settings or Settings())
     world = World(spark, Warehouse(folder), options)
@@ -358,7 +358,9 @@ def play(
                 error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
                 raise
     finally:
-        world.end()
-        spark.conf.set(PARTITIONS, usual)
+        try:
+            world.end()
+        finally:
+            spark.conf.set(PARTITIONS, usual)
     assert dropped(world.progress) == 0, f"{dropped(world.progress)} rows were dropped by the watermark"
     return world
