@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -129,16 +129,21 @@ class Machine:
 
 
 @contextmanager
-def compiled(spark: SparkSession, *, when: bool = True) -> Iterator[None]:
-    """Let Spark compile the plans that are made in the block, as it does by itself: with many rows that pays."""
-    known = {key: str(spark.conf.get(key)) for key in COMPILED} if when else {}
-    for key in known:
-        spark.conf.set(key, COMPILED[key])
+def set_meanwhile(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session while the block runs; afterwards they are what they were."""
+    known = {key: str(spark.conf.get(key)) for key in settings}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
     try:
         yield
     finally:
         for key, value in known.items():
             spark.conf.set(key, value)
+
+
+def compiled(spark: SparkSession, *, when: bool = True) -> AbstractContextManager[None]:
+    """Let Spark compile the plans that are made in the block, as it does by itself: with many rows that pays."""
+    return set_meanwhile(spark, COMPILED if when else {})
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Starting and stopping the stages: a streaming query each, with its own checkpoint, and the loop of settle."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -11,6 +11,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline.config.errors import MemoryEnded
 from pipeline.config.options import Options
+from pipeline.config.session import set_meanwhile
 from pipeline.config.settings import DAY_MS, LONGEST_HORIZON_MS, MINUTE_MS, Clock, LiveClock
 from pipeline.config.stages import ALL_STAGES, DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.config.timeline import timeline
@@ -317,15 +318,9 @@ def _write(rows: DataFrame, body: AtWork, checkpoint: Checkpoint, stage: str, op
     return writer if options.trigger is None else writer.trigger(processingTime=options.trigger)
 
 
-@contextmanager
-def _batches_for_watermarks(spark: SparkSession, clock: Clock) -> Iterator[None]:
+def _batches_for_watermarks(spark: SparkSession, clock: Clock) -> AbstractContextManager[None]:
     """Queries that are started meanwhile run a batch without rows when their watermark has moved, or none if live."""
-    before = str(spark.conf.get(_NO_DATA))
-    spark.conf.set(_NO_DATA, str(not isinstance(clock, LiveClock)).lower())
-    try:
-        yield
-    finally:
-        spark.conf.set(_NO_DATA, before)
+    return set_meanwhile(spark, {_NO_DATA: str(not isinstance(clock, LiveClock)).lower()})
 
 
 def _wakes(warehouse: Warehouse, stage: str, checkpoint: Checkpoint, options: Options) -> Wakes:

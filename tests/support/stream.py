@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.client.create import create_all
 from pipeline.config.options import Options
-from pipeline.config.session import PARTITIONS
+from pipeline.config.session import PARTITIONS, set_meanwhile
 from pipeline.config.settings import Settings, VirtualClock
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta import deltars
@@ -341,26 +341,23 @@ def play(
 ) -> World:
     """Make a warehouse, start the stages, take the steps, stop. Spark may not have dropped a row as late meanwhile.
 
-    Each store of the state costs a tenth of an instant. The main path and scripts about subscriptions, deaths of all
-    stages, rebuilds and the order within a release take two: one would hide that rows of one key are in different ones.
+    Each store of the state costs a tenth of an instant. The main path and scripts about subscriptions, their lives,
+    deaths of all stages, rebuilds and the order within a release take two. With one store the rows of a key are always
+    together, and a fault that scatters them would not show.
     """
     options = Options(VirtualClock(), settings or Settings())
     world = World(spark, Warehouse(folder), options)
     copytree(empty_warehouse(segment_ms), folder)
-    usual = str(spark.conf.get(PARTITIONS))
-    spark.conf.set(PARTITIONS, str(stores))
-    try:
+    with set_meanwhile(spark, {PARTITIONS: str(stores)}):
         world.begin()
-        for number, step in enumerate(steps):
-            try:
-                step(world)
-            except BaseException as error:
-                error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
-                raise
-    finally:
         try:
-            world.end()
+            for number, step in enumerate(steps):
+                try:
+                    step(world)
+                except BaseException as error:
+                    error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
+                    raise
         finally:
-            spark.conf.set(PARTITIONS, usual)
+            world.end()
     assert dropped(world.progress) == 0, f"{dropped(world.progress)} rows were dropped by the watermark"
     return world

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import LongType, StructField, StructType
 
+from pipeline.config.session import set_meanwhile
 from pipeline.delta.warehouse import Warehouse
 from pipeline.ingest.segments import NEAR, Membership, Span, segment_rows
 from pipeline.schedule import keys
@@ -198,15 +199,12 @@ def test_two_actions_without_persist_run_the_stateful_function_twice(
 def test_a_time_without_statistics_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
     """The planted mistake is Spark's default for timestamps, with which a load reads whole tables."""
     setting = "spark.sql.parquet.outputTimestampType"
-    ours = spark.conf.get(setting)
+    ours = str(spark.conf.get(setting))
     log = messages(spark, {"entry_id": 0}).coalesce(1)
-    try:
-        for kind in ("INT96", ours):
-            spark.conf.set(setting, str(kind))
-            log.write.parquet(str(tmp_path / str(kind)))
-    finally:
-        spark.conf.set(setting, str(ours))
-    seen = {kind: pq.ParquetFile(next((tmp_path / str(kind)).glob("*.parquet"))) for kind in ("INT96", ours)}
+    for kind in ("INT96", ours):
+        with set_meanwhile(spark, {setting: kind}):
+            log.write.parquet(str(tmp_path / kind))
+    seen = {kind: pq.ParquetFile(next((tmp_path / kind).glob("*.parquet"))) for kind in ("INT96", ours)}
     assert [prunable(file, "due_time") for file in seen.values()] == [False, True]
 
 
@@ -252,10 +250,6 @@ def test_an_instant_of_a_course_enters_once(spark: SparkSession, folder: str) ->
 
 def columns_read(spark: SparkSession, frame: DataFrame) -> str:
     """The `ReadSchema` of a frame's scans, whole: Spark cuts it after 100 characters."""
-    setting = "spark.sql.maxMetadataStringLength"
-    spark.conf.set(setting, "10000")
-    try:
+    with set_meanwhile(spark, {"spark.sql.maxMetadataStringLength": "10000"}):
         plan = str(frame._jdf.queryExecution().executedPlan().toString())
-    finally:
-        spark.conf.unset(setting)
     return " ".join(line.partition("ReadSchema: ")[2] for line in plan.splitlines())
