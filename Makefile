@@ -11,6 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check --no-input
+UV := $(VENV)/bin/uv
 STORED := --config-settings=--build-option=--compression=stored
 CORE := $(VENV)/.core.stamp
 FULL := $(VENV)/.full.stamp
@@ -46,7 +47,7 @@ help: ## Print this list
 
 # Nothing is compiled beforehand: that takes as long as all the rest, and most modules are never imported.
 # Two stamps in one .venv: a change of a lock file installs it again. A .venv whose pip does not run is made again.
-$(CORE): requirements/core.lock
+$(CORE): requirements/core.lock requirements/uv.lock
 	@found=""; if ! $(PY) -m pip --version >/dev/null 2>&1; then \
 	  for p in $(PYTHONS); do \
 	    if "$$p" -c '$(PYTHON_OK)' >/dev/null 2>&1; then found="$$p"; break; fi; \
@@ -59,23 +60,31 @@ $(CORE): requirements/core.lock
 	  "$$found" -m venv --clear $(VENV); \
 	fi
 	@echo "Installing requirements/core.lock"
-	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/core.lock
+	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/uv.lock || true
+	@$(call install,-r requirements/core.lock)
 	@touch $@
+
+# uv takes a quarter of pip's time. It is told of the mirror that pip knows, and of the certificates of the system. Where
+# there is no uv, or it gets through to nothing, pip does it.
+MIRROR = $$($(PIP) config list | sed -n "s/.*[.]index-url='\(.*\)'/UV_DEFAULT_INDEX=\1/p" | tail -n 1)
+install = env $(MIRROR) $(UV) pip install --quiet --python $(PY) --system-certs --require-hashes $(1) \
+  || { echo "uv could not, so pip does it"; $(PIP) install --quiet --no-compile --use-pep517 --require-hashes $(1); }
 
 # Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched. One of them is
 # Spark, which is half a gigabyte of JARs: to compress them once more would take as long as all the rest of its build.
 $(FULL): requirements/all.lock $(CORE)
-	@echo "Installing requirements/all.lock (Spark is large, the first time takes minutes)"
-	@$(PIP) install --quiet --no-compile --require-hashes --no-build-isolation --use-pep517 $(STORED) -r requirements/all.lock
+	@echo "Installing requirements/all.lock (Spark is large, the first time may take minutes)"
+	@$(call install,--no-build-isolation $(STORED) -r requirements/all.lock)
 	@touch $@
 
 .PHONY: lock
 lock: $(FULL) ## Write the lock files again after a change of pyproject.toml (UPGRADE=1 takes newer versions)
-	$(VENV)/bin/uv pip compile pyproject.toml --all-extras -o requirements/all.lock $(LOCK_FLAGS) $(if $(UPGRADE),--upgrade)
-	$(VENV)/bin/uv pip compile pyproject.toml --extra test --extra lint --extra build -o requirements/core.lock $(LOCK_FLAGS) -c requirements/all.lock $(if $(UPGRADE),--upgrade)
+	$(UV) pip compile pyproject.toml --all-extras -o requirements/all.lock $(LOCK_FLAGS)
+	$(UV) pip compile pyproject.toml --extra test --extra lint --extra build -o requirements/core.lock $(LOCK_FLAGS) -c requirements/all.lock
+	$(UV) pip compile --group install -o requirements/uv.lock $(LOCK_FLAGS)
 
 # One lock for all systems and Pythons, with hashes and without addresses.
-LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(if $(UPGRADE),--upgrade)
 
 # --- tests -----------------------------------------------------------------------------------------------------------
 
