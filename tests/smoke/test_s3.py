@@ -13,9 +13,7 @@ pytest.importorskip("moto", reason="the store needs requirements/all.lock")
 
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from jobs import cli
 from jobs.commands import run
 from jobs.commands.spark import session
 from pipeline.client.create import create_all
@@ -30,6 +28,7 @@ from pipeline.maintenance.rewrite import Rewriting
 from pipeline.storage.hadoop import HadoopFiles, session_files
 from pipeline.storage.storecheck import NoConditionalPuts, StoreRefused, check_store
 from schemas import INBOX
+from tests.support.invoked import invoke
 from tests.support.racing import Race
 from tests.support.s3 import CROWDED, FORGETFUL, UNSEEN, named
 from tests.support.spark import QUICK_JVM, end_jvm
@@ -111,7 +110,7 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
         try:
             race.run(10, lambda: merge(spark, Warehouse(root)))
         finally:
-            CliRunner().invoke(cli.app, ["stop", "--warehouse", "s3://bucket/raced"])
+            invoke(["stop", "--warehouse", "s3://bucket/raced"])
 
     user = Thread(target=use)
 
@@ -129,9 +128,9 @@ def test_nothing_is_lost_while_producers_stages_and_maintenance_commit_at_once(
     assert f"No lock keeps a second process out of {root}: at its first commit one of the two is refused" in said
     count = len(race.acknowledged)
     assert said[-1] == f"Stopped  sent {count:,}  accepted {count:,}  rejected 0  delivered {count:,}"
-    pending = CliRunner().invoke(cli.app, ["pending", "--warehouse", root]).stdout
+    pending = invoke(["pending", "--warehouse", root]).stdout
     assert pending == "t/s  nothing pending\n"
-    looked = CliRunner().invoke(cli.app, ["doctor", "--warehouse", root])
+    looked = invoke(["doctor", "--warehouse", root])
     assert looked.exit_code == 0, looked.stdout
-    received = CliRunner().invoke(cli.app, ["receive", "--warehouse", root, "--no-follow"]).stdout
+    received = invoke(["receive", "--warehouse", root, "--no-follow"]).stdout
     assert received.count("\n") == count

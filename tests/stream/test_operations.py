@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from typer.testing import CliRunner
 
-from jobs import cli, maintain
 from jobs import main as mains
+from jobs import maintain
 from jobs.commands import run as running
 from jobs.commands import spark as sessions
 from pipeline.client.inbox import Message, send
@@ -22,6 +21,7 @@ from pipeline.config.settings import VirtualClock
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
 from pipeline.service.run import Stage, stop_all
+from tests.support.invoked import invoke
 from tests.support.operations import commands, run
 
 T0 = 1_700_000_000_000
@@ -48,7 +48,7 @@ class InThisProcess:
             return 0
         self.done.add(form)
         self.root = words[words.index("--warehouse") + 1]
-        result = CliRunner().invoke(cli.app, list(words))
+        result = invoke(list(words))
         assert result.exit_code == 0, f"{words}\n{result.output}\n{result.stderr}"
         return result.exit_code
 
@@ -89,7 +89,7 @@ def test_every_command_of_the_page_does_what_it_says(
 ) -> None:
     """Who is called at night types them; what was sent came once, and is there when a copy was put back."""
     root, copy = str(tmp_path / "warehouse"), str(tmp_path / "copy")
-    assert CliRunner().invoke(cli.app, ["init", "--warehouse", root]).exit_code == 0
+    assert invoke(["init", "--warehouse", root]).exit_code == 0
     subscribe(root, Subscription("t", "s", tick_ms=1, start="earliest"))
     runner = InThisProcess(spark)
     runner.patch(monkeypatch)

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
-from jobs import cli
 from pipeline.config.errors import BrokerRefused
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table
@@ -24,6 +22,7 @@ from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from schemas import INBOX
 from tests.support.brokers import pulsar_client
 from tests.support.client import new_warehouse
+from tests.support.invoked import invoke
 
 if TYPE_CHECKING:
     from benchmarks.support.pulsar import Broker
@@ -238,7 +237,7 @@ def test_the_commands_of_the_guide_move_over(root: str, pulsar: Broker, topic: s
         text = text.replace(theirs, mine)
     said = []
     for words in filter(None, map(shlex.split, text.splitlines())):
-        result = CliRunner().invoke(cli.app, words[1:])
+        result = invoke(words[1:])
         assert result.exit_code == 0, result.output
         said.append(result.output)
     assert any("would take 2, due from" in each for each in said)
@@ -251,7 +250,7 @@ def test_progress_and_figures_are_printed(root: str, pulsar: Broker, topic: str)
     send(pulsar, topic, "a", due_ms=wall_ms() + HOUR_MS)
     where = ["--service", pulsar.service, "--admin", pulsar.admin_url, "--topic", topic, "--subscription", "s"]
     words = ["import", "pulsar", "--warehouse", root, *where, "--json"]
-    result = CliRunner().invoke(cli.app, words)
+    result = invoke(words)
     assert "1 of 1 examined, 1 taken" in result.stderr
     (told,) = json.loads(result.stdout)
     assert (told["partition"], told["taken"], told["acknowledged"]) == (topic, 1, 0)

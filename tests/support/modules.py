@@ -37,8 +37,13 @@ def within(name: str, *prefixes: str) -> bool:
     return any(name == prefix or name.startswith(f"{prefix}.") for prefix in prefixes)
 
 
-def imports(module: Module) -> Iterator[str]:
+@cache
+def imports(module: Module) -> tuple[str, ...]:
     """Every dotted name that a module imports, wherever the import stands: top, function, type checking, dynamic."""
+    return tuple(_imports(module))
+
+
+def _imports(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         match node:
             case ast.Import(names=names):

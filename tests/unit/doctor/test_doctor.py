@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
-from typer.testing import CliRunner
 
-from jobs import cli
 from pipeline.config.errors import NoWarehouse
 from pipeline.delta.deltars import append, rows_of
 from pipeline.doctor.examine import CHECKS, examine
@@ -33,6 +30,7 @@ from tests.support.examined import (
     made,
     wrong,
 )
+from tests.support.invoked import invoke
 
 
 @pytest.fixture
@@ -114,7 +112,7 @@ def test_what_was_left_out_was_not_refused(root: str) -> None:
 
 def test_the_command_tells_what_is_wrong_with_the_remedy_and_its_exit_code(root: str) -> None:
     """0 nothing, 1 something, 2 usage: a script looks at nothing else."""
-    doctor = partial(CliRunner().invoke, cli.app)
+    doctor = invoke
     said = doctor(["doctor", "-w", root])
     assert (said.exit_code, said.stdout.splitlines()[-1]) == (0, "Nothing is wrong.")
     shutil.rmtree(Path(root, "_checkpoints/ingest"))

@@ -20,9 +20,8 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 import pyarrow as pa
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from jobs import cli
 from jobs.commands import java, values
 from jobs.commands import send as sending
 from jobs.commands.pending import report
@@ -33,6 +32,7 @@ from pipeline.client.reading.deliveries import Delivery
 from pipeline.delta.deltars import append, open_table, rows_of
 from schemas import DELIVERIES, INBOX
 from tests.support.client import new_warehouse
+from tests.support.invoked import invoke
 from tests.support.modules import ROOT
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -47,7 +47,7 @@ def root(tmp_path: Path) -> str:
 
 def run(*words: str, stdin: bytes = b"", **environment: str) -> Result:
     """Run the command in this process."""
-    return CliRunner(env=environment).invoke(cli.app, list(words), input=stdin)
+    return invoke(words, environment, stdin)
 
 
 def inbox(root: str) -> list[dict[str, Any]]:

@@ -13,9 +13,7 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from typer.testing import CliRunner
 
-from jobs import cli
 from jobs.commands import replay, run
 from jobs.commands.demo import FolderTaken, Told
 from jobs.commands.demo import run as demo
@@ -31,6 +29,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS, TABLES, Table
+from tests.support.invoked import invoke
 
 TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH] SQLSTATE: 38000
 === Streaming Query ===
@@ -122,13 +121,13 @@ def test_a_write_that_failed_for_the_disk_names_the_disk_and_the_remedy(
 
 def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
     """For those who cannot send a signal to the process."""
-    assert CliRunner().invoke(cli.app, ["stop", "-w", str(tmp_path)]).exit_code == 0
+    assert invoke(["stop", "-w", str(tmp_path)]).exit_code == 0
     assert (tmp_path / "_control" / "stop").exists()
 
 
 def test_nobody_looks_for_a_request_on_another_file_system() -> None:
     """Instead of a folder `hdfs:` in the one where the command was called."""
-    found = CliRunner().invoke(cli.app, ["stop", "-w", "hdfs://host/warehouse"])
+    found = invoke(["stop", "-w", "hdfs://host/warehouse"])
     assert found.exit_code == 2
     assert "warehouse = 'hdfs://host/warehouse', allowed: a folder of this machine, or s3" in found.stderr
 
@@ -204,14 +203,14 @@ def test_an_input_that_cannot_be_read_is_refused_before_spark_starts(tmp_path: P
         replay.form_of(str(tmp_path / name))
     assert refused.value.field == "input"
     words = ["replay", "-w", str(tmp_path), "--from", "2013-01-01", "--to", "2013-01-02", "--step", "1d"]
-    assert CliRunner().invoke(cli.app, [*words, "--input", str(tmp_path / name)]).exit_code == 1
+    assert invoke([*words, "--input", str(tmp_path / name)]).exit_code == 1
 
 
 @pytest.mark.parametrize(("last", "step"), [("2012-12-31", "1d"), ("2013-01-02", "0s")])
 def test_a_course_that_goes_nowhere_is_wrong_usage(tmp_path: Path, last: str, step: str) -> None:
     """Backwards, or on the spot."""
     words = ["replay", "-w", str(tmp_path), "--input", "a.json", "--from", "2013-01-01", "--to", last, "--step", step]
-    assert CliRunner().invoke(cli.app, words).exit_code == 2
+    assert invoke(words).exit_code == 2
 
 
 def test_the_demo_writes_into_no_folder_that_holds_something(tmp_path: Path) -> None:
@@ -241,7 +240,7 @@ def test_a_table_whose_newest_version_a_power_cut_left_broken_is_refused_in_one_
     entry = Path(root, table.name, "_delta_log", f"{1:020d}.json")
     for left in ("", '{"commitInfo":{"timest', "\0" * 512):
         entry.write_text(left)
-        result = CliRunner().invoke(cli.app, [command[0], "-w", root, *command[1:]])
+        result = invoke([command[0], "-w", root, *command[1:]])
         assert result.exit_code == 1
         (line,) = result.output.splitlines()
     assert line.startswith(

@@ -11,12 +11,12 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from jobs import cli
 from jobs.commands.pending import as_json, by_minute, by_topic, keys, keys_json, report
 from pipeline.client.pending import Backlog, KeyBacklog, Pending
 from tests.support.client import new_warehouse
+from tests.support.invoked import invoke
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def root(tmp_path: Path) -> str:
 
 def run(root: str, *words: str) -> Result:
     """Run the command in this process."""
-    return CliRunner().invoke(cli.app, ["pending", "--warehouse", root, *words])
+    return invoke(["pending", "--warehouse", root, *words])
 
 
 def test_pending_is_printed_with_bars_over_due_time() -> None:

@@ -12,10 +12,9 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import CliRunner
 
-from jobs import cli
 from tests.support.guide import BEGIN, END, check, steps
+from tests.support.invoked import invoke
 from tests.support.modules import ROOT
 
 PAGE = (ROOT / "docs" / "policies.md").read_text(encoding="utf-8")
@@ -36,6 +35,6 @@ def test_policies_that_need_no_job_print_what_the_page_says(tmp_path: Path, monk
             break
         if kind == "shell" and printed is not None:
             typed = [shlex.split(line)[1:] for line in text.replace("\\\n", " ").splitlines()]
-            check("".join(CliRunner().invoke(cli.app, words).output for words in typed), printed)
+            check("".join(invoke(words).output for words in typed), printed)
             count += 1
     assert count == 3

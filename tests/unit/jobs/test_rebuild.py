@@ -11,14 +11,13 @@ import pytest
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from typer.testing import CliRunner
 
-from jobs import cli
 from jobs import rebuild as submitted
 from jobs.commands import rebuild as command
 from pipeline.config.errors import StageRunning
 from pipeline.config.stages import SETTLE, STAGES
 from pipeline.delta.offsets import Origin
+from tests.support.invoked import invoke
 
 NOW = 2_000_000_000_000
 REBUILT = [f"stage {stage} goes on from version 7; start it again" for stage in STAGES]
@@ -73,7 +72,7 @@ def said(request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]) -> 
     """What the command says, or the main."""
 
     def typed(*words: str) -> tuple[int, list[str]]:
-        result = CliRunner().invoke(cli.app, ["rebuild", *words, "--warehouse", "w"])
+        result = invoke(["rebuild", *words, "--warehouse", "w"])
         return result.exit_code, result.stdout.splitlines()
 
     def main(*words: str) -> tuple[int, list[str]]:

@@ -12,11 +12,11 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from jobs import cli
 from pipeline.client.subscribing.subscriptions import subscriptions
 from tests.support.client import new_warehouse
+from tests.support.invoked import invoke
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
 
 NAMED = ("--topic", "t", "--subscription", "s")
@@ -31,7 +31,7 @@ def root(tmp_path: Path) -> str:
 
 def command(root: str, *words: str) -> Result:
     """Run a command in this process."""
-    return CliRunner().invoke(cli.app, [*words, "--warehouse", root])
+    return invoke([*words, "--warehouse", root])
 
 
 def sink_of(root: str) -> tuple[str | None, int | None]:

@@ -11,13 +11,12 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import CliRunner
 
-from jobs import cli
 from pipeline.client.create import create_all
 from pipeline.doctor.examine import examine
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sourcestates import SourceState, SourceStates
+from tests.support.invoked import invoke
 
 READS = SourceState("orders", "kafka://h:1/orders", 1_200, {"orders": {"0": 1_200}}, 34, 1_000)
 
@@ -28,7 +27,7 @@ def test_sources_are_listed_with_how_far_they_are(tmp_path: Path) -> None:
     create_all(root)
 
     def told(*more: str) -> str:
-        result = CliRunner().invoke(cli.app, ["sources", "--warehouse", root, *more])
+        result = invoke(["sources", "--warehouse", root, *more])
         assert result.exit_code == 0
         return result.output
 

@@ -15,7 +15,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 import typer
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from jobs import cli
 from jobs.commands.tracing import report
@@ -27,6 +27,7 @@ from pipeline.client.tracing.step import Fact, Step
 from pipeline.client.tracing.trace import Trace
 from schemas import MESSAGES
 from tests.support.client import message_row, new_warehouse, noticed, put
+from tests.support.invoked import invoke
 from tests.support.modules import ROOT
 
 NOON = 1_700_000_000_000
@@ -47,7 +48,7 @@ def trips(tmp_path: Path) -> str:
 
 def run(root: str, *words: str) -> Result:
     """Run a command in this process."""
-    return CliRunner().invoke(cli.app, ["trace", "--topic", "reminders", *words, "--warehouse", root])
+    return invoke(["trace", "--topic", "reminders", *words, "--warehouse", root])
 
 
 def lines(*steps: Step, states: tuple[MessageState, ...] = ()) -> list[str]:

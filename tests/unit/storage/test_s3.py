@@ -17,9 +17,7 @@ pytest.importorskip("pyspark", reason="the clock needs requirements/all.lock")
 
 import pyspark
 from deltalake import DeltaTable
-from typer.testing import CliRunner
 
-from jobs import cli
 from jobs.commands.spark import NoSession
 from pipeline.client.client import Client
 from pipeline.client.create import create_all
@@ -51,6 +49,7 @@ from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
 from tests.support.filesystems import live_through
+from tests.support.invoked import invoke
 from tests.support.s3 import GOING, serving
 
 NOBODY = "http://127.0.0.1:1"
@@ -83,7 +82,7 @@ def told(store: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 def call(*words: str) -> str:
     """What a command prints when all is well."""
-    found = CliRunner().invoke(cli.app, list(words))
+    found = invoke(list(words))
     assert found.exit_code == 0, found.stderr
     return found.stdout
 
@@ -219,7 +218,7 @@ def test_what_is_missing_is_said_in_one_line(
     """Instead of `OSError: Generic S3 error`."""
     for name, value in changed.items():
         monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
-    found = CliRunner().invoke(cli.app, [command, "--warehouse", root])
+    found = invoke([command, "--warehouse", root])
     assert found.exit_code == 1
     assert found.stderr.count("\n") == 1
     assert line in found.stderr
