@@ -1,27 +1,32 @@
-"""Answers of a few rows about a table, in the driver: without a job where that can be.
+"""A few rows of a table, or answers of a few rows about it, in the driver: without a job where that can be.
 
-A job of Spark's that reads one small file takes a tenth of a second of a CPU, and a start asks several.
+A job of Spark's that reads one small file takes a tenth of a second of a CPU, and a start asks several. A join of small
+tables plans and opens each of them, and sends each to its tasks.
 """
 
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.delta.deltars import query
+from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.entries import is_whole
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.warehouse import Warehouse
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from schemas import Table
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
+_MOST_ROWS, _MOST_BYTES = 100_000, 64 << 20
+"""What is held here of a table: in a plan Spark holds it several times."""
 
 
 def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, version: int | None = None) -> Sequence[Any]:
@@ -38,14 +43,64 @@ def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, versi
     return spark.sql(sql, told=warehouse.read(spark, table, version)).collect() if rows is None else rows
 
 
+def rows_of(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    table: Table,
+    columns: Sequence[str],
+    version: int | None = None,
+    where: str = "true",
+    most: int = _MOST_ROWS,
+) -> DataFrame:
+    """Columns of some rows of a table. When they are few the frame holds them itself, and reads nothing any more.
+
+    Args:
+        spark: the session.
+        warehouse: where the table lies.
+        table: its contract.
+        columns: their names.
+        version: of the table; None is the newest.
+        where: which rows, in what both Spark and DataFusion understand.
+        most: how many of them the driver may hold; it holds no more than 100,000, and 64 MiB.
+    """
+    most = min(most, _MOST_ROWS)
+    few = _few(session_files(spark), warehouse.path(table), table, columns, where, version, most) if most else None
+    if few is None:
+        return warehouse.read(spark, table, version).where(where).select(*columns)
+    return spark.createDataFrame(few)
+
+
+def _few(
+    files: Files, path: str, table: Table, columns: Sequence[str], where: str, version: int | None, most: int
+) -> pa.Table | None:
+    """The rows; None when they are more than that, or larger than a frame shall hold, or only Spark reads them."""
+
+    def asked(opened: DeltaTable) -> pa.Table | None:
+        wanted, rows, size = arrow_schema(table.columns), 0, 0
+        held = [pa.schema([wanted.field(name) for name in columns]).empty_table()]
+        for batch in batches_of(f"SELECT {', '.join(columns)} FROM told WHERE {where}", told=opened):  # noqa: S608 - names
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows > most or size > _MOST_BYTES:
+                return None
+            held.append(pa.Table.from_batches([batch]).cast(held[0].schema))
+        return pa.concat_tables(held)
+
+    return _read_here(files, path, version, asked)
+
+
 def _here(files: Files, path: str, sql: str, version: int | None) -> list[dict[str, Any]] | None:
-    """The same by delta-rs; None where only Spark reads the table."""
+    """The answer by delta-rs; None where only Spark reads the table."""
+    return _read_here(files, path, version, lambda opened: query(sql.format(told="told"), told=opened))
+
+
+def _read_here(files: Files, path: str, version: int | None, read: Callable[[DeltaTable], T | None]) -> T | None:
+    """What is read of a table by delta-rs; None where only Spark reads it."""
     folder = files.readable(path)
     if folder is None:
         return None
     try:
         table = table_at(folder, version)
-        return query(sql.format(told="told"), told=table) if _has_all(files, path, table) else None
+        return read(table) if _has_all(files, path, table) else None
     except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
         _LOG.warning("%s, version %s, is read by Spark, which takes seconds", path, version, exc_info=True)
         return None

@@ -22,6 +22,7 @@ from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
+from pipeline.delta.smallqueries import rows_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.backlog import finish
@@ -37,7 +38,7 @@ from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.presence import PresentIncarnations
 from pipeline.subscriptions.registry import Registry
 from pipeline.subscriptions.settled import read_mark
-from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND
+from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Table
 
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
@@ -129,7 +130,7 @@ def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, be
     """
     if not newest(session_files(spark), warehouse.path(HELD)):
         return False
-    held = warehouse.read(spark, HELD).toArrow().cast(arrow_schema(REDELIVERY.columns))
+    held = rows_of(spark, warehouse, HELD, REDELIVERY.schema.names).toArrow().cast(arrow_schema(REDELIVERY.columns))
     _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).parted(held)
     return bool(gone.num_rows)
 
@@ -207,10 +208,10 @@ class _Restoring:
         number = F.expr(ROUND)
         wanted = positions(self._taken(upto).where(_due_from(held))).withColumn("number", number)
         keys = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count"]
-        held_back = positions(self._warehouse.read(self._spark, HELD)).withColumn("number", number)
+        held_back = positions(self._rows(HELD)).withColumn("number", number)
         wanted = wanted.join(held_back.select(*keys, "number"), [*keys, "number"], "left_anti")
         for table in (DELIVERIES, REJECTED_DISPATCH):
-            rows = self._warehouse.read(self._spark, table).where(_due_from(held))
+            rows = self._rows(table).where(_due_from(held))
             rows = rows.withColumnRenamed("entry_id", "first_entry").withColumn("number", number)
             # A position is delivered in one of its rounds; what is left out of it is one of them.
             names = [
@@ -226,7 +227,13 @@ class _Restoring:
         """The rows of `redelivery` up to a place."""
         version, _ = upto
         begun = self._warehouse.between(self._spark, REDELIVERY, (version, EVERYTHING_BEFORE), upto)
-        return begun.unionByName(self._warehouse.read(self._spark, REDELIVERY, version - 1)) if version else begun
+        return begun.unionByName(self._rows(REDELIVERY, version - 1)) if version else begun
+
+    def _rows(self, table: Table, version: int | None = None) -> DataFrame:
+        """What a table tells of positions; the columns of `redelivery`, and what names a single one."""
+        columns = [name for name in table.schema.names if name in (*REDELIVERY.schema.names, "entry_id")]
+        most = self._settings.driver_rows
+        return rows_of(self._spark, self._warehouse, table, columns, version, most=most)
 
 
 def _due_from(held: Held) -> Column:

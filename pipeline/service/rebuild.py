@@ -14,6 +14,7 @@ from pipeline.config.options import Options, nobody
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
+from pipeline.delta.smallqueries import rows_of
 from pipeline.delta.tables import bring_up_to_date, segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink, last_commit
@@ -35,6 +36,10 @@ from schemas import CLOSED, MESSAGES, REDELIVERY, REJECTED_SCHEDULE, ROUND, SEGM
 
 _ALIKE = ("subscription", "life", "tick_ms", "redelivery_count", "round", "cause")
 """What the positions have in common that wait in one index to come again; with their topic."""
+
+
+_NAMED = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_entry", "redelivery_count")
+"""What names a run of a release."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def _rebuild_schedule(spark: SparkSession, warehouse: Warehouse, options: Option
     known = [int(commit.note["instant"]) for commit in last if commit is not None]
     known += [int(taken.note["now"])] if taken is not None else []
     instant = max([*known, *given(warehouse.instants(SCHEDULE))[-1:]], default=0)
-    number = _write_pending(spark, warehouse, _holding(spark, warehouse), instant)
+    number = _write_pending(spark, warehouse, _holding(spark, warehouse, options.settings.driver_rows), instant)
     options.observe("rebuild.segments", number)
     # One millisecond back: the first tick is the instant itself, and releases what should have been released by then.
     return Origin(number, EVERYTHING_BEFORE, max(0, instant - 1), number, takeover.owners(last))
@@ -138,15 +143,17 @@ def _write_pending(spark: SparkSession, warehouse: Warehouse, holding: Holding, 
     return number
 
 
-def _holding(spark: SparkSession, warehouse: Warehouse) -> Holding:
+def _holding(spark: SparkSession, warehouse: Warehouse, most: int) -> Holding:
+    """The tables as they are. What is read of one, up to so many rows, is read here and now."""
     files = session_files(spark)
 
-    def fixed(table: Table) -> DataFrame:
-        return warehouse.read(spark, table, newest(files, warehouse.path(table)))
+    def fixed(table: Table, *columns: str, where: str = "true") -> DataFrame:
+        return rows_of(spark, warehouse, table, columns, newest(files, warehouse.path(table)), where, most)
 
     version = newest(files, warehouse.path(SEGMENTS))
-    messages, redelivery, closed = fixed(MESSAGES), fixed(REDELIVERY), fixed(CLOSED)
-    retries = warehouse.read(spark, SEGMENTS, version).where(F.col("kind") == schedule.RETRY)
+    messages = fixed(MESSAGES, "topic", "ledger_id", "entry_id", "due_time")
+    redelivery, closed = fixed(REDELIVERY, *_NAMED, "round"), fixed(CLOSED, *_NAMED)
+    retries = rows_of(spark, warehouse, SEGMENTS, ROW.names, version, f"kind = '{schedule.RETRY}'", most)
     memory = IngestMemory.addressed(Markers(spark, warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
     mark = read_mark(files, warehouse.root)
