@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -48,7 +48,8 @@ HALF_WAY = {
 def lose(*stages: str, killed: bool = False) -> Step:
     """Lose the checkpoints of stages; they refuse to start, until each is told to take over.
 
-    When asked for, the rebuild is killed right after each of the steps in `HALF_WAY`, and called again.
+    When asked for, the rebuild is killed right after each of the steps in `HALF_WAY`, and called again: then Spark reads
+    all rows.
     """
 
     def step(world: World) -> None:
@@ -64,7 +65,8 @@ def lose(*stages: str, killed: bool = False) -> Step:
                 if world.dead and each == "rebuild.aside":
                     refused(world, stage)
             world.fatal = None
-            rebuild(world.spark, world.warehouse, stage, world.options)
+            settings = replace(world.options.settings, driver_rows=0 if killed else 1_000_000)
+            rebuild(world.spark, world.warehouse, stage, replace(world.options, settings=settings))
 
     return step
 

@@ -1,0 +1,101 @@
+"""Rows of a table that the driver holds when they are few: the same as Spark reads, without another look at the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from delta.tables import DeltaTable as SparkTable
+from deltalake.exceptions import DeltaError
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.delta import deltars
+from pipeline.delta.smallqueries import rows_of
+from pipeline.delta.warehouse import Warehouse
+from schemas import REDELIVERY, SEGMENTS, Table
+from tests.support.examined import marker, run_row
+from tests.support.stream import empty_warehouse
+
+
+def run_rows(*names: str) -> list[dict[str, Any]]:
+    """A run of each subscription."""
+    return [run_row(name, 0, 3, 1_000) for name in names]
+
+
+@pytest.fixture
+def warehouse(folder: str) -> Warehouse:
+    """Runs of three subscriptions, in three versions, and a row that has lists in it."""
+    copytree(empty_warehouse(300_000), folder)
+    for name in "abc":
+        write(folder, REDELIVERY, run_rows(name))
+    write(folder, SEGMENTS, [{**marker("a"), "chunk": b"bytes"}, {**marker(), "kind": "retry"}])
+    return Warehouse(folder)
+
+
+def write(root: str, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Append rows in one commit."""
+    deltars.append(root, table, deltars.rows_of(table, rows))
+
+
+def is_held(rows: DataFrame) -> bool:
+    """Whether the frame reads no file."""
+    return not rows.inputFiles()
+
+
+@pytest.mark.parametrize(
+    ("table", "version", "where"),
+    [
+        (REDELIVERY, None, "true"),
+        (REDELIVERY, 2, "true"),
+        (REDELIVERY, 0, "true"),
+        (REDELIVERY, None, "subscription = 'b'"),
+        (SEGMENTS, None, "kind = 'retry'"),
+        (SEGMENTS, None, "kind = 'marker'"),
+    ],
+    ids=str,
+)
+def test_few_rows_are_held_and_are_those_that_spark_reads(
+    spark: SparkSession, warehouse: Warehouse, table: Table, version: int | None, where: str
+) -> None:
+    """Of each version, with times, bytes, lists and columns without a value."""
+    asked = (spark, warehouse, table, table.schema.names, version, where)
+    held, read = rows_of(*asked), rows_of(*asked, most=0)
+    assert (is_held(held), is_held(read)) == (True, version == 0)
+    assert_df_equality(held, read, ignore_nullable=True, ignore_row_order=True)
+    assert held.count() == {2: 2, 0: 0}.get(version, {"true": 3}.get(where, 1))
+
+
+def test_more_rows_than_the_driver_may_hold_are_read_by_spark(spark: SparkSession, warehouse: Warehouse) -> None:
+    """The limit counts what was asked for, and not what the table has."""
+    asked = (spark, warehouse, REDELIVERY, ("subscription", "last_entry"), None)
+    assert not is_held(rows_of(*asked, most=2))
+    assert is_held(rows_of(*asked, most=3))
+    assert is_held(rows_of(*asked, where="subscription = 'a'", most=1))
+
+
+def test_what_only_spark_reads_is_read_by_spark(
+    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What delta-rs refuses costs seconds, and no row."""
+    path = warehouse.path(REDELIVERY)
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+    SparkTable.forPath(spark, path).delete("subscription = 'a'")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DeltaError("a feature that it does not know")
+
+    monkeypatch.setattr("pipeline.delta.smallqueries.batches_of", refuse)
+    rows = rows_of(spark, warehouse, REDELIVERY, ("subscription",))
+    assert sorted(row["subscription"] for row in rows.collect()) == ["b", "c"]
+
+
+def test_a_frame_that_holds_its_rows_stays_what_it_was(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Whoever writes meanwhile, and whatever becomes of the files."""
+    rows = rows_of(spark, warehouse, REDELIVERY, ("subscription",))
+    write(warehouse.root, REDELIVERY, run_rows("d"))
+    for file in Path(warehouse.path(REDELIVERY)).glob("*.parquet"):
+        file.unlink()
+    assert sorted(row["subscription"] for row in rows.collect()) == [*"abc"]
