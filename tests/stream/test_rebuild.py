@@ -48,8 +48,8 @@ HALF_WAY = {
 def lose(*stages: str, killed: bool = False) -> Step:
     """Lose the checkpoints of stages; they refuse to start, until each is told to take over.
 
-    When asked for, the rebuild is killed right after each of the steps in `HALF_WAY`, and called again: then Spark reads
-    all rows.
+    When asked for, the rebuild is killed right after each of the steps in `HALF_WAY`, and called again. Spark reads all
+    rows then.
     """
 
     def step(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a table that the driver holds when they are few: the same as Spark reads, without another look at the table."""
+"""Rows of a table that a frame holds when they are few: those that Spark reads, and no further look at the table."""
 
 from __future__ import annotations
 
