@@ -61,20 +61,24 @@ $(CORE): requirements/core.lock requirements/uv.lock
 	fi
 	@echo "Installing requirements/core.lock"
 	@$(PIP) install --quiet --no-compile --require-hashes -r requirements/uv.lock || true
-	@$(call install,-r requirements/core.lock)
+	$(call install,-r requirements/core.lock)
 	@touch $@
 
-# uv takes a quarter of pip's time. It is told of the mirror that pip knows, and of the certificates of the system. Where
-# there is no uv, or it gets through to nothing, pip does it.
-MIRROR = $$($(PIP) config list | sed -n "s/.*[.]index-url='\(.*\)'/UV_DEFAULT_INDEX=\1/p" | tail -n 1)
-install = env $(MIRROR) $(UV) pip install --quiet --python $(PY) --system-certs --require-hashes $(1) \
-  || { echo "uv could not, so pip does it"; $(PIP) install --quiet --no-compile --use-pep517 --require-hashes $(1); }
+# uv takes a quarter of pip's time. It is told of the mirror that pip knows, and takes the certificates of the system. pip
+# does it where there is no uv, where uv cannot reach the packages, and where pip may not ask for them (`no-index`).
+define install
+@told="$$($(PIP) config list)"; \
+mirror="$${PIP_INDEX_URL:-$$(echo "$$told" | sed -n "s/^global[.]index-url='\(.*\)'/\1/p")}"; \
+case "$$told" in *no-index*) false;; *) \
+  env $${mirror:+UV_DEFAULT_INDEX="$$mirror"} $(UV) pip install --quiet --python $(PY) --system-certs --require-hashes $(1);; \
+esac || { echo "pip does it, which takes a minute more"; $(PIP) install --quiet --no-compile --use-pep517 --require-hashes $(1); }
+endef
 
 # Source packages are built with the setuptools of the core lock, so nothing outside the lock is fetched. One of them is
 # Spark, which is half a gigabyte of JARs: to compress them once more would take as long as all the rest of its build.
 $(FULL): requirements/all.lock $(CORE)
 	@echo "Installing requirements/all.lock (Spark is large, the first time may take minutes)"
-	@$(call install,--no-build-isolation $(STORED) -r requirements/all.lock)
+	$(call install,--no-build-isolation $(STORED) -r requirements/all.lock)
 	@touch $@
 
 .PHONY: lock

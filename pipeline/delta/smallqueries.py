@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.delta.deltars import batches_of, query
-from pipeline.delta.logs.entries import is_whole
+from pipeline.delta.logs.entries import is_whole, newest
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.snapshot import live_files
 from pipeline.delta.warehouse import Warehouse
@@ -26,7 +27,7 @@ from schemas import Table
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _MOST_ROWS, _MOST_BYTES = 100_000, 64 << 20
-"""What is held here of a table: in a plan Spark holds it several times."""
+"""Rows of a table that are held here, as in a plan Spark holds them several times, and bytes of its files."""
 
 
 def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, version: int | None = None) -> Sequence[Any]:
@@ -61,26 +62,31 @@ def rows_of(
         columns: their names.
         version: of the table; None is the newest.
         where: which rows, in what both Spark and DataFusion understand.
-        most: how many of them the driver may hold; it holds no more than 100,000, and 64 MiB.
+        most: how many of them the driver may hold. It holds no more than 100,000, of a table of 64 MiB.
     """
-    most = min(most, _MOST_ROWS)
-    few = _few(session_files(spark), warehouse.path(table), table, columns, where, version, most) if most else None
+    files, path = session_files(spark), warehouse.path(table)
+    version = newest(files, path) if version is None else version
+    few = _few(files, path, table, columns, where, version, min(most, _MOST_ROWS)) if most else None
     if few is None:
         return warehouse.read(spark, table, version).where(where).select(*columns)
-    return spark.createDataFrame(few)
+    # One task: each core would get a few rows, and write a file for them.
+    return spark.createDataFrame(few).coalesce(1)
 
 
 def _few(
-    files: Files, path: str, table: Table, columns: Sequence[str], where: str, version: int | None, most: int
+    files: Files, path: str, table: Table, columns: Sequence[str], where: str, version: int, most: int
 ) -> pa.Table | None:
-    """The rows; None when they are more than that, or larger than a frame shall hold, or only Spark reads them."""
+    """The rows; None when they are more than that, or only Spark reads them, or the table is large."""
 
     def asked(opened: DeltaTable) -> pa.Table | None:
-        wanted, rows, size = arrow_schema(table.columns), 0, 0
+        sizes = pc.sum(pa.table(opened.get_add_actions())["size_bytes"]).as_py() or 0
+        if sizes > _MOST_BYTES:
+            return None
+        wanted, rows = arrow_schema(table.columns), 0
         held = [pa.schema([wanted.field(name) for name in columns]).empty_table()]
         for batch in batches_of(f"SELECT {', '.join(columns)} FROM told WHERE {where}", told=opened):  # noqa: S608 - names
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows > most or size > _MOST_BYTES:
+            rows += batch.num_rows
+            if rows > most:
                 return None
             held.append(pa.Table.from_batches([batch]).cast(held[0].schema))
         return pa.concat_tables(held)

@@ -9,8 +9,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.errors import TableBehind
@@ -119,7 +120,7 @@ def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, t
         work.replace(held, held.visible.source, last.owner, last.batch)
 
 
-def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset) -> bool:
+def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:
     """Whether something is held that a batch has refused: it died before it took that out.
 
     Args:
@@ -127,10 +128,12 @@ def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, be
         warehouse: where the tables lie.
         refused: the last commit of dispatch to `rejected_dispatch`.
         begin: where its batch begins in `redelivery`.
+        most: so many rows the driver may read by itself.
     """
     if not newest(session_files(spark), warehouse.path(HELD)):
         return False
-    held = rows_of(spark, warehouse, HELD, REDELIVERY.schema.names).toArrow().cast(arrow_schema(REDELIVERY.columns))
+    rows = rows_of(spark, warehouse, HELD, REDELIVERY.schema.names, most=most)
+    held = rows.toArrow().cast(arrow_schema(REDELIVERY.columns))
     _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).parted(held)
     return bool(gone.num_rows)
 
@@ -206,12 +209,13 @@ class _Restoring:
     def _wanted(self, held: Held, upto: Offset) -> DataFrame:
         """A row of `redelivery` for each position that dispatch has taken and that is in no table."""
         number = F.expr(ROUND)
-        wanted = positions(self._taken(upto).where(_due_from(held))).withColumn("number", number)
+        recent = _due_from(held)
+        wanted = positions(self._taken(upto, recent)).withColumn("number", number)
         keys = ["topic", "subscription", "life", "ledger_id", "first_entry", "redelivery_count"]
         held_back = positions(self._rows(HELD)).withColumn("number", number)
         wanted = wanted.join(held_back.select(*keys, "number"), [*keys, "number"], "left_anti")
         for table in (DELIVERIES, REJECTED_DISPATCH):
-            rows = self._rows(table).where(_due_from(held))
+            rows = self._rows(table, recent)
             rows = rows.withColumnRenamed("entry_id", "first_entry").withColumn("number", number)
             # A position is delivered in one of its rounds; what is left out of it is one of them.
             names = [
@@ -223,18 +227,20 @@ class _Restoring:
         mark = read_mark(session_files(self._spark), self._warehouse.root)
         return wanted.drop("number").where(f"NOT {mark.covers('message_due')}")
 
-    def _taken(self, upto: Offset) -> DataFrame:
-        """The rows of `redelivery` up to a place."""
+    def _taken(self, upto: Offset, where: str) -> DataFrame:
+        """Rows of `redelivery` up to a place."""
         version, _ = upto
-        begun = self._warehouse.between(self._spark, REDELIVERY, (version, EVERYTHING_BEFORE), upto)
-        return begun.unionByName(self._rows(REDELIVERY, version - 1)) if version else begun
+        begun = self._warehouse.between(self._spark, REDELIVERY, (version, EVERYTHING_BEFORE), upto).where(where)
+        return begun.unionByName(self._rows(REDELIVERY, where, version - 1)) if version else begun
 
-    def _rows(self, table: Table, version: int | None = None) -> DataFrame:
-        """What a table tells of positions; the columns of `redelivery`, and what names a single one."""
+    def _rows(self, table: Table, where: str = "true", version: int | None = None) -> DataFrame:
+        """What some rows of a table tell of positions; the columns of `redelivery`, and what names a single one."""
         columns = [name for name in table.schema.names if name in (*REDELIVERY.schema.names, "entry_id")]
-        most = self._settings.driver_rows
-        return rows_of(self._spark, self._warehouse, table, columns, version, most=most)
+        return rows_of(self._spark, self._warehouse, table, columns, version, where, self._settings.driver_rows)
 
 
-def _due_from(held: Held) -> Column:
-    return F.col("due_time") >= F.timestamp_millis(F.lit(held.due_from))
+def _due_from(held: Held) -> str:
+    """SQL, also of DataFusion: what may be on the shelf, by its due time."""
+    if held.due_from == FIRST_INSTANT_MS:
+        return "true"
+    return f"due_time >= TIMESTAMP '{datetime.fromtimestamp(held.due_from / 1_000, UTC).isoformat()}'"

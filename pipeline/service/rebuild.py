@@ -147,8 +147,8 @@ def _holding(spark: SparkSession, warehouse: Warehouse, most: int) -> Holding:
     """The tables as they are. What is read of one, up to so many rows, is read here and now."""
     files = session_files(spark)
 
-    def fixed(table: Table, *columns: str, where: str = "true") -> DataFrame:
-        return rows_of(spark, warehouse, table, columns, newest(files, warehouse.path(table)), where, most)
+    def fixed(table: Table, *columns: str) -> DataFrame:
+        return rows_of(spark, warehouse, table, columns, most=most)
 
     version = newest(files, warehouse.path(SEGMENTS))
     messages = fixed(MESSAGES, "topic", "ledger_id", "entry_id", "due_time")

@@ -115,7 +115,7 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     if (
         refused is not None
         and note is not None
-        and (note.source > done or holds_refused(spark, warehouse, refused, note.begin))
+        and (note.source > done or holds_refused(spark, warehouse, refused, note.begin, options.settings.driver_rows))
     ):
         # It begins where the last one ended. When notes of batches between the two are lost, those are in it, too.
         past = Past(refused.owner, Position(0, *min(note.begin, done)), Position(0, *note.source))
