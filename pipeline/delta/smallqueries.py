@@ -91,16 +91,23 @@ def _few(
             held.append(pa.Table.from_batches([batch]).cast(held[0].schema))
         return pa.concat_tables(held)
 
-    return _read_here(files, path, version, asked)
+    return read_here(files, path, version, asked)
 
 
 def _here(files: Files, path: str, sql: str, version: int | None) -> list[dict[str, Any]] | None:
     """The answer by delta-rs; None where only Spark reads the table."""
-    return _read_here(files, path, version, lambda opened: query(sql.format(told="told"), told=opened))
+    return read_here(files, path, version, lambda opened: query(sql.format(told="told"), told=opened))
 
 
-def _read_here(files: Files, path: str, version: int | None, read: Callable[[DeltaTable], T | None]) -> T | None:
-    """What is read of a table by delta-rs; None where only Spark reads it."""
+def read_here(files: Files, path: str, version: int | None, read: Callable[[DeltaTable], T | None]) -> T | None:
+    """What is read of a table by delta-rs, which runs no job; None where that cannot, or may not, be.
+
+    Args:
+        files: what reaches the table.
+        path: its folder.
+        version: of the table; None is the newest.
+        read: reads the opened table; what it raises is logged, and is None.
+    """
     folder = files.readable(path)
     if folder is None:
         return None

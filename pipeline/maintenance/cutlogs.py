@@ -13,7 +13,8 @@ import math
 import sys
 from contextlib import suppress
 
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
@@ -23,6 +24,7 @@ from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import commits
 from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, first_version, log_files
 from pipeline.delta.logs.notes import Commit, note_of
+from pipeline.delta.smallqueries import read_here
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import last_commit
@@ -127,11 +129,25 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
     since = min([files.modified_ms(_path(path, first)), *needed])
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
-    DeltaTable.forPath(spark, path).vacuum(hours)
+    unneeded = read_here(files, path, None, lambda opened: _unneeded(opened, hours))
+    for name in unneeded or ():
+        files.delete(f"{path}/{name}")
+    if unneeded is None:
+        SparkTable.forPath(spark, path).vacuum(hours)
     # Delta passes over names with an underscore: what Spark was writing when its process was killed would stay.
     for folder in (f"{path}/{name}/_temporary" for name in files.folders(path)):
         if files.exists(folder) and files.modified_ms(folder) < wall_ms() - max(slack_ms, HOUR_MS):
             files.delete_folder(folder)
+
+
+def _unneeded(opened: DeltaTable, hours: int) -> list[str] | None:
+    """The files that a vacuum would delete, by delta-rs; None where it may not know of all that are needed.
+
+    It does not know the files of deletion vectors. When it deletes by itself it says so in two more commits.
+    """
+    if opened.protocol().min_reader_version > 1:
+        return None
+    return opened.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
 
 
 def _log_files(files: Files, path: str) -> list[LogFile]:

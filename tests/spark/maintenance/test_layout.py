@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from functools import cache
 from pathlib import Path
 from shutil import copytree
 from tempfile import mkdtemp
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,14 +17,13 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
 from pipeline.config.routes import NotInDriver
-from pipeline.config.settings import HOUR_MS, Upkeep
+from pipeline.config.settings import Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.datafiles import DataFile
-from pipeline.maintenance.cutlogs import vacuum
 from pipeline.maintenance.layout import cluster, compact, is_new
 from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.rounds import maintain, own_session
@@ -144,40 +139,6 @@ def test_files_that_are_not_what_they_were_are_left_as_they_are(
     assert cluster(spark, warehouse, 0, ANY_SIZE) == (0, 0)
     assert len(_rows(path)) == FILES * ROWS - (how == "a row is deleted")
     assert len(TableLog(spark, path).files()[1]) == FILES
-
-
-def test_what_a_killed_process_was_writing_goes_after_an_hour(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Delta passes over it; somebody may still be writing what is younger."""
-    old, young = (Path(warehouse.path(MESSAGES), name, "_temporary") for name in ("old", "young"))
-    for folder in (old, young):
-        (folder / "0").mkdir(parents=True)
-        (folder / "0" / "part.parquet").touch()
-    os.utime(old, (time.time() - 3_700,) * 2)
-    vacuum(own_session(spark), warehouse, MESSAGES, 0)
-    assert (old.exists(), young.exists()) == (False, True)
-
-
-@pytest.mark.parametrize("first_entry_h", [96, 3])
-def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(
-    spark: SparkSession, warehouse: Warehouse, first_entry_h: int
-) -> None:
-    """A stage that stood still for days finds what the entries left have added, though it was merged since.
-
-    Delta forgets after a day which files went, and by itself would keep them for no longer.
-    """
-    folder = Path(warehouse.path(MESSAGES))
-    old = [Path(unquote(urlparse(uri).path)) for uri in RustTable(folder).file_uris()]
-    assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
-    log = sorted(folder.glob("_delta_log/*.json"))
-    actions = [json.loads(line) for line in log[-1].read_text(encoding="utf-8").splitlines()]
-    for each in (action["remove"] for action in actions if "remove" in action):
-        each["deletionTimestamp"] -= 48 * HOUR_MS
-    log[-1].write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
-    for file, hours in [*((file, 72) for file in old), (log[0], first_entry_h)]:
-        os.utime(file, (time.time() - hours * 3_600,) * 2)
-    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
-    vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
-    assert {file.exists() for file in old} == {first_entry_h > 72}
 
 
 def test_what_was_written_before_an_error_goes(
