@@ -12,9 +12,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration, InvalidTopicName, InvalidUrl
 from pipeline.config.errors import BadValue, check_text
-from pipeline.config.paths import local_path, one_spelling
-
-_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
+from pipeline.config.paths import is_in_store, local_path, one_spelling
 
 
 def root_of(url: str) -> str:
@@ -23,10 +21,10 @@ def root_of(url: str) -> str:
     Raises:
         InvalidUrl: it is none.
     """
-    scheme, colon, rest = url.partition("://")
+    _, colon, rest = url.partition("://")
     if not url.strip() or (colon and not rest.strip("/")):
         raise InvalidUrl(url)
-    if colon and scheme in _STORES:
+    if is_in_store(url):
         return one_spelling(url)
     path = local_path(url)
     if path is None:

@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 
 _HERE = Path()
+_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
+"""Schemes of object stores."""
 
 
 def one_spelling(path: str) -> str:
@@ -20,6 +22,12 @@ def one_spelling(path: str) -> str:
 def is_s3(path: str) -> bool:
     """Whether a path lies in a store that speaks S3."""
     return one_spelling(path).startswith("s3a://")
+
+
+def is_in_store(path: str) -> bool:
+    """Whether a path lies in an object store, of a kind that is reached without Hadoop."""
+    scheme, colon, _ = path.partition("://")
+    return bool(colon) and scheme in _STORES
 
 
 def local_path(path: str, here: Path | None = _HERE) -> Path | None:

@@ -115,7 +115,8 @@ def read_here(files: Files, path: str, version: int | None, read: Callable[[Delt
         table = table_at(folder, version)
         return read(table) if _has_all(files, path, table) else None
     except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
-        _LOG.warning("%s, version %s, is read by Spark, which takes seconds", path, version, exc_info=True)
+        which = "the newest version" if version is None else f"version {version}"
+        _LOG.warning("%s: %s is left to Spark, which takes seconds", path, which, exc_info=True)
         return None
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -243,4 +243,5 @@ def _due_from(held: Held) -> str:
     """SQL, also of DataFusion: what may be on the shelf, by its due time."""
     if held.due_from == FIRST_INSTANT_MS:
         return "true"
-    return f"due_time >= TIMESTAMP '{datetime.fromtimestamp(held.due_from / 1_000, UTC).isoformat()}'"
+    since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=held.due_from)
+    return f"due_time >= TIMESTAMP '{since.isoformat()}'"

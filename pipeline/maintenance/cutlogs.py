@@ -15,6 +15,7 @@ from contextlib import suppress
 
 from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
+from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
@@ -129,10 +130,7 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
     since = min([files.modified_ms(_path(path, first)), *needed])
     # Delta rounds to whole hours, to the nearest: half an hour would be none, and take what is being read.
     hours = math.ceil((max(0, wall_ms() - since) + slack_ms) / HOUR_MS)
-    unneeded = read_here(files, path, None, lambda opened: _unneeded(opened, hours))
-    for name in unneeded or ():
-        files.delete(f"{path}/{name}")
-    if unneeded is None:
+    if _finds(files, path, hours):
         SparkTable.forPath(spark, path).vacuum(hours)
     # Delta passes over names with an underscore: what Spark was writing when its process was killed would stay.
     for folder in (f"{path}/{name}/_temporary" for name in files.folders(path)):
@@ -140,14 +138,22 @@ def vacuum(spark: SparkSession, warehouse: Warehouse, table: Table, slack_ms: in
             files.delete_folder(folder)
 
 
-def _unneeded(opened: DeltaTable, hours: int) -> list[str] | None:
-    """The files that a vacuum would delete, by delta-rs; None where it may not know of all that are needed.
+def _finds(files: Files, path: str, hours: int) -> bool:
+    """Whether a vacuum, which takes seconds, would find a file to delete; or that cannot be said here.
 
-    It does not know the files of deletion vectors. When it deletes by itself it says so in two more commits.
+    Delta-rs knows which files a table needs, but not those of deletion vectors. It tells all that were taken out of it,
+    also those that are long gone.
     """
-    if opened.protocol().min_reader_version > 1:
-        return None
-    return opened.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
+
+    def asked(opened: DeltaTable) -> bool:
+        if opened.protocol().min_reader_version > 1:
+            return True
+        unneeded = set(opened.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True))
+        there = files.folder(path).get_file_info(FileSelector("", recursive=True)) if unneeded else []
+        return any(each.path in unneeded for each in there)
+
+    found = read_here(files, path, None, asked)
+    return found is None or found
 
 
 def _log_files(files: Files, path: str) -> list[LogFile]:

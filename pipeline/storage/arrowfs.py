@@ -9,19 +9,18 @@ from functools import cache
 from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType
 
 from pipeline.config import s3
-from pipeline.config.paths import is_s3, one_spelling
+from pipeline.config.paths import is_in_store, is_s3, one_spelling
 
-_STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 _ATTEMPTS = 3
 
 
 def store_of(path: str) -> tuple[FileSystem, str] | None:
     """The object store of a path, and the path in it as pyarrow names it; None for a path of another kind."""
-    scheme, colon, rest = path.partition("://")
-    if not colon or scheme not in _STORES:
+    if not is_in_store(path):
         return None
     if is_s3(path):
         return s3.files(), one_spelling(path).removeprefix("s3a://")
+    scheme, _, rest = path.partition("://")
     host, _, key = rest.partition("/")
     system, root = _opened(scheme, host)
     return system, f"{root.rstrip('/')}/{key}".rstrip("/")

@@ -189,7 +189,7 @@ def test_a_commit_below_the_beginning_of_a_log_is_nobody_s(spark: SparkSession, 
     stray = log.with_name("stray.parquet")
     stray.touch()
     os.utime(stray, (time.time() - 2 * 3_600,) * 2)
-    vacuum(spark, warehouse, MESSAGES, 0)
+    vacuum(own_session(spark), warehouse, MESSAGES, 0)
     assert not stray.exists(), "files are kept from the first entry on that counts"
     live = LiveFiles(spark, warehouse.path(MESSAGES), MESSAGES, lambda file: str(file["path"]))
     live._version = 1

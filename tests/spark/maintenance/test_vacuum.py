@@ -1,4 +1,4 @@
-"""Files that no version needs go, and no others: by delta-rs without a job, and by Delta itself."""
+"""Files that no version needs go, and no others. Delta is asked for it when there are some."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from shutil import copytree
 from tempfile import mkdtemp
+from typing import Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -50,14 +51,25 @@ def warehouse(folder: str) -> Warehouse:
     return Warehouse(copytree(made(), folder))
 
 
-@pytest.fixture(params=["delta-rs", "Delta"])
+@pytest.fixture(params=["delta-rs looks first", "Delta alone"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who finds the files. A vacuum that shall be delta-rs's does not ask Delta."""
-    if request.param == "Delta":
-        monkeypatch.setattr(cutlogs, "_unneeded", lambda *_: None)
-    else:
-        monkeypatch.setattr(SparkTable, "vacuum", lambda *_: pytest.fail("Delta was asked"))
+    """Whether Delta is asked always, or when delta-rs has found something."""
+    if request.param == "Delta alone":
+        monkeypatch.setattr(cutlogs, "_finds", lambda *_: True)
     return str(request.param)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The hours that Delta is told, which does its work."""
+    hours, vacuum_by_delta = list[int](), SparkTable.vacuum
+
+    def vacuumed(table: SparkTable, told: int) -> None:
+        hours.append(told)
+        vacuum_by_delta(table, told)
+
+    monkeypatch.setattr(SparkTable, "vacuum", vacuumed)
+    return hours
 
 
 def aged(path: Path, hours: float) -> Path:
@@ -74,6 +86,20 @@ def first_entry(folder: Path) -> Path:
 def live(folder: Path) -> list[Path]:
     """The files of the newest version."""
     return [Path(unquote(urlparse(uri).path)) for uri in DeltaTable(folder).file_uris()]
+
+
+def forget_hours(folder: Path, old: list[Path], first_entry_h: int = 3) -> None:
+    """Files were written 72 hours ago, and taken out 48 hours ago, by the last entry of the log."""
+    log = sorted(folder.glob("_delta_log/*.json"))
+    actions = [json.loads(line) for line in log[-1].read_text(encoding="utf-8").splitlines()]
+    for each in (action["remove"] for action in actions if "remove" in action):
+        each["deletionTimestamp"] -= 48 * HOUR_MS
+    log[-1].write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
+    for file in old:
+        aged(file, 72)
+    aged(log[0], first_entry_h)
+    jvm: Any = session().sparkContext._jvm
+    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.mark.usefixtures("way")
@@ -106,15 +132,7 @@ def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(
     folder = Path(warehouse.path(MESSAGES))
     old = live(folder)
     assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
-    log = sorted(folder.glob("_delta_log/*.json"))
-    actions = [json.loads(line) for line in log[-1].read_text(encoding="utf-8").splitlines()]
-    for each in (action["remove"] for action in actions if "remove" in action):
-        each["deletionTimestamp"] -= 48 * HOUR_MS
-    log[-1].write_text("\n".join(map(json.dumps, actions)), encoding="utf-8")
-    for file in old:
-        aged(file, 72)
-    aged(log[0], first_entry_h)
-    spark.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()  # type: ignore[union-attr]
+    forget_hours(folder, old, first_entry_h)
     vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
     assert {file.exists() for file in old} == {first_entry_h > 72}
 
@@ -148,31 +166,25 @@ def test_files_beside_those_with_rows_stay_while_they_are_needed(
     assert warehouse.read(spark, MESSAGES).count() == FILES
 
 
+def test_nobody_asks_delta_when_nothing_is_to_go(spark: SparkSession, warehouse: Warehouse, asked: list[int]) -> None:
+    """A log names for a day what was taken out of the table, and is gone after the first round."""
+    folder, own = Path(warehouse.path(MESSAGES)), own_session(spark)
+    vacuum(own, warehouse, MESSAGES, HOUR_MS)
+    old = live(folder)
+    assert compact(own, warehouse, MESSAGES) == (FILES, 1)
+    vacuum(own, warehouse, MESSAGES, HOUR_MS)
+    assert asked == []
+    forget_hours(folder, old)
+    for _ in range(2):
+        vacuum(own, warehouse, MESSAGES, HOUR_MS)
+    assert len(asked) == 1
+    assert not any(file.exists() for file in old)
+
+
 def test_a_log_that_delta_rs_knows_in_part_is_left_to_delta(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, warehouse: Warehouse, asked: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would take files for strays that are part of the table."""
-    hours = list[int]()
+    """It cannot say then that nothing is to go."""
     monkeypatch.setattr("pipeline.delta.smallqueries._has_all", lambda *_: False)
-    monkeypatch.setattr(SparkTable, "vacuum", lambda _, told: hours.append(told))
-    stray = Path(warehouse.path(MESSAGES), "old.parquet")
-    stray.touch()
-    aged(stray, 50)
     vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
-    assert stray.exists()
-    assert hours == [2]
-
-
-def test_files_that_only_a_checkpoint_names_stay(
-    spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The entries that added them were cut."""
-    folder = Path(warehouse.path(MESSAGES))
-    DeltaTable(folder).create_checkpoint()
-    for entry in sorted(folder.glob("_delta_log/*.json"))[:-1]:
-        entry.unlink()
-    for file in live(folder):
-        aged(file, 50)
-    monkeypatch.setattr(SparkTable, "vacuum", lambda *_: pytest.fail("Delta was asked"))
-    vacuum(own_session(spark), warehouse, MESSAGES, 0)
-    assert warehouse.read(spark, MESSAGES).count() == 2 * FILES
+    assert asked == [2]
