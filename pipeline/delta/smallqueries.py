@@ -1,7 +1,7 @@
 """A few rows of a table, or answers of a few rows about it, in the driver: without a job where that can be.
 
-A job of Spark's that reads one small file takes a tenth of a second of a CPU, and a start asks several. A join of small
-tables plans and opens each of them, and sends each to its tasks.
+A job of Spark's that reads one small file takes a tenth of a second of a CPU, and a start asks several. To join small
+tables Spark looks for the files of each, and runs a job or two to read them.
 """
 
 import logging
@@ -40,11 +40,12 @@ def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, versi
         sql: what both Spark and DataFusion understand; the table is `{told}` in it.
         version: of the table; None is the newest.
     """
-    rows = _here(session_files(spark), warehouse.path(table), sql, version)
+    files, path = session_files(spark), warehouse.path(table)
+    rows = read_here(files, path, version, lambda opened: query(sql.format(told="told"), told=opened))
     return spark.sql(sql, told=warehouse.read(spark, table, version)).collect() if rows is None else rows
 
 
-def rows_of(
+def frame_of(
     spark: SparkSession,
     warehouse: Warehouse,
     table: Table,
@@ -92,11 +93,6 @@ def _few(
         return pa.concat_tables(held)
 
     return read_here(files, path, version, asked)
-
-
-def _here(files: Files, path: str, sql: str, version: int | None) -> list[dict[str, Any]] | None:
-    """The answer by delta-rs; None where only Spark reads the table."""
-    return read_here(files, path, version, lambda opened: query(sql.format(told="told"), told=opened))
 
 
 def read_here(files: Files, path: str, version: int | None, read: Callable[[DeltaTable], T | None]) -> T | None:

@@ -23,7 +23,7 @@ from pipeline.delta.logs.entries import newest
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
-from pipeline.delta.smallqueries import rows_of
+from pipeline.delta.smallqueries import frame_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch.backlog import finish
@@ -132,7 +132,7 @@ def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, be
     """
     if not newest(session_files(spark), warehouse.path(HELD)):
         return False
-    rows = rows_of(spark, warehouse, HELD, REDELIVERY.schema.names, most=most)
+    rows = frame_of(spark, warehouse, HELD, REDELIVERY.schema.names, most=most)
     held = rows.toArrow().cast(arrow_schema(REDELIVERY.columns))
     _, gone = said(spark, warehouse, refused.owner, refused.batch, begin).parted(held)
     return bool(gone.num_rows)
@@ -236,12 +236,13 @@ class _Restoring:
     def _rows(self, table: Table, where: str = "true", version: int | None = None) -> DataFrame:
         """What some rows of a table tell of positions; the columns of `redelivery`, and what names a single one."""
         columns = [name for name in table.schema.names if name in (*REDELIVERY.schema.names, "entry_id")]
-        return rows_of(self._spark, self._warehouse, table, columns, version, where, self._settings.driver_rows)
+        return frame_of(self._spark, self._warehouse, table, columns, version, where, self._settings.driver_rows)
 
 
 def _due_from(held: Held) -> str:
     """SQL, also of DataFusion: what may be on the shelf, by its due time."""
     if held.due_from == FIRST_INSTANT_MS:
+        # Nothing was shown so far. DataFusion's literals do not reach back to that year.
         return "true"
     since = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=held.due_from)
     return f"due_time >= TIMESTAMP '{since.isoformat()}'"

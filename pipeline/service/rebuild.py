@@ -14,7 +14,7 @@ from pipeline.config.options import Options, nobody
 from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, SETTLE
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.offsets import EVERYTHING_BEFORE, ORIGIN, Origin
-from pipeline.delta.smallqueries import rows_of
+from pipeline.delta.smallqueries import frame_of
 from pipeline.delta.tables import bring_up_to_date, segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink, last_commit
@@ -148,12 +148,12 @@ def _holding(spark: SparkSession, warehouse: Warehouse, most: int) -> Holding:
     files = session_files(spark)
 
     def fixed(table: Table, *columns: str) -> DataFrame:
-        return rows_of(spark, warehouse, table, columns, most=most)
+        return frame_of(spark, warehouse, table, columns, most=most)
 
     version = newest(files, warehouse.path(SEGMENTS))
     messages = fixed(MESSAGES, "topic", "ledger_id", "entry_id", "due_time")
     redelivery, closed = fixed(REDELIVERY, *_NAMED, "round"), fixed(CLOSED, *_NAMED)
-    retries = rows_of(spark, warehouse, SEGMENTS, ROW.names, version, f"kind = '{schedule.RETRY}'", most)
+    retries = frame_of(spark, warehouse, SEGMENTS, ROW.names, version, f"kind = '{schedule.RETRY}'", most)
     memory = IngestMemory.addressed(Markers(spark, warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
     mark = read_mark(files, warehouse.root)

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.delta import deltars
-from pipeline.delta.smallqueries import rows_of
+from pipeline.delta.smallqueries import frame_of
 from pipeline.delta.warehouse import Warehouse
 from schemas import REDELIVERY, SEGMENTS, Table
 from tests.support.examined import marker, run_row
@@ -63,7 +63,7 @@ def test_few_rows_are_held_and_are_those_that_spark_reads(
 ) -> None:
     """Of each version, with times, bytes, lists and columns without a value."""
     asked = (spark, warehouse, table, table.schema.names, version, where)
-    held, read = rows_of(*asked), rows_of(*asked, most=0)
+    held, read = frame_of(*asked), frame_of(*asked, most=0)
     assert (is_held(held), is_held(read)) == (True, version == 0)
     assert_df_equality(held, read, ignore_nullable=True, ignore_row_order=True)
     assert held.count() == count
@@ -72,9 +72,9 @@ def test_few_rows_are_held_and_are_those_that_spark_reads(
 def test_more_rows_than_the_driver_may_hold_are_read_by_spark(spark: SparkSession, warehouse: Warehouse) -> None:
     """The limit counts what was asked for, and not what the table has."""
     asked = (spark, warehouse, REDELIVERY, ("subscription", "last_entry"), None)
-    assert not is_held(rows_of(*asked, most=2))
-    assert is_held(rows_of(*asked, most=3))
-    assert is_held(rows_of(*asked, where="subscription = 'a'", most=1))
+    assert not is_held(frame_of(*asked, most=2))
+    assert is_held(frame_of(*asked, most=3))
+    assert is_held(frame_of(*asked, where="subscription = 'a'", most=1))
 
 
 def test_a_large_table_is_read_by_spark(
@@ -82,7 +82,7 @@ def test_a_large_table_is_read_by_spark(
 ) -> None:
     """However few rows are asked for: all of it may have to be read for them."""
     monkeypatch.setattr("pipeline.delta.smallqueries._MOST_BYTES", 1_000)
-    assert not is_held(rows_of(spark, warehouse, REDELIVERY, ("subscription",), where="subscription = 'a'"))
+    assert not is_held(frame_of(spark, warehouse, REDELIVERY, ("subscription",), where="subscription = 'a'"))
 
 
 def test_rows_that_were_taken_out_are_not_held(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -91,7 +91,7 @@ def test_rows_that_were_taken_out_are_not_held(spark: SparkSession, warehouse: W
     spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     write(warehouse.root, REDELIVERY, run_rows("d", "e"))
     SparkTable.forPath(spark, path).delete("subscription = 'd'")
-    rows = rows_of(spark, warehouse, REDELIVERY, ("subscription",))
+    rows = frame_of(spark, warehouse, REDELIVERY, ("subscription",))
     assert sorted(row["subscription"] for row in rows.collect()) == [*"abce"]
 
 
@@ -104,14 +104,14 @@ def test_what_delta_rs_refuses_is_read_by_spark(
         raise DeltaError("a feature that it does not know")
 
     monkeypatch.setattr("pipeline.delta.smallqueries.batches_of", refuse)
-    rows = rows_of(spark, warehouse, REDELIVERY, ("subscription",))
+    rows = frame_of(spark, warehouse, REDELIVERY, ("subscription",))
     assert not is_held(rows)
     assert sorted(row["subscription"] for row in rows.collect()) == [*"abc"]
 
 
 def test_a_frame_that_holds_its_rows_stays_what_it_was(spark: SparkSession, warehouse: Warehouse) -> None:
     """Whoever writes meanwhile, and whatever becomes of the files."""
-    rows = rows_of(spark, warehouse, REDELIVERY, ("subscription",))
+    rows = frame_of(spark, warehouse, REDELIVERY, ("subscription",))
     write(warehouse.root, REDELIVERY, run_rows("d"))
     for file in Path(warehouse.path(REDELIVERY)).glob("*.parquet"):
         file.unlink()

@@ -88,7 +88,7 @@ def live(folder: Path) -> list[Path]:
     return [Path(unquote(urlparse(uri).path)) for uri in DeltaTable(folder).file_uris()]
 
 
-def forget_hours(folder: Path, old: list[Path], first_entry_h: int = 3) -> None:
+def long_ago(folder: Path, old: list[Path], first_entry_h: int = 3) -> None:
     """Files were written 72 hours ago, and taken out 48 hours ago, by the last entry of the log."""
     log = sorted(folder.glob("_delta_log/*.json"))
     actions = [json.loads(line) for line in log[-1].read_text(encoding="utf-8").splitlines()]
@@ -132,7 +132,7 @@ def test_files_stay_as_long_as_an_entry_of_the_log_may_name_them(
     folder = Path(warehouse.path(MESSAGES))
     old = live(folder)
     assert compact(own_session(spark), warehouse, MESSAGES) == (FILES, 1)
-    forget_hours(folder, old, first_entry_h)
+    long_ago(folder, old, first_entry_h)
     vacuum(own_session(spark), warehouse, MESSAGES, HOUR_MS)
     assert {file.exists() for file in old} == {first_entry_h > 72}
 
@@ -174,7 +174,7 @@ def test_nobody_asks_delta_when_nothing_is_to_go(spark: SparkSession, warehouse:
     assert compact(own, warehouse, MESSAGES) == (FILES, 1)
     vacuum(own, warehouse, MESSAGES, HOUR_MS)
     assert asked == []
-    forget_hours(folder, old)
+    long_ago(folder, old)
     for _ in range(2):
         vacuum(own, warehouse, MESSAGES, HOUR_MS)
     assert len(asked) == 1

@@ -112,14 +112,13 @@ def test_what_was_left_out_was_not_refused(root: str) -> None:
 
 def test_the_command_tells_what_is_wrong_with_the_remedy_and_its_exit_code(root: str) -> None:
     """0 nothing, 1 something, 2 usage: a script looks at nothing else."""
-    doctor = invoke
-    said = doctor(["doctor", "-w", root])
+    said = invoke(["doctor", "-w", root])
     assert (said.exit_code, said.stdout.splitlines()[-1]) == (0, "Nothing is wrong.")
     shutil.rmtree(Path(root, "_checkpoints/ingest"))
-    said = doctor(["doctor", "-w", root])
+    said = invoke(["doctor", "-w", root])
     assert said.exit_code == 1
     assert f"remedy: delayline rebuild --warehouse {root} --stage ingest" in said.stdout
-    told = doctor(["doctor", "-w", root, "--json"])
+    told = invoke(["doctor", "-w", root, "--json"])
     assert told.exit_code == 1
     assert [each["what"] for each in json.loads(told.stdout)["findings"]] == ["foreign_owner"]
-    assert doctor(["doctor"]).exit_code == 2
+    assert invoke(["doctor"]).exit_code == 2

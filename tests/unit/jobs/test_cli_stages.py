@@ -13,7 +13,6 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-
 from jobs.commands import replay, run
 from jobs.commands.demo import FolderTaken, Told
 from jobs.commands.demo import run as demo

@@ -12,7 +12,6 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-
 from tests.support.guide import BEGIN, END, check, steps
 from tests.support.invoked import invoke
 from tests.support.modules import ROOT

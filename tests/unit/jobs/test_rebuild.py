@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-
 from jobs import rebuild as submitted
 from jobs.commands import rebuild as command
 from pipeline.config.errors import StageRunning

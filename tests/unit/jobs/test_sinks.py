@@ -12,11 +12,9 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from typer.testing import Result
-
 from pipeline.client.subscribing.subscriptions import subscriptions
 from tests.support.client import new_warehouse
-from tests.support.invoked import invoke
+from tests.support.invoked import run as command
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
 
 NAMED = ("--topic", "t", "--subscription", "s")
@@ -27,11 +25,6 @@ def root(tmp_path: Path) -> str:
     """A new warehouse."""
     new_warehouse(str(tmp_path))
     return str(tmp_path)
-
-
-def command(root: str, *words: str) -> Result:
-    """Run a command in this process."""
-    return invoke([*words, "--warehouse", root])
 
 
 def sink_of(root: str) -> tuple[str | None, int | None]:

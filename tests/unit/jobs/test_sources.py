@@ -11,7 +11,6 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-
 from pipeline.client.create import create_all
 from pipeline.doctor.examine import examine
 from pipeline.storage.files import Files
