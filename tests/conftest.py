@@ -14,6 +14,7 @@ from tests.support.sharing import Shared
 # Machines are shared and slow at times: a deadline per example would fail tests that are right.
 settings.register_profile(
     "default",
+    max_examples=50,
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],

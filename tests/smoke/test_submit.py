@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import INBOX
@@ -19,6 +21,7 @@ from tests.support.jobs import (
 from tests.support.modules import ROOT
 
 
+@pytest.mark.soak
 def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(tmp_path: Path) -> None:
     """Exit codes 0 and 1; a stage alone, without spark-submit. An old request does not stop a new process."""
     warehouse, first, second = (tmp_path / name for name in ("warehouse", "first", "second"))

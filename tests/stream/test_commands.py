@@ -19,6 +19,7 @@ from pipeline.config.stages import DISPATCH, SCHEDULE
 from pipeline.service.rebuild import rebuild
 from schemas import CLOSED, CURSORS, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, received, says, standing
+from tests.support.either import Play, on_spark, without_jvm
 from tests.support.examined import sound
 from tests.support.stream import (
     Step,
@@ -149,10 +150,11 @@ def test_what_spark_chose_is_commanded(spark: SparkSession, folder: str) -> None
     )
 
 
-@pytest.mark.parametrize("rebuilds", [False, pytest.param(True, marks=pytest.mark.soak)])
-def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
-    spark: SparkSession, folder: str, *, rebuilds: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("play", "rebuilds"),
+    [pytest.param(without_jvm, False, id="kept"), pytest.param(on_spark, True, id="rebuilt", marks=pytest.mark.soak)],
+)
+def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(play: Play, *, rebuilds: bool) -> None:
     """Near, parked, or failed; for one subscription or for all, with and without acknowledgement; the tables tell all.
 
     Dispatch dies when it has said what it leaves out: a cancel that is given then comes too late. A rebuild of schedule
@@ -161,8 +163,6 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
     anew = [check(rebuilt), restart(), check(sought)]
     rest = ("all", "one", "back", "kept", "now", "parked", "again") if rebuilds else ("again",)
     world = play(
-        spark,
-        folder,
         [
             each_by_itself(),
             acknowledging("t", "s"),
@@ -203,7 +203,7 @@ def test_what_is_cancelled_comes_to_nobody_and_what_is_taken_back_comes_once(
     left_out = Counter((row["subscription"], row["life"]) for row in world.rows(REJECTED_DISPATCH))
     assert left_out == {("s", 1): 3, ("plain", 1): 2 if rebuilds else 3}
     assert world.rows(CLOSED) == []
-    sound(world.warehouse.root)
+    world.sound()
 
 
 def void(_: object) -> None:

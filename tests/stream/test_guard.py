@@ -19,6 +19,7 @@ from pipeline.doctor.examine import examine
 from pipeline.service.rebuild import rebuild
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
+from tests.support.either import Play, either
 from tests.support.examined import sound
 from tests.support.stream import (
     Step,
@@ -205,7 +206,8 @@ def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
     assert states == ["published", "suppressed", "settled"]
 
 
-def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(spark: SparkSession, folder: str) -> None:
+@either
+def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -> None:
     """Its table is gone; then it is back, and what is paid meanwhile is not delivered. Other guards take over at once.
 
     A redelivery is guarded like the first delivery.
@@ -231,7 +233,7 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(spark: SparkS
         revive(),
         got("a", "c"),
         suppressed(b=2),
-        check(lambda world: sound(world.warehouse.root)),
+        check(lambda world: world.sound()),
         check(lambda world: same({each.guard_error for each in pending(world.warehouse.root).backlogs}, {None})),
         # Another guard is tried at once, though the one before it rests.
         moved(away=True),
@@ -251,6 +253,6 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(spark: SparkS
         suppressed(b=2, c=1),
         check(lambda world: same(payloads_open(world), {"a", "d"})),
     ]
-    world = play(spark, folder, steps)
+    world = play(steps)
     assert [key for key, _ in received(world, "other")] == ["a", "b", "c", "d"]
-    sound(world.warehouse.root)
+    world.sound()

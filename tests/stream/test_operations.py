@@ -23,6 +23,7 @@ from pipeline.service.lockstep import reach
 from pipeline.service.run import Stage, stop_all
 from tests.support.invoked import invoke
 from tests.support.operations import commands, run
+from tests.support.spark import lent
 
 T0 = 1_700_000_000_000
 NEED_A_SESSION = ("run", "rebuild")
@@ -79,7 +80,6 @@ class InThisProcess:
 
         monkeypatch.setattr(sessions, "local_session", session)
         monkeypatch.setattr(mains, "local_session", session)
-        monkeypatch.setattr(SparkSession, "stop", lambda _: None)
         monkeypatch.setattr(running, "read_profile", self.profile)
         monkeypatch.setattr(running, "serve", self.serve)
 
@@ -93,7 +93,8 @@ def test_every_command_of_the_page_does_what_it_says(
     subscribe(root, Subscription("t", "s", tick_ms=1, start="earliest"))
     runner = InThisProcess(spark)
     runner.patch(monkeypatch)
-    for command in commands({"W": root, "B": copy}):
-        assert run(command, runner) == 0, command.line
+    with lent():
+        for command in commands({"W": root, "B": copy}):
+            assert run(command, runner) == 0, command.line
     assert {form[0] for form in runner.done} >= {"run", "stop", "rebuild", "doctor", "pending"}
     assert [each.payload.decode() for each in Deliveries(root).take()] == [f"at {runner.instant}"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.pending import pending
 from pipeline.client.reading.deliveries import Deliveries
@@ -14,7 +13,7 @@ from pipeline.config.settings import Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.service.rebuild import rebuild
 from tests.support.consuming import acknowledging, held_back
-from tests.support.examined import sound
+from tests.support.either import Play, on_spark, without_jvm
 from tests.support.stream import (
     Step,
     World,
@@ -24,7 +23,6 @@ from tests.support.stream import (
     each_by_itself,
     kill_after,
     message,
-    play,
     revive,
     same,
     subscribe,
@@ -101,14 +99,14 @@ def spreading(begin: int) -> list[Step]:
 
 
 @pytest.mark.parametrize(
-    ("holds_back", "lets_go"),
+    ("play", "holds_back", "lets_go"),
     [
-        pytest.param(("dispatch.shelved",), ("dispatch.shelved",), id="few"),
-        pytest.param(DEATHS, DEATHS, id="all", marks=pytest.mark.soak),
+        pytest.param(without_jvm, ("dispatch.shelved",), ("dispatch.shelved",), id="few"),
+        pytest.param(on_spark, DEATHS, DEATHS, id="all", marks=pytest.mark.soak),
     ],
 )
 def test_what_is_held_comes_in_order_whatever_dies(
-    spark: SparkSession, folder: str, holds_back: Sequence[str], lets_go: Sequence[str]
+    play: Play, holds_back: Sequence[str], lets_go: Sequence[str]
 ) -> None:
     """With and without acknowledgement; the other subscription is not touched.
 
@@ -129,7 +127,7 @@ def test_what_is_held_comes_in_order_whatever_dies(
     steps += [
         check(lambda world: same([got(world, name) for name in NAMES], [[], [], every])),
         check(lambda world: same({each.count for each in pending(world.warehouse.root).backlogs}, {0, len(every)})),
-        check(lambda world: sound(world.warehouse.root)),
+        check(lambda world: world.sound()),
         kill_after(lets_go[0]),
         paused("s", "plain", so=False),
         advance(T0 + 100 * SECOND),
@@ -139,8 +137,8 @@ def test_what_is_held_comes_in_order_whatever_dies(
         holds(),
         *spreading(T0 + 300 * SECOND),
     ]
-    world = play(spark, folder, steps, Settings(rows_per_task=12))
+    world = play(steps, Settings(rows_per_task=12))
     assert [got(world, name) for name in NAMES] == [every, every, every]
     assert got(world, "paced") == got(world, "free") == SPREAD
     assert [each.count for each in pending(world.warehouse.root).backlogs] == [0, 0, 0, 1, 1]
-    sound(world.warehouse.root)
+    world.sound()

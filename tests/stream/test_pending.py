@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
-
 from pipeline.client.pending import pending
 from pipeline.delta import deltars
 from schemas import DELIVERIES, MESSAGES
-from tests.support.stream import World, advance, append, check, message, play, subscribe
+from tests.support.either import Play, either
+from tests.support.stream import World, advance, append, check, message, subscribe
 
 T0 = 1_700_000_000_000
 HOUR = 3_600_000
@@ -29,7 +28,8 @@ def sql(world: World) -> list[tuple[str, int, int]]:
     return [(row["name"], row["count"], round(row["next_due"].timestamp() * 1_000)) for row in rows]
 
 
-def test_pending_agrees_with_sql_over_the_tables_at_every_step(spark: SparkSession, folder: str) -> None:
+@either
+def test_pending_agrees_with_sql_over_the_tables_at_every_step(play: Play) -> None:
     """Near, parked, released and late: the count from three narrow columns is that of the join of positions."""
     counts: list[list[int]] = []
 
@@ -39,8 +39,6 @@ def test_pending_agrees_with_sql_over_the_tables_at_every_step(spark: SparkSessi
         counts.append([count for _, count, _ in found])
 
     play(
-        spark,
-        folder,
         [
             subscribe("t", "early", start="earliest"),
             append(*(message(f"a{i}", after=i * 1_000) for i in range(5)), message("a", after=9 * HOUR)),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.policysetting import set_policy
 from pipeline.config.settings import Settings
 from schemas import DELIVERIES
-from tests.support.examined import sound
-from tests.support.stream import World, advance, append, check, kill_after, message, play, restart, subscribe
+from tests.support.either import Play, on_spark, without_jvm
+from tests.support.stream import World, advance, append, check, kill_after, message, restart, subscribe
 
 T0 = 1_700_000_000_000
 BUCKET = 1_024
@@ -36,14 +35,15 @@ def got(world: World, name: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [pytest.param(Settings(), id="driver"), pytest.param(Settings(driver_rows=0), id="spark", marks=pytest.mark.soak)],
+    ("play", "settings"),
+    [
+        pytest.param(without_jvm, Settings(), id="driver"),
+        pytest.param(on_spark, Settings(driver_rows=0), id="spark", marks=pytest.mark.soak),
+    ],
 )
-def test_the_highest_number_comes_first_within_a_bucket(spark: SparkSession, folder: str, settings: Settings) -> None:
+def test_the_highest_number_comes_first_within_a_bucket(play: Play, settings: Settings) -> None:
     """Dispatch dies with its files written. The next bucket waits for its time, however urgent it is."""
     world = play(
-        spark,
-        folder,
         [
             subscribe("t", "first", tick_ms=BUCKET),
             subscribe("t", "plain", tick_ms=BUCKET),
@@ -59,9 +59,8 @@ def test_the_highest_number_comes_first_within_a_bucket(spark: SparkSession, fol
             advance(DUE + 2 * BUCKET),
         ],
         settings,
-        stores=2,
     )
     assert got(world, "first") == ["high", "low", "none", "words", "less", "next"]
     assert got(world, "plain") == ["none", "less", "words", "low", "high", "next"]
     assert all(row["deliver_at"] <= row["due_time"] for row in world.rows(DELIVERIES))
-    sound(world.warehouse.root)
+    world.sound()

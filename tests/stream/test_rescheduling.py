@@ -17,7 +17,7 @@ from pipeline.service.rebuild import rebuild
 from schemas import CURSORS, REJECTED_DISPATCH
 from state.cursor_bytes import read_block
 from tests.support.consuming import acknowledging, deliveries, received, says, standing
-from tests.support.examined import sound
+from tests.support.either import Play, either
 from tests.support.stream import (
     Step,
     World,
@@ -186,9 +186,10 @@ def comes() -> list[Step]:
     ]
 
 
-def test_what_gets_another_due_time_comes_then_and_once(spark: SparkSession, folder: str) -> None:
+@either
+def test_what_gets_another_due_time_comes_then_and_once(play: Play) -> None:
     """Earlier, later, twice, and back again; near, parked, or failed; with and without acknowledgement."""
-    world = play(spark, folder, [*commanded(), *comes()])
+    world = play([*commanded(), *comes()])
     reasons = Counter((row["subscription"], row["reason"]) for row in world.rows(REJECTED_DISPATCH))
     assert reasons == {
         ("s", "rescheduled"): 9,
@@ -198,7 +199,7 @@ def test_what_gets_another_due_time_comes_then_and_once(spark: SparkSession, fol
     }
     assert sorted(standing(world).open().values()) == [0, 0, 0, 0, 0, 1]
     assert told_open(world, "plain") == {}
-    sound(world.warehouse.root)
+    world.sound()
 
 
 def told_open(world: World, name: str) -> dict[int, object]:
@@ -256,7 +257,7 @@ def test_other_due_times_count_or_come_too_late_whatever_dies(spark: SparkSessio
             got(*given, name="plain"),
         ]
     world = play(spark, folder, steps)
-    sound(world.warehouse.root)
+    world.sound()
 
 
 def _caught(stage: str, death: str) -> bool:
@@ -294,7 +295,7 @@ def test_schedule_and_dispatch_that_lost_their_checkpoints_know_what_has_another
             got("first", "last", name="plain"),
         ],
     )
-    sound(world.warehouse.root)
+    world.sound()
 
 
 def rebuilt(world: World) -> None:

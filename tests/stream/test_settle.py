@@ -6,25 +6,26 @@ One run has a topic for each test, so that the stages start and stop for all of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
+from dataclasses import dataclass
 from typing import Any
+
+import pytest
 
 from schemas import CLOSED, CURSORS, INBOX, REJECTED_SETTLE, SEGMENTS
 from tests.support.consuming import acknowledging, payloads_open, received, said, says, standing
-from tests.support.spark import session
-from tests.support.stream import Step, World, advance, append, check, message, play, restart, subscribe, unsubscribe
+from tests.support.either import EITHER
+from tests.support.stream import Step, World, advance, append, check, message, restart, subscribe, unsubscribe
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
-SEEN: dict[str, Any] = {}
-"""What was looked at on the way, by name."""
 
 
-def seen(name: str, look: Callable[[World], object]) -> Step:
-    """Look at something, for a test."""
-    return check(lambda world: SEEN.update({name: look(world)}))
+@dataclass(frozen=True)
+class Day:
+    """The run, and what was looked at on the way, by name."""
+
+    world: World
+    seen: dict[str, Any]
 
 
 def open_of(topic: str) -> Callable[[World], set[str]]:
@@ -52,12 +53,15 @@ def said_wrongly() -> Step:
     )
 
 
-@cache
-def day() -> World:
+@pytest.fixture(scope="module", params=EITHER)
+def day(request: pytest.FixtureRequest) -> Day:
     """The run."""
-    return play(
-        session(),
-        str(Path(mkdtemp()) / "warehouse"),
+    found: dict[str, Any] = {}
+
+    def seen(name: str, look: Callable[[World], object]) -> Step:
+        return check(lambda world: found.update({name: look(world)}))
+
+    world: World = request.param(
         [
             subscribe("plain", "s"),
             advance(T0),
@@ -97,39 +101,39 @@ def day() -> World:
             append(message("new", "back")),
             advance(T0 + 6 * SECOND),
             restart(),
-        ],
+        ]
     )
+    return Day(world, found)
 
 
-def test_what_is_acknowledged_is_settled_and_the_rest_stays_open_over_a_restart() -> None:
+def test_what_is_acknowledged_is_settled_and_the_rest_stays_open_over_a_restart(day: Day) -> None:
     """Acknowledgements come one by one, out of order, and twice."""
-    assert open_of("acked")(day()) == {"a"}
-    assert SEEN["open before"] == {"a", "b", "c"}
-    assert day().rows(CLOSED) == []
+    assert open_of("acked")(day.world) == {"a"}
+    assert day.seen["open before"] == {"a", "b", "c"}
+    assert day.world.rows(CLOSED) == []
 
 
-def test_a_subscription_that_does_not_acknowledge_costs_nothing() -> None:
+def test_a_subscription_that_does_not_acknowledge_costs_nothing(day: Day) -> None:
     """Nothing is written for it, neither when it alone is there nor beside one that does."""
-    told = {row["topic"] for row in day().rows(CURSORS)}
-    assert SEEN["rows while nobody acknowledges"] == []
+    told = {row["topic"] for row in day.world.rows(CURSORS)}
+    assert day.seen["rows while nobody acknowledges"] == []
     assert told == {"acked", "failed", "dead", "refused", "back"}
 
 
-def test_what_failed_is_put_back_for_its_delay_or_for_the_backoff() -> None:
+def test_what_failed_is_put_back_for_its_delay_or_for_the_backoff(day: Day) -> None:
     """A consumer may name a delay; a failure counts once, for the delivery that it names."""
-    day()
-    rows = [row for row in SEEN["put back"] if row["topic"] == "failed"]
+    rows = [row for row in day.seen["put back"] if row["topic"] == "failed"]
     dues = {round(row[each].timestamp() * 1_000) for row in rows for each in ("first_due", "last_due")}
     assert {due - (T0 + 4 * SECOND) for due in dues} == {4 * SECOND, 10 * SECOND}
     assert {(row["redelivery_count"], row["cause"]) for row in rows} == {(1, "nack")}
     assert sum(row["count"] for row in rows) == 2
     assert {(each["name"], each["life"]) for row in rows for each in row["subscriptions"]} == {("s", 1)}
-    assert SEEN["put back later"] == SEEN["put back"]
+    assert day.seen["put back later"] == day.seen["put back"]
 
 
-def test_a_dead_letter_is_sent_once_with_where_it_comes_from() -> None:
+def test_a_dead_letter_is_sent_once_with_where_it_comes_from(day: Day) -> None:
     """Redelivered never: the first failure is the last one."""
-    letters = [row.asDict(recursive=True) for row in day().rows(INBOX) if row["topic"] == "dead-s-DLQ"]
+    letters = [row.asDict(recursive=True) for row in day.world.rows(INBOX) if row["topic"] == "dead-s-DLQ"]
     assert [bytes(row["payload"]) for row in letters] == [b"bad"]
     told = letters[0]["properties"]
     assert told.pop("delayline.position").count(":") == 1
@@ -139,13 +143,13 @@ def test_a_dead_letter_is_sent_once_with_where_it_comes_from() -> None:
         "delayline.redelivery_count": "0",
         "delayline.cause": "ack_timeout",
     }
-    assert open_of("dead")(day()) == {"good"}
-    assert received(day(), "graveyard", "dead-s-DLQ") == [("bad", 0)]
+    assert open_of("dead")(day.world) == {"good"}
+    assert received(day.world, "graveyard", "dead-s-DLQ") == [("bad", 0)]
 
 
-def test_what_cannot_be_followed_is_refused_with_a_reason_and_stops_nothing() -> None:
+def test_what_cannot_be_followed_is_refused_with_a_reason_and_stops_nothing(day: Day) -> None:
     """Rows of any Delta writer, and a line of the registry, once for each."""
-    reasons = sorted(row["reason"].partition(":")[0] for row in day().rows(REJECTED_SETTLE))
+    reasons = sorted(row["reason"].partition(":")[0] for row in day.world.rows(REJECTED_SETTLE))
     assert reasons == [
         "bad_after_ms",
         "bad_position",
@@ -157,10 +161,10 @@ def test_what_cannot_be_followed_is_refused_with_a_reason_and_stops_nothing() ->
         "policy",
         "unknown_kind",
     ]
-    assert open_of("refused")(day()) == {"a"}
+    assert open_of("refused")(day.world) == {"a"}
 
 
-def test_who_comes_back_under_its_name_begins_with_nothing_open() -> None:
+def test_who_comes_back_under_its_name_begins_with_nothing_open(day: Day) -> None:
     """What its earlier incarnation left open is given up."""
-    assert len(standing(day(), "back", life=2).open()) == 1
-    assert SEEN["begun again"] == {}
+    assert len(standing(day.world, "back", life=2).open()) == 1
+    assert day.seen["begun again"] == {}

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import zip_longest
-from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pipeline.config.stages import SETTLE
 from schemas import CLOSED, DELIVERIES, INBOX, REJECTED_SETTLE, SEGMENTS, Table
 from tests.support.consuming import acknowledging, says, standing
-from tests.support.spark import session
+from tests.support.either import Play, either
 from tests.support.stream import (
     Step,
     World,
@@ -24,7 +21,6 @@ from tests.support.stream import (
     each_by_itself,
     kill_after,
     message,
-    play,
     restart,
     revive,
 )
@@ -87,14 +83,13 @@ def again(following: str | None, *, lost: bool) -> list[Step]:
         world.end()
         rmtree(world.warehouse.checkpoint(SETTLE), ignore_errors=True)
 
-    changes = {"horizon_ms": 0, "driver_rows": 0}
-    return [lose, restart(following, **changes)] if lost else [revive(following, **changes)]
+    return [lose, restart(following, horizon_ms=0)] if lost else [revive(following, horizon_ms=0)]
 
 
 @cache
-def unkilled() -> World:
+def unkilled(play: Play) -> World:
     """The run that nobody disturbed."""
-    return play(session(), str(Path(mkdtemp()) / "warehouse"), script())
+    return play(script())
 
 
 def facts(world: World, table: Table, *left_out: str) -> list[tuple[str, ...]]:
@@ -103,28 +98,28 @@ def facts(world: World, table: Table, *left_out: str) -> list[tuple[str, ...]]:
     return sorted(tuple(str(row[name]) for name in names) for row in world.rows(table))
 
 
-def same_as_unkilled(world: World) -> None:
+def same_as_unkilled(world: World, unkilled: World) -> None:
     """Every table says what it says in the undisturbed run."""
-    assert facts(world, CLOSED) == facts(unkilled(), CLOSED)
+    assert facts(world, CLOSED) == facts(unkilled, CLOSED)
     assert len(facts(world, CLOSED)) == 1
-    assert facts(world, REJECTED_SETTLE) == facts(unkilled(), REJECTED_SETTLE)
-    retries = [[row for row in facts(each, SEGMENTS) if "retry" in row] for each in (world, unkilled())]
+    assert facts(world, REJECTED_SETTLE) == facts(unkilled, REJECTED_SETTLE)
+    retries = [[row for row in facts(each, SEGMENTS) if "retry" in row] for each in (world, unkilled)]
     assert retries[0] == retries[1]
     letters = [row for row in world.rows(INBOX) if row["topic"] == "t-strict-DLQ"]
     assert [bytes(row["payload"]) for row in letters] == [b"bad"]
     for name in ("s", "strict"):
-        assert standing(world, name=name).open() == standing(unkilled(), name=name).open()
-    assert facts(world, DELIVERIES, "batch_id") == facts(unkilled(), DELIVERIES, "batch_id")
+        assert standing(world, name=name).open() == standing(unkilled, name=name).open()
+    assert facts(world, DELIVERIES, "batch_id") == facts(unkilled, DELIVERIES, "batch_id")
 
 
-def test_kills_between_all_commits_of_settle_change_nothing(spark: SparkSession, folder: str) -> None:
+@either
+def test_kills_between_all_commits_of_settle_change_nothing(play: Play) -> None:
     """It dies after one step after the other, as a process of its own, and comes back with other settings."""
-    same_as_unkilled(play(spark, folder, script(BOUNDARIES)))
+    same_as_unkilled(play(script(BOUNDARIES)), unkilled(play))
 
 
+@either
 @pytest.mark.parametrize("death", [pytest.param("settle.segments", marks=pytest.mark.soak), "settle.closed"])
-def test_who_lost_the_checkpoint_in_the_middle_of_a_batch_finishes_it_from_the_tables(
-    spark: SparkSession, folder: str, death: str
-) -> None:
+def test_who_lost_the_checkpoint_in_the_middle_of_a_batch_finishes_it_from_the_tables(play: Play, death: str) -> None:
     """The plan of the batch is in its commits, too."""
-    same_as_unkilled(play(spark, folder, script([death], lost=True)))
+    same_as_unkilled(play(script([death], lost=True)), unkilled(play))

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.policysetting import followed_since, set_policy
 from pipeline.config.settings import Settings
 from pipeline.delta import deltars
 from schemas import DELIVERIES, REJECTED_INGEST, SUBSCRIPTIONS
-from tests.support.examined import sound
-from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
+from tests.support.either import Play, either
+from tests.support.stream import Step, World, advance, append, check, kill_after, message, restart, subscribe
 
 T0 = 1_700_000_000_000
 SECOND = 1_000
@@ -42,14 +40,13 @@ def came(world: World) -> dict[str, int]:
     return found
 
 
-def test_delays_follow_the_policies_of_the_batch_that_took_a_message(spark: SparkSession, folder: str) -> None:
+@either
+def test_delays_follow_the_policies_of_the_batch_that_took_a_message(play: Play) -> None:
     """Ingest dies when it has noted what a batch is made with; other policies, set meanwhile, count for the next one.
 
     Some messages go past the schedule.
     """
     world = play(
-        spark,
-        folder,
         [
             *(subscribe(topic, "s") for topic in ("fixed", "least", "t-partition-0", "u", "coarse")),
             policies("fixed", fixed_delay_ms=10 * SECOND),
@@ -95,7 +92,7 @@ def test_delays_follow_the_policies_of_the_batch_that_took_a_message(spark: Spar
     refused = [(row["reason"], row["topic"]) for row in world.rows(REJECTED_INGEST)]
     assert sorted(refused) == [("max_delay_exceeded", "least"), ("topic_policy", "u")]
     assert pending(world.warehouse.root).in_inbox == 0
-    sound(world.warehouse.root)
+    world.sound()
 
 
 def same(found: object, wanted: object) -> None:

@@ -35,7 +35,7 @@ def wrong(root: str) -> set[tuple[str, str]]:
 
 def sound(root: str) -> None:
     """Nothing is wrong, whatever state the stages are in."""
-    assert wrong(root) == set()
+    assert wrong(root) == set(), wrong(root)
 
 
 def found(root: str) -> list[Finding]:

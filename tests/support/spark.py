@@ -1,15 +1,18 @@
 """One Spark session for a whole test run, made when the first test asks for it."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from unittest.mock import patch
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.support.brokers import QUICK_START
-from pipeline.config.session import IN_STORES, KAFKA, Machine, local_session
+from pipeline.config.session import IN_STORES, KAFKA, PARTITIONS, Machine, local_session, set_meanwhile
 from pipeline.storage.files import sync_files
 from tests.support.jars import NEEDED, fetch
 
@@ -40,6 +43,17 @@ def session() -> SparkSession:
     # No test cuts the power, and each commit would wait for the disk several times.
     sync_files(on=False)
     return spark
+
+
+@contextmanager
+def lent() -> Iterator[SparkSession]:
+    """The session, for a command that takes it for its own: to stop it does nothing, and what was set is set back."""
+    found = session()
+    with patch.object(SparkSession, "stop"), set_meanwhile(found, {PARTITIONS: str(found.conf.get(PARTITIONS))}):
+        try:
+            yield found
+        finally:
+            sync_files(on=False)
 
 
 def end_jvm() -> None:

@@ -30,6 +30,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.lockstep import reach
 from pipeline.service.run import Stage, start, stop_all
 from schemas import DELIVERIES, INBOX, SUBSCRIPTIONS, Table
+from tests.support.examined import sound
 
 
 def at(ms: int) -> datetime:
@@ -146,6 +147,10 @@ class World:
                 self.end_one(self.died)
             else:
                 self.end()
+
+    def sound(self) -> None:
+        """The doctor finds nothing wrong, whatever state the stages are in."""
+        sound(self.warehouse.root)
 
     def produce(self) -> None:
         """Append what waits to the inbox, in one commit."""
@@ -349,15 +354,20 @@ def play(
     world = World(spark, Warehouse(folder), options)
     copytree(empty_warehouse(segment_ms), folder)
     with set_meanwhile(spark, {PARTITIONS: str(stores)}):
-        world.begin()
-        try:
-            for number, step in enumerate(steps):
-                try:
-                    step(world)
-                except BaseException as error:
-                    error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
-                    raise
-        finally:
-            world.end()
+        take(world, steps)
     assert dropped(world.progress) == 0, f"{dropped(world.progress)} rows were dropped by the watermark"
     return world
+
+
+def take(world: World, steps: Sequence[Step]) -> None:
+    """Start the stages of a world, take the steps, stop."""
+    world.begin()
+    try:
+        for number, step in enumerate(steps):
+            try:
+                step(world)
+            except BaseException as error:
+                error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
+                raise
+    finally:
+        world.end()

@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
+from pipeline.config.options import Observer, nobody
 from pipeline.config.settings import Settings
 from pipeline.config.stages import SCHEDULE
 from pipeline.config.timeline import Timeline
@@ -181,11 +182,11 @@ def _row(each: Placed, instant: int, batch: int) -> dict[str, Any]:
 class Stages:
     """The stages of one warehouse, each of which may die by itself."""
 
-    def __init__(self, root: str, settings: Settings | None = None) -> None:
-        """Make the warehouse; begin the stages when they are called."""
+    def __init__(self, root: str, settings: Settings | None = None, observe: Observer = nobody) -> None:
+        """Make the warehouse; begin the stages when they are called. Who observes may let one die, too."""
         copytree(empty_warehouse(_SEGMENT_MS), root)
         self.root, self.warehouse = root, Warehouse(root)
-        self._settings = settings or Settings()
+        self.settings, self._told = settings or Settings(), observe
         self._session: Any = Session()
         self._books = {name: Batches(name) for name in ("ingest", "dispatch")}
         self._bodies: dict[str, Any] = {}
@@ -267,14 +268,15 @@ class Stages:
         if name == "settle":
             return Settle(session, self.warehouse, self._observe)
         book = self._books[name]
-        parts = (session, self.warehouse, book, self._settings, _LIVE, self._observe)
+        parts = (session, self.warehouse, book, self.settings, _LIVE, self._observe)
         if name == "ingest":
             return Ingest(*parts)
-        restore(session, self.warehouse, self._settings, _LIVE)
+        restore(session, self.warehouse, self.settings, _LIVE)
         return Dispatch(*parts)
 
     def _observe(self, step: str, batch: int) -> None:
         self.steps.append(step)
+        self._told(step, batch)
         if step == self._fatal:
             self._fatal = None
             raise Killed(f"after {step} of batch {batch}")

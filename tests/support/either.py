@@ -1,0 +1,122 @@
+"""Scripts whose steps need nothing of Spark: `make test` plays them without a JVM, `make soak` on Spark.
+
+They are about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a
+tenth of the time without it. Who asks for Spark there fails: a rebuild, `driver_rows` of 0, a death of the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.config.options import Options
+from pipeline.config.settings import Settings, VirtualClock
+from pipeline.config.stages import ALL_STAGES
+from pipeline.delta.warehouse import Warehouse
+from tests.support.examined import wrong
+from tests.support.spark import session
+from tests.support.stream import Step, World, play, take
+from tests.support.without_jvm import Session, Stages, no_jvm
+
+_OF_CHECKPOINTS = {"foreign_owner", "clock_ahead"}
+
+
+@dataclass
+class WithoutJvm(World):
+    """A world whose stages need no JVM."""
+
+    stages: Stages = field(init=False)
+    alive: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make the warehouse."""
+        self.stages = Stages(self.warehouse.root, self.options.settings, self.observe)
+
+    def begin(self) -> None:
+        """Start all stages and let them finish what a dead process left."""
+        self.begin_stages(*ALL_STAGES)
+        if self.instant:
+            self.drain()
+
+    def begin_one(self, name: str) -> None:
+        """Start a stage that does not run, beside the others, and let all come to the present."""
+        self.begin_stages(name)
+        self.drain()
+
+    def begin_stages(self, *names: str) -> None:
+        """Start some stages."""
+        self.born()
+        self.stages.settings = self.options.settings
+        for name in names:
+            self.stages.restart(name)
+        self.alive = [name for name in ALL_STAGES if name in (*self.alive, *names)]
+
+    def end_one(self, name: str) -> None:
+        """Stop one stage; the others go on."""
+        self.alive.remove(name)
+
+    def end(self) -> None:
+        """Stop all stages."""
+        self.alive = []
+
+    def drain(self) -> None:
+        """Bring every stage to the current instant, one after the other; a killed one takes all down, or itself."""
+        self.stages.instant = self.instant
+        self.produce()
+        for name in self.alive:
+            if not self._reaches(name):
+                if self.apart:
+                    self.end_one(self.died)
+                else:
+                    self.end()
+                return
+
+    def sound(self) -> None:
+        """The doctor finds nothing wrong but what is said of checkpoints, of which there are none."""
+        assert {(what, of) for what, of in wrong(self.warehouse.root) if what not in _OF_CHECKPOINTS} == set()
+
+    def _reaches(self, name: str) -> bool:
+        """Let a stage do what there is to do; whether it lives."""
+        match name:
+            case "ingest":
+                return self.stages.ingest()
+            case "schedule":
+                self.stages.schedule.step(self.instant)
+            case "dispatch":
+                while self.stages.has_dispatch:
+                    if not self.stages.dispatch():
+                        return False
+            case "settle":
+                return self.stages.settle()
+        return True
+
+
+def without_jvm(steps: Sequence[Step], settings: Settings | None = None) -> World:
+    """Play a script in a new warehouse, without a JVM."""
+    options, session = Options(VirtualClock(), settings or Settings()), cast("SparkSession", Session())
+    with no_jvm():
+        world = WithoutJvm(session, Warehouse(str(Path(mkdtemp()) / "warehouse")), options)
+        take(world, steps)
+    return world
+
+
+def on_spark(steps: Sequence[Step], settings: Settings | None = None) -> World:
+    """Play a script in a new warehouse, on the session of the tests."""
+    return play(session(), str(Path(mkdtemp()) / "warehouse"), steps, settings)
+
+
+Play = Callable[..., World]
+"""One of the two: it takes the steps, and settings if they are not the usual ones."""
+EITHER = [
+    pytest.param(without_jvm, id="without-jvm"),
+    pytest.param(on_spark, id="spark", marks=pytest.mark.soak),
+]
+"""Both."""
+either = pytest.mark.parametrize("play", EITHER)
+"""For a test with an argument `play`."""
