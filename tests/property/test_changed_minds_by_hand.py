@@ -41,3 +41,16 @@ def test_an_undo_that_was_written_after_dispatch_had_decided_came_too_late() -> 
     machine.teardown()
     first, _ = machine.keys
     assert machine.fates[Place("plain", first, 0)].decided == CANCELLED
+
+
+def test_of_two_undos_of_a_message_that_was_left_out_the_last_one_came_too_late() -> None:
+    """The first one did what it says: somebody cancelled the message again before dispatch had it."""
+    machine = scripted()
+    machine.cancel({0}, "plain")
+    machine.undo(0)
+    machine.cancel({0}, "plain")
+    machine.tick(10)
+    machine.undo(0, meanwhile=True)
+    machine.teardown()
+    first, _ = machine.keys
+    assert machine.fates[Place("plain", first, 0)].decided == CANCELLED

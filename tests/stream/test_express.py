@@ -13,6 +13,7 @@ from pipeline.config.settings import MINUTE_MS, Settings
 from pipeline.config.stages import INGEST, SCHEDULE, STAGES
 from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS
+from tests.support.either import Play, either
 from tests.support.examined import sound
 from tests.support.stream import (
     Step,
@@ -138,7 +139,8 @@ def test_the_bound_of_a_batch_is_in_its_plan(spark: SparkSession, folder: str, b
     complete(play(spark, folder, course(STEPS, LATER, express_ms=bound), Settings(express_ms=EXPRESS_MS)))
 
 
-def test_a_batch_that_is_due_at_once_leaves_the_schedule_alone(spark: SparkSession, folder: str) -> None:
+@either
+def test_a_batch_that_is_due_at_once_leaves_the_schedule_alone(play: Play) -> None:
     """Nothing is written for the schedule; a marker says a minute later that the ledgers are addressed."""
     ledgers: list[int] = []
 
@@ -148,7 +150,7 @@ def test_a_batch_that_is_due_at_once_leaves_the_schedule_alone(spark: SparkSessi
     script = [advance(T0), subscribe("t", "s"), append(message("a")), advance(T0 + 1_000), check(note)]
     script += [append(message("b")), advance(T0 + 2_000), append(message("c")), advance(T0 + 3_000), check(note)]
     script += [advance(T0 + 70_000), check(note)]
-    world = play(spark, folder, script, Settings(express_ms=EXPRESS_MS))
+    world = play(script, Settings(express_ms=EXPRESS_MS))
     # Whoever has just come is told to dispatch by a marker: the first batch goes through the schedule.
     assert causes(world) == {"a": "due", "b": "express", "c": "express"}
     assert ledgers == [1, 1, 3]

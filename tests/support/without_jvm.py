@@ -40,6 +40,8 @@ from schemas import INBOX, REDELIVERY, SEGMENTS, Table
 from state.chunk import Chunk
 from tests.support.stream import Killed, empty_warehouse
 
+NO_CHECKPOINTS = {"foreign_owner", "clock_ahead"}
+"""What the doctor finds here at all times: there are no checkpoints of Spark's, and the time is one still to come."""
 _SEGMENT_MS = 300_000
 _LIVE = Timeline(live=False)
 

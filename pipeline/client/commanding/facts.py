@@ -52,18 +52,24 @@ class Facts:
         rounds = [number for number in self.released if before is None or number < before]
         return PositionSet.union(self.released[n] - self.moved.get(n, PositionSet()) for n in rounds)
 
-    def of_cancel(self, asked: PositionSet, undone: PositionSet, in_force: PositionSet) -> tuple[int, int, int]:
-        """Applied, too late, undone; of a cancel, given for what it was undone and what is cancelled at present."""
+    def of_cancel(self, asked: PositionSet, undone: PositionSet, others: PositionSet) -> tuple[int, int, int]:
+        """Applied, too late, undone; of a cancel.
+
+        Args:
+            asked: what it names.
+            undone: of what it was taken back.
+            others: what another cancel names that was not taken back, or was taken back later.
+        """
         known = undone & asked
         # What was left out although it had been taken back is so because of another cancel, if there is one.
-        left_out = self.cancelled - (known & in_force)
+        left_out = self.cancelled - (known & others)
         never = asked - known - self.delivered - self.taken()
         applied, late = (asked & (left_out | (self.gone - known))) | never, (asked & self.delivered) - known
         return len(applied), len(late), len(known - left_out)
 
-    def of_undo(self, asked: PositionSet, in_force: PositionSet) -> tuple[int, int, int]:
+    def of_undo(self, asked: PositionSet, others: PositionSet) -> tuple[int, int, int]:
         """The same of an undo of a cancel, of which nothing is undone."""
-        left_out = self.cancelled - in_force
+        left_out = self.cancelled - others
         deciding = (asked & self.taken()) - self.delivered - self.cancelled - self.gone
         return len(asked - left_out - deciding), len(asked & left_out), 0
 

@@ -8,6 +8,7 @@ another due time the same holds for the rounds before the one that the command m
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +23,9 @@ from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows
 from pipeline.client.commanding.written import Named
 from pipeline.client.exceptions import CommandNotFound
-from pipeline.subscriptions.commands import CANCEL, MOVES, READ, due_times, moves, named_by, withdrawals
+from pipeline.subscriptions.commands import CANCEL, MOVES, READ, UNDO, due_times, moves, named_by, withdrawals
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round, Withdrawals, count, due_of
+from state.withdrawals import Parts, Round, Withdrawals, count, due_of, left, merged
 
 _TOLD = ("asked", "issued_by", "reason", "at")
 _NOTHING = PositionSet()
@@ -77,12 +78,12 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
         NoWarehouse: the folder lacks a table.
     """
     found = rows(root, (*READ, *_TOLD))
-    newest, in_force = _newest(found, limit), withdrawals(found).in_force()
+    newest, in_force, again = _newest(found, limit), withdrawals(found).in_force(), _again(found)
     ids = pa.array(list(newest), pa.string())
     found = found.filter(
         pc.or_(*(pc.fill_null(pc.is_in(found.column(n), ids), fill_value=False) for n in ("command_id", "undoes")))
     )
-    told = _Told.of(found, in_force)
+    told = _Told.of(found, in_force, again)
     known = facts(root, [told.named.get(command, {}) for command in newest])
     return [_outcome(row, told, known) for row in newest.values()]
 
@@ -150,12 +151,12 @@ def _newest(found: pa.Table, limit: int) -> dict[str, dict[str, Any]]:
 
 
 def _outcome(row: Mapping[str, Any], told: _Told, known: Mapping[Round, Facts]) -> Outcome:
-    command, parts = row["command_id"], told.named.get(row["command_id"], {})
-    figures = [told.figures(command, row["kind"], known[of], of, asked) for of, asked in parts.items()]
+    parts = told.named.get(row["command_id"], {})
+    figures = [told.figures(row, known[of], of, asked) for of, asked in parts.items()]
     total = count(parts)
     applied, late, back = (sum(each) for each in zip(*figures, strict=True)) if figures else (0, 0, 0)
     return Outcome(
-        command_id=command,
+        command_id=row["command_id"],
         kind=row["kind"] or "",
         topic=row["topic"] or "",
         subscriptions=tuple(sorted({of.subscription for of in parts})),
@@ -180,6 +181,7 @@ class _Told:
         named: the positions that each names.
         said: cancels and undos.
         in_force: the positions that are cancelled at present, by any command.
+        again: those for which a cancel was taken back before another one was, by the first of the two.
         moved: positions that a command gave another due time, by the round that it made.
         back: those for which such a command was taken back, by that round, and by the command that was taken back.
     """
@@ -187,17 +189,19 @@ class _Told:
     named: Mapping[str, Parts]
     said: Withdrawals
     in_force: Parts
+    again: Mapping[str, Parts]
     moved: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
     back: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
 
     @classmethod
-    def of(cls, found: pa.Table, in_force: Parts) -> _Told:
+    def of(cls, found: pa.Table, in_force: Parts, again: Mapping[str, Parts]) -> _Told:
         moving = moves(found)
         each = {name: _by(moving, name) for name in ("command_id", "undoes")}
-        return cls(named_by(found), withdrawals(found), in_force, each["command_id"], each["undoes"])
+        return cls(named_by(found), withdrawals(found), in_force, again, each["command_id"], each["undoes"])
 
-    def figures(self, command: str, kind: str, fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
+    def figures(self, row: Mapping[str, Any], fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
         """Applied, too late, undone; of the positions of one command that have one name."""
+        command, cancel = row["command_id"], row["command_id"] if row["kind"] == CANCEL else row["undoes"]
         moved = {number: each for (name, number), each in self.moved.get(command, {}).items() if name == of}
         if moved:
             # An undo that came too late took nothing back.
@@ -205,10 +209,27 @@ class _Told:
                 fact.moved_at(number, each) for (name, number), each in self.back.get(command, {}).items() if name == of
             )
             return _of_moves(fact, moved, undone)
-        in_force = self.in_force.get(of, _NOTHING)
-        if kind == CANCEL:
-            return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING), in_force)
-        return fact.of_undo(asked, in_force)
+        others = self.in_force.get(of, _NOTHING) | self.again.get(cancel, {}).get(of, _NOTHING)
+        if row["kind"] == CANCEL:
+            return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING), others)
+        return fact.of_undo(asked, others)
+
+
+def _again(found: pa.Table) -> dict[str, Parts]:
+    """The positions for which a cancel was taken back before another cancel of them was, by the first of the two.
+
+    A cancel names what is not cancelled. So the first undo was in time, also when dispatch left them out later.
+    """
+    undos = found.filter(pc.and_(pc.equal(found.column("kind"), UNDO), pc.is_null(found.column("round"))))
+    newest_first, named = _newest(undos, undos.num_rows), named_by(undos)
+    seen: Parts = {}
+    undone, last = defaultdict[str, list[Parts]](list), defaultdict[str, list[Parts]](list)
+    for command, row in newest_first.items():
+        parts = named.get(command, {})
+        undone[row["undoes"]].append(parts)
+        last[row["undoes"]].append(left(parts, seen))
+        seen |= {of: positions | seen.get(of, _NOTHING) for of, positions in parts.items()}
+    return {cancel: left(merged(parts), merged(last[cancel])) for cancel, parts in undone.items()}
 
 
 def _of_moves(fact: Facts, moved: Mapping[int, PositionSet], undone: PositionSet) -> tuple[int, int, int]:
