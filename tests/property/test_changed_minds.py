@@ -389,5 +389,5 @@ class Minds(RuleBasedStateMachine):
 
 def test_what_was_commanded_comes_once_at_its_last_time_or_never_and_the_outcomes_say_so() -> None:
     """Whatever is commanded, consumed and paused when, and whatever dies."""
-    examples = settings().max_examples // 16
+    examples = max(1, settings().max_examples // 16)
     run_state_machine_as_test(Minds, settings=settings(stateful_step_count=30, max_examples=examples))

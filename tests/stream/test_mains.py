@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event
 
 import pytest
 
 from jobs import main
+from pipeline.client.inbox import Message, send
+from pipeline.config.threads import beside
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import INBOX
-from tests.support.jobs import PATIENCE_S, PROFILE, name_a_file_that_is_not_there
+from tests.support.jobs import PROFILE, name_a_file_that_is_not_there
 from tests.support.spark import lent
 
 LOOK_S = 0.05
@@ -28,19 +29,25 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def ingest(warehouse: Path, then: Callable[[], None]) -> int:
-    """The exit code of the main of ingest; something is done when its first batch is over."""
+    """The exit code of the main of ingest; something is done when it has done its first batch of this run."""
+    commits = warehouse / "_checkpoints/ingest/commits"
+    before, seen = numbers(commits), Event()
 
-    def do() -> None:
-        end = time.monotonic() + PATIENCE_S
-        while not (warehouse / "_checkpoints/ingest/commits/0").exists() and time.monotonic() < end:
-            time.sleep(LOOK_S)
-        then()
+    def do(ended: Event) -> None:
+        while not ended.wait(LOOK_S):
+            if numbers(commits) - before and not seen.is_set():
+                seen.set()
+                then()
 
-    beside = Thread(target=do)
-    beside.start()
-    code = main.run(["ingest"], ["--profile", str(PROFILE), "--warehouse", str(warehouse)])
-    beside.join()
+    with beside(do):
+        code = main.run(["ingest"], ["--profile", str(PROFILE), "--warehouse", str(warehouse)])
+    assert seen.is_set()
     return code
+
+
+def numbers(commits: Path) -> set[str]:
+    """The batches that are over."""
+    return {path.name for path in commits.glob("[0-9]*")}
 
 
 def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(
@@ -50,6 +57,7 @@ def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(
     warehouse = tmp_path / "warehouse"
     assert ingest(warehouse, StopFile(Warehouse(str(warehouse))).ask) == main.STOPPED
     assert "delayline: " not in capsys.readouterr().err
+    send(str(warehouse), [Message("t", b"")])
     assert ingest(warehouse, lambda: name_a_file_that_is_not_there(warehouse / INBOX.name)) == main.FAILED
     (reason,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("delayline: ")]
     assert reason.startswith("delayline: stage ingest: ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def got(world: World, name: str) -> list[str]:
     ("play", "settings"),
     [
         pytest.param(without_jvm, Settings(), id="driver"),
-        pytest.param(on_spark, Settings(driver_rows=0), id="spark", marks=pytest.mark.soak),
+        pytest.param(partial(on_spark, stores=2), Settings(driver_rows=0), id="spark", marks=pytest.mark.soak),
     ],
 )
 def test_the_highest_number_comes_first_within_a_bucket(play: Play, settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """Scripts whose steps need nothing of Spark: `make test` plays them without a JVM, `make soak` on Spark.
 
 They are about what the bodies of stages decide; Spark calls these in the same order either way. An instant takes a
-tenth of the time without it. Who asks for Spark there fails: a rebuild, `driver_rows` of 0, a death of the schedule.
+tenth of the time without it. A script that asks for Spark there fails: with a rebuild, `driver_rows` of 0, or a death
+of the schedule.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from tests.support.without_jvm import NO_CHECKPOINTS, Session, Stages, no_jvm
 
 @dataclass
 class WithoutJvm(World):
-    """A world whose stages need no JVM."""
+    """A world whose stages need no JVM.
+
+    What a start looks at is left out: owners, checkpoints, clocks and the ends of sources.
+    """
 
     stages: Stages = field(init=False)
     alive: list[str] = field(default_factory=list)
@@ -66,7 +70,8 @@ class WithoutJvm(World):
     def drain(self) -> None:
         """Bring every stage to the current instant, one after the other; a killed one takes all down, or itself."""
         self.stages.instant = self.instant
-        self.produce()
+        if self.alive:
+            self.produce()
         for name in self.alive:
             if not self._reaches(name):
                 if self.apart:
@@ -83,7 +88,9 @@ class WithoutJvm(World):
         """Let a stage do what there is to do; whether it lives."""
         match name:
             case "ingest":
-                return self.stages.ingest()
+                while self.stages.has_ingest:
+                    if not self.stages.ingest():
+                        return False
             case "schedule":
                 self.stages.schedule.step(self.instant)
             case "dispatch":
@@ -104,9 +111,9 @@ def without_jvm(steps: Sequence[Step], settings: Settings | None = None) -> Worl
     return world
 
 
-def on_spark(steps: Sequence[Step], settings: Settings | None = None) -> World:
+def on_spark(steps: Sequence[Step], settings: Settings | None = None, stores: int = 1) -> World:
     """Play a script in a new warehouse, on the session of the tests."""
-    return play(session(), str(Path(mkdtemp()) / "warehouse"), steps, settings)
+    return play(session(), str(Path(mkdtemp()) / "warehouse"), steps, settings, stores=stores)
 
 
 Play = Callable[..., World]

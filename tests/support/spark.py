@@ -47,7 +47,10 @@ def session() -> SparkSession:
 
 @contextmanager
 def lent() -> Iterator[SparkSession]:
-    """The session, for a command that takes it for its own: to stop it does nothing, and what was set is set back."""
+    """The session, for a command that takes it for its own and stops it.
+
+    Afterwards it goes on, has its partitions again, and nobody waits for the disk.
+    """
     found = session()
     with patch.object(SparkSession, "stop"), set_meanwhile(found, {PARTITIONS: str(found.conf.get(PARTITIONS))}):
         try:

@@ -369,5 +369,6 @@ def take(world: World, steps: Sequence[Step]) -> None:
             except BaseException as error:
                 error.add_note(f"in step {number} of {len(steps)}: {getattr(step, '__qualname__', step)}")
                 raise
+        assert world.fatal is None, f"nobody was killed after {world.fatal}"
     finally:
         world.end()

@@ -208,6 +208,15 @@ class Stages:
         return self._batch("ingest", INBOX)
 
     @property
+    def has_ingest(self) -> bool:
+        """Whether there is something for a batch of ingest: one that died, rows, or a later instant."""
+        book = self._books["ingest"]
+        if book.done < len(book.ends):
+            return True
+        last = book.start(book.done)
+        return last.instant < self.instant or newest(Files(), self.warehouse.path(INBOX)) >= last.version
+
+    @property
     def has_dispatch(self) -> bool:
         """Whether there is something for a batch of dispatch."""
         book = self._books["dispatch"]

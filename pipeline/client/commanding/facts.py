@@ -58,7 +58,7 @@ class Facts:
         Args:
             asked: what it names.
             undone: of what it was taken back.
-            others: what another cancel names that was not taken back, or was taken back later.
+            others: what another cancel names that was not taken back, or was given when this one had been.
         """
         known = undone & asked
         # What was left out although it had been taken back is so because of another cancel, if there is one.

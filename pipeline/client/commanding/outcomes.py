@@ -9,7 +9,7 @@ another due time the same holds for the rounds before the one that the command m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,7 +25,7 @@ from pipeline.client.commanding.written import Named
 from pipeline.client.exceptions import CommandNotFound
 from pipeline.subscriptions.commands import CANCEL, MOVES, READ, UNDO, due_times, moves, named_by, withdrawals
 from state.positionset import PositionSet
-from state.withdrawals import Parts, Round, Withdrawals, count, due_of, left, merged
+from state.withdrawals import Parts, Round, Withdrawals, count, due_of, merged
 
 _TOLD = ("asked", "issued_by", "reason", "at")
 _NOTHING = PositionSet()
@@ -78,12 +78,12 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
         NoWarehouse: the folder lacks a table.
     """
     found = rows(root, (*READ, *_TOLD))
-    newest, in_force, again = _newest(found, limit), withdrawals(found).in_force(), _again(found)
+    newest, said = _newest(found, limit), withdrawals(found)
     ids = pa.array(list(newest), pa.string())
     found = found.filter(
         pc.or_(*(pc.fill_null(pc.is_in(found.column(n), ids), fill_value=False) for n in ("command_id", "undoes")))
     )
-    told = _Told.of(found, in_force, again)
+    told = _Told.of(found, said.in_force(), _again(newest, found, said.cancelled))
     known = facts(root, [told.named.get(command, {}) for command in newest])
     return [_outcome(row, told, known) for row in newest.values()]
 
@@ -145,18 +145,18 @@ def _newest(found: pa.Table, limit: int) -> dict[str, dict[str, Any]]:
     if not sound.num_rows:
         return {}
     last = sound.group_by("command_id").aggregate([("at", "max")])
-    ids = last.sort_by([("at_max", "descending")]).column("command_id").to_pylist()[:limit]
+    ids = last.sort_by([("at_max", "descending"), ("command_id", "ascending")]).column("command_id").to_pylist()[:limit]
     texts = sound.column("command_id")
     return {each: sound.slice(pc.index(texts, each).as_py(), 1).to_pylist()[0] for each in ids}
 
 
 def _outcome(row: Mapping[str, Any], told: _Told, known: Mapping[Round, Facts]) -> Outcome:
-    parts = told.named.get(row["command_id"], {})
-    figures = [told.figures(row, known[of], of, asked) for of, asked in parts.items()]
+    command, parts = row["command_id"], told.named.get(row["command_id"], {})
+    figures = [told.figures(command, row["kind"], known[of], of, asked) for of, asked in parts.items()]
     total = count(parts)
     applied, late, back = (sum(each) for each in zip(*figures, strict=True)) if figures else (0, 0, 0)
     return Outcome(
-        command_id=row["command_id"],
+        command_id=command,
         kind=row["kind"] or "",
         topic=row["topic"] or "",
         subscriptions=tuple(sorted({of.subscription for of in parts})),
@@ -181,7 +181,7 @@ class _Told:
         named: the positions that each names.
         said: cancels and undos.
         in_force: the positions that are cancelled at present, by any command.
-        again: those for which a cancel was taken back before another one was, by the first of the two.
+        again: those for which a cancel was taken back before another one of them was given, by cancel and by undo.
         moved: positions that a command gave another due time, by the round that it made.
         back: those for which such a command was taken back, by that round, and by the command that was taken back.
     """
@@ -199,9 +199,8 @@ class _Told:
         each = {name: _by(moving, name) for name in ("command_id", "undoes")}
         return cls(named_by(found), withdrawals(found), in_force, again, each["command_id"], each["undoes"])
 
-    def figures(self, row: Mapping[str, Any], fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
+    def figures(self, command: str, kind: str, fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
         """Applied, too late, undone; of the positions of one command that have one name."""
-        command, cancel = row["command_id"], row["command_id"] if row["kind"] == CANCEL else row["undoes"]
         moved = {number: each for (name, number), each in self.moved.get(command, {}).items() if name == of}
         if moved:
             # An undo that came too late took nothing back.
@@ -209,27 +208,34 @@ class _Told:
                 fact.moved_at(number, each) for (name, number), each in self.back.get(command, {}).items() if name == of
             )
             return _of_moves(fact, moved, undone)
-        others = self.in_force.get(of, _NOTHING) | self.again.get(cancel, {}).get(of, _NOTHING)
-        if row["kind"] == CANCEL:
+        others = self.in_force.get(of, _NOTHING) | self.again.get(command, {}).get(of, _NOTHING)
+        if kind == CANCEL:
             return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING), others)
         return fact.of_undo(asked, others)
 
 
-def _again(found: pa.Table) -> dict[str, Parts]:
-    """The positions for which a cancel was taken back before another cancel of them was, by the first of the two.
+def _again(newest: Iterable[str], found: pa.Table, cancelled: Mapping[str, Parts]) -> dict[str, Parts]:
+    """The positions for which a cancel was taken back before another one of them was given, by cancel and by undo.
 
-    A cancel names what is not cancelled. So the first undo was in time, also when dispatch left them out later.
+    A cancel names what is not cancelled. So that undo was in time, whatever became of the other cancel.
+
+    Args:
+        newest: the ids of commands, the newest first by the clocks of who gave them.
+        found: their rows.
+        cancelled: what each cancel names.
     """
-    undos = found.filter(pc.and_(pc.equal(found.column("kind"), UNDO), pc.is_null(found.column("round"))))
-    newest_first, named = _newest(undos, undos.num_rows), named_by(undos)
-    seen: Parts = {}
-    undone, last = defaultdict[str, list[Parts]](list), defaultdict[str, list[Parts]](list)
-    for command, row in newest_first.items():
-        parts = named.get(command, {})
-        undone[row["undoes"]].append(parts)
-        last[row["undoes"]].append(left(parts, seen))
-        seen |= {of: positions | seen.get(of, _NOTHING) for of, positions in parts.items()}
-    return {cancel: left(merged(parts), merged(last[cancel])) for cancel, parts in undone.items()}
+    undos = found.filter(pc.equal(found.column("kind"), UNDO))
+    later: Parts = {}
+    again = defaultdict[str, list[Parts]](list)
+    for command in newest:
+        if command in cancelled:
+            later = merged([later, cancelled[command]])
+        own = undos.filter(pc.equal(undos.column("command_id"), command))
+        for cancel, parts in withdrawals(own).undone.items():
+            both = {of: positions & later[of] for of, positions in parts.items() if of in later}
+            again[cancel].append(both)
+            again[command].append(both)
+    return {command: merged(each) for command, each in again.items()}
 
 
 def _of_moves(fact: Facts, moved: Mapping[int, PositionSet], undone: PositionSet) -> tuple[int, int, int]:
