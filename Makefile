@@ -126,8 +126,9 @@ test-spark: java $(FULL) ## Run the Spark, stream and smoke tests (Java 17 or ne
 .PHONY: soak
 soak: java $(FULL) ## Run the long tests: kill -9, parked messages, an outage, the command and the demo, the long property search
 	$(PY) -m pytest -s tests/soak
-	$(PY) -m pytest -m soak tests/unit tests/smoke tests/stream
+	$(PY) -m pytest -m soak tests/unit tests/smoke tests/stream tests/spark
 	HYPOTHESIS_PROFILE=soak $(PY) -m pytest tests/property
+	HYPOTHESIS_PROFILE=soak $(PY) -m pytest -m "hypothesis and not soak" tests/unit
 
 .PHONY: check
 check: java lint types test ## What CI runs: lint, types and `make test`; fails without Java

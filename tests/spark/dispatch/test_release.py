@@ -38,6 +38,7 @@ Row = dict[str, Any]
 Release = LocalRelease | SparkRelease
 LIVES = {("t", "s"): 2, ("t", "é"): 2, ("t", "z"): 2, ("u", "s"): 2}
 TICK_MS, BUCKET_MS = 1_000, 512
+PARTLY, AHEAD = T0 - BUCKET_MS, T0 - 10 * BUCKET_MS
 PRIORITIES = {("t", "s"): "a", ("u", "s"): "nosuch"}
 _SAID = ("b", "7", "-3", "999999999", "1234567890", "7\n", " 1", "", "+1", "٣")
 """What is said of a priority; only the second to fourth are one."""
@@ -124,8 +125,17 @@ def rows_of(found: DataFrame | pa.Table) -> list[Row]:
     return [{name: row[name] for name in sorted(row)} for row in rows]
 
 
-@pytest.mark.parametrize("now", [T0, T0 - BUCKET_MS, T0 - 10 * BUCKET_MS], ids=["due", "partly due", "ahead"])
-@pytest.mark.parametrize("tasks", [1, 3])
+@pytest.mark.parametrize(
+    ("tasks", "now"),
+    [
+        pytest.param(1, T0, id="1-due"),
+        pytest.param(1, PARTLY, id="1-partly due", marks=pytest.mark.soak),
+        pytest.param(1, AHEAD, id="1-ahead", marks=pytest.mark.soak),
+        pytest.param(3, T0, id="3-due"),
+        pytest.param(3, PARTLY, id="3-partly due"),
+        pytest.param(3, AHEAD, id="3-ahead"),
+    ],
+)
 def test_the_same_rows_in_the_same_parts(
     spark: SparkSession, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, now: int, tasks: int
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -74,8 +75,9 @@ SELDOM: list[dict[str, Any]] = [
 """Rows that break the rules which not every thousand of drawn rows breaks first."""
 
 
+@cache
 def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
-    """So many examples. A job of Spark's takes a tenth of a second, whatever is in it: it is given all of them."""
+    """So many examples, the same ones in a run. A job takes a tenth of a second whatever is in it: it is given all."""
     found: list[T] = []
 
     @settings(max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))

@@ -51,7 +51,7 @@ def warehouse(folder: str) -> Warehouse:
     return Warehouse(copytree(made(), folder))
 
 
-@pytest.fixture(params=["delta-rs looks first", "Delta alone"])
+@pytest.fixture(params=["delta-rs looks first", pytest.param("Delta alone", marks=pytest.mark.soak)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Whether Delta is asked always, or when delta-rs has found something."""
     if request.param == "Delta alone":
@@ -148,7 +148,9 @@ def test_what_a_killed_process_was_writing_goes_after_an_hour(spark: SparkSessio
     assert (old.exists(), young.exists()) == (False, True)
 
 
-@pytest.mark.parametrize("feature", ["enableDeletionVectors", "enableChangeDataFeed"])
+@pytest.mark.parametrize(
+    "feature", ["enableDeletionVectors", pytest.param("enableChangeDataFeed", marks=pytest.mark.soak)]
+)
 def test_files_beside_those_with_rows_stay_while_they_are_needed(
     spark: SparkSession, warehouse: Warehouse, feature: str
 ) -> None:
