@@ -145,7 +145,7 @@ lint: $(CORE) ## Check rules and format with ruff
 	$(PY) -m ruff format --check .
 
 .PHONY: types
-types: $(FULL) ## Check types with mypy, strict (installs Spark: its types are needed)
+types: compiled $(FULL) ## Check types with mypy, strict (installs Spark: its types are needed)
 	$(PY) -m mypy $(CODE) tests
 
 .PHONY: format
