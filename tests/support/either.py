@@ -30,8 +30,8 @@ from tests.support.without_jvm import NO_CHECKPOINTS, Session, Stages, no_jvm
 class WithoutJvm(World):
     """A world whose stages need no JVM.
 
-    What a start looks at is left out: owners, checkpoints, clocks and the ends of sources. Dispatch takes batches as long
-    as it has work at an instant; on Spark its clock tells it of an instant once.
+    What a start looks at is left out: owners, checkpoints, clocks and the ends of sources. Dispatch takes batches as
+    long as it has work at an instant; on Spark its clock tells it of an instant once.
     """
 
     stages: Stages = field(init=False)
