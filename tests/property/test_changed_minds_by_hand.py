@@ -32,15 +32,19 @@ def test_what_happened_before_settle_first_looked_counts() -> None:
     assert found == {Place("s", first, 0): 1, Place("s", second, 0): 0, Place("s", second, 1): 1}
 
 
-def test_an_undo_that_was_written_after_dispatch_had_decided_came_too_late() -> None:
-    """The message stays cancelled, and nothing says that it is pending."""
-    machine = scripted()
+def left_out_before_its_undo(machine: Minds) -> None:
+    """A message is cancelled, and dispatch has decided when that is taken back."""
     machine.cancel({0}, "plain")
     machine.tick(10)
     machine.undo(0, meanwhile=True)
     machine.teardown()
     first, _ = machine.keys
     assert machine.fates[Place("plain", first, 0)].decided == CANCELLED
+
+
+def test_an_undo_that_was_written_after_dispatch_had_decided_came_too_late() -> None:
+    """The message stays cancelled, and nothing says that it is pending."""
+    left_out_before_its_undo(scripted())
 
 
 def test_of_two_undos_of_a_message_that_was_left_out_the_last_one_came_too_late() -> None:
@@ -48,9 +52,4 @@ def test_of_two_undos_of_a_message_that_was_left_out_the_last_one_came_too_late(
     machine = scripted()
     machine.cancel({0}, "plain")
     machine.undo(0)
-    machine.cancel({0}, "plain")
-    machine.tick(10)
-    machine.undo(0, meanwhile=True)
-    machine.teardown()
-    first, _ = machine.keys
-    assert machine.fates[Place("plain", first, 0)].decided == CANCELLED
+    left_out_before_its_undo(machine)

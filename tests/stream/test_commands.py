@@ -20,7 +20,6 @@ from pipeline.service.rebuild import rebuild
 from schemas import CLOSED, CURSORS, MESSAGES, REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, received, says, standing
 from tests.support.either import Play, on_spark, without_jvm
-from tests.support.examined import sound
 from tests.support.stream import (
     Step,
     World,
@@ -245,4 +244,4 @@ def test_commands_in_flight_count_or_come_too_late_whatever_dies(spark: SparkSes
     assert Counter(received(world, "plain")) == Counter((key, 0) for key in every)
     left_out = Counter((row["reason"], row["subscription"]) for row in world.rows(REJECTED_DISPATCH))
     assert left_out == {("cancelled", "s"): len(every) - len(given)}
-    sound(world.warehouse.root)
+    world.sound()

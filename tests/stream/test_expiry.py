@@ -15,7 +15,6 @@ from pipeline.config.stages import DISPATCH
 from pipeline.service.rebuild import rebuild
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
-from tests.support.examined import sound
 from tests.support.stream import (
     Step,
     World,
@@ -190,7 +189,7 @@ def test_what_is_late_by_more_than_its_time_to_live_comes_to_nobody(
         expired(s=1, plain=1),
         waits(1),
         check(lambda world: same(stands(world, "gone"), ["published", "expired", "settled"])),
-        check(lambda world: sound(world.warehouse.root)),
+        check(lambda world: world.sound()),
         *paused(so=False),
         at_second(80),
         got("kept"),
@@ -199,4 +198,4 @@ def test_what_is_late_by_more_than_its_time_to_live_comes_to_nobody(
     world = play(spark, folder, steps)
     assert texts(world, "other") == ["gone", "kept", "unlucky", "down", "failing"]
     assert received(world)[-1] == ("failing", 1)
-    sound(world.warehouse.root)
+    world.sound()

@@ -14,7 +14,6 @@ from pipeline.config.stages import INGEST, SCHEDULE, STAGES
 from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, REDELIVERY, SEGMENTS
 from tests.support.either import Play, either
-from tests.support.examined import sound
 from tests.support.stream import (
     Step,
     World,
@@ -54,7 +53,7 @@ def deaths(fatal: Sequence[str], **changed: int) -> list[Step]:
     """A restart after each death, with other settings; all but the last die again."""
     steps = []
     for death, following in zip_longest(fatal, fatal[1:]):
-        steps.append(check(lambda world: sound(world.warehouse.root)))
+        steps.append(check(lambda world: world.sound()))
         # Before its first commit a batch belongs to nobody: settings may still decide its rows.
         steps.append(restart(following, **({} if death == "ingest.counted" else changed)))
     return steps
@@ -109,7 +108,7 @@ def course(fatal: Sequence[str] = (), later: Sequence[str] = (), *, lost: bool =
 
 def complete(world: World) -> None:
     """All that was sent came to everybody, once; what was due within the bound by the way past the schedule."""
-    sound(world.warehouse.root)
+    world.sound()
     found = causes(world)
     assert set(found) == {"last", *(f"{kind}: {name}" for kind in ("first", "second", "third") for name in SENT)}
     assert {name for name, cause in found.items() if name.startswith("second") and cause == "express"} == {

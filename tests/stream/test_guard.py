@@ -20,7 +20,6 @@ from pipeline.service.rebuild import rebuild
 from schemas import REJECTED_DISPATCH
 from tests.support.consuming import acknowledging, held_back, payloads_open, received, says
 from tests.support.either import Play, either
-from tests.support.examined import sound
 from tests.support.stream import (
     Step,
     World,
@@ -198,7 +197,7 @@ def test_what_is_paid_by_its_time_is_not_delivered_whatever_dies(
         suppressed(**{f"{number}-paid": 2 for number in numbers}),
         check(lambda world: same(payloads_open(world), set(wanted))),
         check(lambda world: same([each.count for each in pending(world.warehouse.root).backlogs], [0, 0, 0])),
-        check(lambda world: sound(world.warehouse.root)),
+        check(lambda world: world.sound()),
     ]
     world = play(spark, folder, steps, Settings(rows_per_task=24))
     assert [key for key, _ in received(world, "other")] == every

@@ -16,7 +16,6 @@ from pipeline.config.stages import SCHEDULE, STAGES
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from schemas import DELIVERIES
-from tests.support.examined import sound
 from tests.support.stream import (
     Step,
     World,
@@ -203,13 +202,13 @@ def test_a_return_survives_a_rebuild_and_what_is_on_its_way() -> None:
 
 def test_nothing_is_wrong_whoever_left_and_came_back() -> None:
     """The doctor finds nothing."""
-    sound(day().shows("from latest").warehouse.root)
+    day().shows("from latest").sound()
 
 
 @pytest.mark.soak
 def test_latest_gets_nothing_of_its_earlier_life_that_ended_unseen(spark: SparkSession, folder: str) -> None:
     """It left and came back while nothing ran."""
-    sound(play(spark, folder, from_latest("t", *unseen("t"))).warehouse.root)
+    play(spark, folder, from_latest("t", *unseen("t"))).sound()
 
 
 @pytest.mark.soak
@@ -218,7 +217,7 @@ def test_who_comes_back_disturbs_nobody_with_a_rebuild_or_without(
     spark: SparkSession, folder: str, start: str, again: list[Step]
 ) -> None:
     """The other way round than in the run of all."""
-    sound(play(spark, folder, beside_another("t", start, *again)).warehouse.root)
+    play(spark, folder, beside_another("t", start, *again)).sound()
 
 
 @pytest.mark.soak

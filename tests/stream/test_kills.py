@@ -11,7 +11,6 @@ from tempfile import mkdtemp
 from pyspark.sql import SparkSession
 
 from schemas import DELIVERIES, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, SEGMENTS, Table
-from tests.support.examined import sound
 from tests.support.spark import session
 from tests.support.stream import (
     Step,
@@ -78,7 +77,7 @@ def restarts(fatal: Sequence[str]) -> Iterator[Step]:
         # What the driver began Spark may have to finish, and the other way round.
         where = {"driver_rows": number % 2 * 1_000}
         # Before its first commit a batch belongs to nobody: settings may still decide its rows.
-        yield check(lambda world: sound(world.warehouse.root))
+        yield check(lambda world: world.sound())
         yield restart(following, **sizes, **where, **({} if death == "ingest.counted" else limits))
 
 
@@ -96,7 +95,7 @@ def unkilled() -> World:
 
 def same_as_unkilled(world: World) -> None:
     """Every table holds what the undisturbed run holds, and the doctor finds nothing."""
-    sound(world.warehouse.root)
+    world.sound()
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
         assert facts(world, table) == facts(unkilled(), table), table.name
     moved = (

@@ -84,16 +84,14 @@ class InThisProcess:
         monkeypatch.setattr(running, "serve", self.serve)
 
 
-def test_every_command_of_the_page_does_what_it_says(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_of_the_page_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is called at night types them; what was sent came once, and is there when a copy was put back."""
     root, copy = str(tmp_path / "warehouse"), str(tmp_path / "copy")
     assert invoke(["init", "--warehouse", root]).exit_code == 0
     subscribe(root, Subscription("t", "s", tick_ms=1, start="earliest"))
-    runner = InThisProcess(spark)
-    runner.patch(monkeypatch)
-    with lent():
+    with lent() as spark:
+        runner = InThisProcess(spark)
+        runner.patch(monkeypatch)
         for command in commands({"W": root, "B": copy}):
             assert run(command, runner) == 0, command.line
     assert {form[0] for form in runner.done} >= {"run", "stop", "rebuild", "doctor", "pending"}

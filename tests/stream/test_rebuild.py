@@ -17,7 +17,6 @@ from pipeline.config.stages import DISPATCH, INGEST, SCHEDULE, STAGES
 from pipeline.service.rebuild import rebuild
 from pipeline.service.run import start
 from schemas import DELIVERIES, INBOX, MESSAGES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, REJECTED_INGEST, Table
-from tests.support.examined import sound
 from tests.support.spark import session
 from tests.support.stream import (
     Killed,
@@ -134,7 +133,7 @@ def undisturbed() -> World:
 
 def same(world: World) -> None:
     """Every table of facts holds what the undisturbed run holds, and the doctor finds nothing."""
-    sound(world.warehouse.root)
+    world.sound()
     for table in (MESSAGES, REDELIVERY, DELIVERIES, PUBLICATIONS, REJECTED_INGEST, REJECTED_DISPATCH):
         assert facts(world, table) == facts(undisturbed(), table), table.name
     assert len(world.rows(DELIVERIES)) == 26

@@ -19,7 +19,6 @@ from pipeline.config.stages import SCHEDULE
 from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, MESSAGES
 from tests.support.consuming import acknowledging, says, standing
-from tests.support.examined import sound
 from tests.support.stream import Step, World, advance, append, check, kill_after, message, play, restart, subscribe
 from tests.support.together import Played, play_together
 
@@ -133,7 +132,7 @@ def from_a_place(topic: str, fatal: str) -> list[Step]:
         advance(T0 + 6 * HOUR),
         each_life(topic, ("a", "b"), ("b", "new", "soon"), ("parked", "new")),
         each_life(topic, ("a", "b", "new", "soon", "early parked", "parked"), name="other"),
-        check(lambda world: sound(world.warehouse.root)),
+        check(lambda world: world.sound()),
     ]
 
 
@@ -197,4 +196,4 @@ def test_clearing_drops_what_is_open_and_what_waits() -> None:
     assert (drops.pending, drops.outstanding, drops.waiting) == (3, 1, 1)
     assert (TOLD["clear"].brings, TOLD["all"].brings) == (0, 5)
     assert TOLD["all"].deleted_until is None
-    sound(world.warehouse.root)
+    world.sound()

@@ -30,8 +30,8 @@ from tests.support.without_jvm import NO_CHECKPOINTS, Session, Stages, no_jvm
 class WithoutJvm(World):
     """A world whose stages need no JVM.
 
-    What a start looks at is left out: owners, checkpoints, clocks and the ends of sources. Dispatch takes batches as
-    long as it has work at an instant; on Spark its clock tells it of an instant once.
+    What a start looks at is left out: owners, checkpoints, clocks and the ends of sources. Each batch of dispatch has
+    the present instant; on Spark one that only has new rows has the instant of the batch before.
     """
 
     stages: Stages = field(init=False)
@@ -75,10 +75,7 @@ class WithoutJvm(World):
             self.produce()
         for name in self.alive:
             if not self._reaches(name):
-                if self.apart:
-                    self.end_one(self.died)
-                else:
-                    self.end()
+                self.fall()
                 return
 
     def sound(self) -> None:

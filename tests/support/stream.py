@@ -143,10 +143,14 @@ class World:
         except (StreamingQueryException, Killed) as error:
             if isinstance(error, StreamingQueryException) and "Killed" not in str(error):
                 raise
-            if self.apart:
-                self.end_one(self.died)
-            else:
-                self.end()
+            self.fall()
+
+    def fall(self) -> None:
+        """After a death: the stage that died ends, or all do."""
+        if self.apart:
+            self.end_one(self.died)
+        else:
+            self.end()
 
     def sound(self) -> None:
         """The doctor finds nothing wrong, whatever state the stages are in."""

@@ -211,19 +211,18 @@ class Stages:
     def has_ingest(self) -> bool:
         """Whether there is something for a batch of ingest: one that died, rows, or a later instant."""
         book = self._books["ingest"]
-        if book.done < len(book.ends):
-            return True
-        last = book.start(book.done)
-        return last.instant < self.instant or newest(Files(), self.warehouse.path(INBOX)) >= last.version
+        return self._follows(book, INBOX) or book.start(book.done).instant < self.instant
 
     @property
     def has_dispatch(self) -> bool:
-        """Whether there is something for a batch of dispatch."""
-        book = self._books["dispatch"]
+        """Whether there is something for a batch of dispatch: one that died, rows, or what it held and may let go."""
+        return self._follows(self._books["dispatch"], REDELIVERY) or bool(self._body("dispatch").has_work(self.instant))
+
+    def _follows(self, book: Batches, source: Table) -> bool:
+        """Whether a batch of a stage died, or its source has rows behind the last one."""
         if book.done < len(book.ends):
             return True
-        news = newest(Files(), self.warehouse.path(REDELIVERY)) >= book.start(book.done).version
-        return news or bool(self._body("dispatch").has_work(self.instant))
+        return newest(Files(), self.warehouse.path(source)) >= book.start(book.done).version
 
     def dispatch(self) -> bool:
         """Take a batch; whether that was done."""

@@ -83,7 +83,7 @@ def outcomes(root: str, limit: int = 20) -> list[Outcome]:
     found = found.filter(
         pc.or_(*(pc.fill_null(pc.is_in(found.column(n), ids), fill_value=False) for n in ("command_id", "undoes")))
     )
-    told = _Told.of(found, said.in_force(), _again(newest, found, said.cancelled))
+    told = _Told.of(found, said, _again(newest, found, said.cancelled))
     known = facts(root, [told.named.get(command, {}) for command in newest])
     return [_outcome(row, told, known) for row in newest.values()]
 
@@ -179,7 +179,7 @@ class _Told:
 
     Attributes:
         named: the positions that each names.
-        said: cancels and undos.
+        undone: those for which a cancel was taken back.
         in_force: the positions that are cancelled at present, by any command.
         again: those for which a cancel was taken back before another one of them was given, by cancel and by undo.
         moved: positions that a command gave another due time, by the round that it made.
@@ -187,17 +187,17 @@ class _Told:
     """
 
     named: Mapping[str, Parts]
-    said: Withdrawals
+    undone: Mapping[str, Parts]
     in_force: Parts
     again: Mapping[str, Parts]
     moved: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
     back: Mapping[str, Mapping[tuple[Round, int], PositionSet]]
 
     @classmethod
-    def of(cls, found: pa.Table, in_force: Parts, again: Mapping[str, Parts]) -> _Told:
+    def of(cls, found: pa.Table, said: Withdrawals, again: Mapping[str, Parts]) -> _Told:
         moving = moves(found)
         each = {name: _by(moving, name) for name in ("command_id", "undoes")}
-        return cls(named_by(found), withdrawals(found), in_force, again, each["command_id"], each["undoes"])
+        return cls(named_by(found), said.undone, said.in_force(), again, each["command_id"], each["undoes"])
 
     def figures(self, command: str, kind: str, fact: Facts, of: Round, asked: PositionSet) -> tuple[int, int, int]:
         """Applied, too late, undone; of the positions of one command that have one name."""
@@ -210,7 +210,7 @@ class _Told:
             return _of_moves(fact, moved, undone)
         others = self.in_force.get(of, _NOTHING) | self.again.get(command, {}).get(of, _NOTHING)
         if kind == CANCEL:
-            return fact.of_cancel(asked, self.said.undone.get(command, {}).get(of, _NOTHING), others)
+            return fact.of_cancel(asked, self.undone.get(command, {}).get(of, _NOTHING), others)
         return fact.of_undo(asked, others)
 
 
