@@ -27,9 +27,9 @@ from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.policied import SetsPolicies
-from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register
+from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, registered_for
 from pipeline.client.subscribing.subscriptions import unsubscribe
-from pipeline.client.subscribing.topics import found_topics, topic_partitions
+from pipeline.client.subscribing.topics import expanded, found_topics, topic_partitions
 from pipeline.client.tracing.trace import HowTraced, Trace, trace
 from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
@@ -158,7 +158,11 @@ class Client(SetsPolicies, Commander, Closing):
         options = consumer_options(consumer_type, how, policies, self._stats_s)
 
         def end() -> None:
-            _each(partial(unsubscribe, self._root, each.topic, subscription_name) for each in made.cores)
+            mine = {each.topic for each in made.cores}
+            if isinstance(asked, list):
+                # Of a partition that this consumer has not noticed, too.
+                mine |= registered_for(self._root, expanded(self._root, asked), subscription_name)
+            _each(partial(unsubscribe, self._root, each, subscription_name) for each in sorted(mine))
 
         def look() -> None:
             known = {each.topic for each in made.cores}

@@ -31,7 +31,8 @@ from pipeline.client.commanding.inforce import delivered
 from pipeline.client.commanding.spelled import later_of, spelled
 from pipeline.client.heldback import held_back
 from pipeline.client.relations import relation, table_of
-from pipeline.client.subscribing.subscriptions import Subscription, lives, subscriptions
+from pipeline.client.subscribing.lives import lives
+from pipeline.client.subscribing.subscriptions import Subscription, subscriptions
 from pipeline.client.untaken import in_inbox
 from pipeline.delta.deltars import open_table, query
 from pipeline.storage.files import Files

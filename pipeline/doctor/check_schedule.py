@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.subscribing.subscriptions import lives_in
+from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.stages import SCHEDULE
 from pipeline.delta.deltars import arrow_of, query
 from pipeline.doctor import positions

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from pyarrow.fs import FileType
 
-from pipeline.client.subscribing.subscriptions import lives_in
+from pipeline.client.subscribing.lives import lives_in
 from pipeline.config.errors import NoWarehouse
 from pipeline.config.stages import STAGES
 from pipeline.delta.deltars import open_table, path_of

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
+from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.seeking import Prospect, begin_anew, prospect
-from pipeline.client.subscribing.subscriptions import lives
 from pipeline.config.stages import SCHEDULE
 from pipeline.service.rebuild import rebuild
 from schemas import DELIVERIES, MESSAGES

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 
 from pipeline.client.commanding.chosen import Chosen, of_round
 from pipeline.client.commanding.inforce import has
-from pipeline.client.subscribing.subscriptions import lives
+from pipeline.client.subscribing.lives import lives
 from pipeline.delta.deltars import arrow_of, open_table, quoted
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.incarnations import alive

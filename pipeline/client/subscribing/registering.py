@@ -5,7 +5,7 @@ What the caller does not state stays as it is, so consumers of one subscription 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypedDict
@@ -106,8 +106,13 @@ def register(root: str, topics: Sequence[str], name: str, consumer_type: Consume
         AlreadySubscribed: the type or the tick is another one.
         StillConflicting: others changed the line every time.
     """
+    known = registered_for(root, None, name)
+    divided = {topic_of(each) for each in known}
     for topic in topics:
         mine = _of_topic(topic, name, how)
+        if topic not in known and topic_of(topic) != topic and topic_of(topic) in divided:
+            # A partition that came while the consumers were away: its siblings have what was sent meanwhile.
+            mine = {**mine, "initial_position": InitialPosition.Earliest}
         _register_one(root, topic, name, consumer_type, mine)
         letters = mine.get("dead_letter_policy")
         if letters is not None and letters.initial_subscription_name is not None:
@@ -115,6 +120,13 @@ def register(root: str, topics: Sequence[str], name: str, consumer_type: Consume
             _keep_dead_letters(root, where, letters.initial_subscription_name)
     first = [each for each in subscriptions(root) if each.named == (topics[0], name)]
     return first[0].policies if first else _stated_over(Policies(), how)
+
+
+def registered_for(root: str, topics: Collection[str] | None, name: str) -> set[str]:
+    """Those of some topics (None: of all) that have a subscription of a name."""
+    return {
+        each.topic for each in subscriptions(root) if each.name == name and (topics is None or each.topic in topics)
+    }
 
 
 def _of_topic(topic: str, name: str, how: HowConsumed) -> HowConsumed:

@@ -10,12 +10,12 @@ from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.reading.topiclog import Place, TopicLog
+from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.subscriptions import (
     Subscription,
     existing,
     line_of,
-    lives,
     replace_lines,
     row_of,
     with_history,

@@ -17,11 +17,11 @@ from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import fitted, open_table, query, quoted, retried, rows_of
 from pipeline.subscriptions.guards import Guard
-from pipeline.subscriptions.incarnations import Incarnation, Joined, Name, lives_of
+from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
 from pipeline.subscriptions.topicpolicies import TOPIC
-from schemas import DELIVERIES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS
+from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
 
@@ -31,12 +31,6 @@ TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
 """Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
 _REMEMBERED = 100
 """So many changes of the policies of a topic or a subscription are remembered."""
-_LAST_MARKER = (1 << 63) - 1
-_LIVES = """
-    SELECT topic, subscriptions[1]['name'] AS name, subscriptions[1]['tick_ms'] AS tick_ms, first_ledger,
-        count AS entry, subscriptions[1]['life'] AS life
-    FROM segments WHERE first_ledger IS NOT NULL AND marker <= {last} ORDER BY marker, first_ledger
-"""
 _ACTIVE = f"""
     SELECT topic, subscription AS name,
         CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
@@ -45,6 +39,8 @@ _ACTIVE = f"""
     WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> ''
     ORDER BY topic, name
 """  # noqa: S608 - our own words
+
+_NAMES = "SELECT DISTINCT topic, subscription FROM registry"
 
 _STATED = f"""
     SELECT topic, subscription, policies, tick_ms BETWEEN 1 AND {MAX_TICK} AS ticks FROM registry WHERE active
@@ -134,6 +130,28 @@ def subscribe(root: str, new: Subscription) -> bool:
     return change(root, new.named, decide)
 
 
+def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) -> None:
+    """Register subscriptions whose names are not registered, by one commit; `lines` gives them from the registry.
+
+    A name that was registered before begins anew, by a commit of its own.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        StillConflicting: others changed the registry every time; some may be registered.
+    """
+
+    def write(registry: DeltaTable) -> list[Subscription]:
+        known = {(row["topic"], row["subscription"]) for row in query(_NAMES, registry=registry)}
+        begun = [_begun(root, each) for each in lines(registry)]
+        new = [row_of(each, active=True) for each in begun if each.named not in known]
+        if rows := [row for each in new for row in _with_history([], each)]:
+            write_deltalake(registry, fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, rows)), mode="append")
+        return [each for each in begun if each.named in known]
+
+    for each in retried(root, SUBSCRIPTIONS, write):
+        change(root, each.named, lambda found, new=each: None if found else new)  # type: ignore[misc] # the line of this turn
+
+
 def set_policies(root: str, topic: str, name: str, policies: Policies) -> bool:
     """Give a subscription other policies; False when it has these already. The rest of its line stays.
 
@@ -197,7 +215,10 @@ def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> li
 
     A row of history is a line that is not active, of the type `HISTORY`; its `start` is the time.
     """
-    rows = history(registry, name)
+    return _with_history(history(registry, name), new)
+
+
+def _with_history(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, object]]:
     held = rows[-1]["policies"] if rows else {}
     told = new["policies"] or {}
     if told != held:
@@ -305,25 +326,6 @@ def active(registry: DeltaTable) -> list[Subscription]:
 def unclear(registry: DeltaTable) -> set[Name]:
     """Active subscriptions whose tick, or one of whose policies, cannot be followed as the registry says it."""
     return {(row["topic"], row["subscription"]) for row in query(_STATED, registry=registry) if _is_unclear(row)}
-
-
-def lives(root: str) -> dict[Name, Incarnation]:
-    """The last life of each subscription that ingest has noticed, by topic and name.
-
-    Reads the marker rows of `segments` that say who joined and who left; files without any are passed over by their
-    statistics.
-    """
-    return lives_in(open_table(root, SEGMENTS))
-
-
-def lives_in(segments: DeltaTable, last_marker: int = _LAST_MARKER) -> dict[Name, Incarnation]:
-    """The same of `segments` at a version, up to a marker."""
-    rows = query(_LIVES.format(last=last_marker), segments=segments)
-    return lives_of(((row["topic"], row["name"]), _joined(row)) for row in rows)
-
-
-def _joined(row: Mapping[str, Any]) -> Joined:
-    return Joined(row["first_ledger"], row["tick_ms"], row["entry"], row["life"])
 
 
 def _settings(line: Subscription) -> tuple[int, int, bool]:

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topic
 from pipeline.client.exceptions import TopicNotFound
-from pipeline.client.subscribing.subscriptions import PARTITIONS, replace_lines, topic_row
+from pipeline.client.subscribing.subscriptions import (
+    PARTITIONS,
+    Subscription,
+    active,
+    replace_lines,
+    subscribe_all,
+    topic_row,
+)
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.topicpolicies import partition_of, topic_of
@@ -30,6 +38,9 @@ _TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active U
 def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
     """Divide a topic into partitions, or into more than it has.
 
+    Each subscription of the topic, or of one of its partitions, is registered for each new partition before producers
+    can find that partition, and gets it from its first message on. So nothing is missed while consumers are away.
+
     Producers and consumers of a topic that has some notice more of them within a minute. Those that were made before
     the topic was divided stay with the topic itself.
 
@@ -43,13 +54,42 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
     if partition_of(topic) >= 0:
         raise BadValue("topic", topic, "one that is no partition itself")
 
-    def decide(registry: DeltaTable) -> list[dict[str, object]] | None:
+    def grown(registry: DeltaTable) -> int:
         there = _counts(registry).get(topic, 0)
         if not max(1, there) <= partitions <= MOST_PARTITIONS:
             raise BadValue("partitions", partitions, f"{max(1, there)}..{MOST_PARTITIONS}")
-        return None if partitions == there else [topic_row(topic, PARTITIONS, {PARTITIONS: str(partitions)})]
+        return partitions - there
 
-    replace_lines(root, (topic, ""), decide, partitions=True)
+    def subscribed(registry: DeltaTable) -> list[Subscription]:
+        return _inherited(active(registry), topic, _names(topic, partitions)[partitions - grown(registry) :])
+
+    def count(registry: DeltaTable) -> list[dict[str, object]] | None:
+        return [topic_row(topic, PARTITIONS, {PARTITIONS: str(partitions)})] if grown(registry) else None
+
+    subscribe_all(root, subscribed)
+    replace_lines(root, (topic, ""), count, partitions=True)
+
+
+def _inherited(lines: Iterable[Subscription], topic: str, new: Iterable[str]) -> list[Subscription]:
+    """The subscriptions of a topic for its new partitions, as the first of its siblings has each of them."""
+    found = {each.named: each for each in lines}
+    siblings = sorted(
+        (partition_of(each.topic), each.topic) for each in found.values() if topic_of(each.topic) == topic
+    )
+    first = {name: found[there, name] for _, there in reversed(siblings) for at, name in found if at == there}
+    return [
+        _new_for(each, partition) for partition in new for each in first.values() if (partition, each.name) not in found
+    ]
+
+
+def _new_for(line: Subscription, topic: str) -> Subscription:
+    """The line for another topic, of which the subscription gets everything, and nothing counts as settled or sent."""
+    policies = replace(line.policies, ack_after=None, sink_after=None)
+    return replace(line, topic=topic, start="earliest", policies=policies, unclear=None)
+
+
+def _names(topic: str, partitions: int) -> list[str]:
+    return [f"{topic}-partition-{n}" for n in range(partitions)]
 
 
 def partition_counts(root: str) -> dict[str, int]:
@@ -69,7 +109,7 @@ def topic_partitions(root: str, topic: str) -> list[str]:
 def expanded(root: str, topics: Iterable[str]) -> list[str]:
     """Topics, with partitions in the place of those that have some; each once."""
     counts = partition_counts(root)
-    names = ([f"{each}-partition-{n}" for n in range(counts[each])] if each in counts else [each] for each in topics)
+    names = (_names(each, counts[each]) if each in counts else [each] for each in topics)
     return list(dict.fromkeys(name for several in names for name in several))
 
 

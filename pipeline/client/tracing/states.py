@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pipeline.client.commanding.retries import waiting
 from pipeline.client.following.cursorlog import CursorLog
 from pipeline.client.heldback import is_held
-from pipeline.client.subscribing.subscriptions import lives, subscriptions
+from pipeline.client.subscribing.lives import lives
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.client.tracing.facts import Facts
 from pipeline.client.tracing.places import Position, Sent
 from pipeline.client.tracing.step import Step

@@ -20,6 +20,7 @@ from pipeline.client.messageid import MessageId
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import create_partitioned_topic, matching, partition_counts
 from pipeline.config.errors import BadValue
+from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES
 from tests.support import consumed
 from tests.support.client import message_row, put
@@ -134,6 +135,60 @@ def test_one_consumer_gets_the_messages_of_all_partitions(world: consumed.World)
         consumer.acknowledge(message)
         world.run(1)
         assert world.settle.open == 0
+
+
+def test_a_partition_that_comes_while_consumers_are_away_is_theirs_from_its_first_message_on(root: str) -> None:
+    """What was sent to it meanwhile was lost when they registered it as new, from `latest` on."""
+    create_partitioned_topic(root, "t", 2)
+    asked = Policies(ack=True, max_redeliveries=3, dead_letter_topic="t-s-DLQ", max_rate=5)
+    for n in range(2):
+        subscribe(root, Subscription(f"t-partition-{n}", "s", "key_shared", "latest", 500, asked))
+    subscribe(root, Subscription("t-partition-1", "other"))
+    subscribe(root, Subscription("t2-partition-1", "another topic's"))
+    create_partitioned_topic(root, "t", 4)
+    found = {each.named: each for each in subscriptions(root)}
+    for n in (2, 3):
+        line = found[f"t-partition-{n}", "s"]
+        assert (line.type, line.start, line.tick_ms, line.policies.max_rate) == ("key_shared", "earliest", 500, 5)
+        assert line.policies.dead_letter_topic == "t-s-DLQ"
+        assert found[f"t-partition-{n}", "other"].start == "earliest"
+    assert ("t-partition-2", "another topic's") not in found
+    create_partitioned_topic(root, "t", 4)
+    assert len(subscriptions(root)) == len(found)
+
+
+def test_a_consumer_ends_the_subscription_of_partitions_that_it_has_not_noticed(world: consumed.World) -> None:
+    """Nobody would consume them, and their messages would be kept for ever."""
+    with Client(world.root) as client:
+        consumer = client.subscribe("t", "s", SHARED)
+        create_partitioned_topic(world.root, "t", 3)
+        consumer.unsubscribe()
+    assert registered(world.root) == []
+    create_partitioned_topic(world.root, "t", 4)
+    subscribe(world.root, Subscription("t-partition-3", "s"))
+    create_partitioned_topic(world.root, "t", 5)
+    assert registered(world.root) == [("t-partition-3", "s", "latest"), ("t-partition-4", "s", "earliest")]
+
+
+def test_a_topic_that_is_divided_gives_its_subscriptions_to_the_partitions(root: str) -> None:
+    """Its producers send to the partitions from then on, and its consumers come back later."""
+    subscribe(root, Subscription("t", "s", start="latest"))
+    create_partitioned_topic(root, "t", 2)
+    assert registered(root) == [
+        ("t", "s", "latest"),
+        ("t-partition-0", "s", "earliest"),
+        ("t-partition-1", "s", "earliest"),
+    ]
+
+
+def test_a_partition_that_an_older_version_did_not_register_begins_as_its_siblings_would_have(
+    world: consumed.World,
+) -> None:
+    """Its consumers were away when the topic grew: the siblings have all that was sent meanwhile."""
+    subscribe(world.root, Subscription("t-partition-0", "s", policies=Policies(ack=True)))
+    with Client(world.root) as client:
+        client.subscribe("t", "s", SHARED)
+        assert registered(world.root)[-1] == ("t-partition-1", "s", "earliest")
 
 
 def test_a_consumer_notices_partitions_that_come_later_from_their_first_message_on(world: consumed.World) -> None:
