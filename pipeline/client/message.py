@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.client.messageid import MessageId
 from pipeline.client.schema import BytesSchema, Schema
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 
 RESERVED = (EVENT_TIME, ORDERING_KEY)
 """Properties that are no application's own."""
@@ -58,8 +58,7 @@ class Message:
 
     def event_timestamp(self) -> int:
         """When it happened, by its sender, ms since the epoch; 0 when nobody said so."""
-        text = self._properties().get(EVENT_TIME) or ""
-        return int(text) if text.isdecimal() else 0
+        return whole_number(self._properties().get(EVENT_TIME)) or 0
 
     def deliver_at(self) -> int:
         """The time asked for, ms since the epoch; 0: at once."""

@@ -15,6 +15,8 @@ from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import log_files
 from pipeline.delta.logs.opening import table_at
 from pipeline.delta.logs.sums import put_first_sums
+from pipeline.delta.mended import answered
+from pipeline.storage.arrays import python_rows
 from pipeline.storage.files import Files
 from schemas import Table
 from schemas.columns import Columns
@@ -166,12 +168,15 @@ def rows_of(table: Table, rows: list[dict[str, Any]]) -> pa.Table:
 
 def query(sql: str, **tables: DeltaTable) -> list[dict[str, Any]]:
     """The rows of a query (DataFusion's SQL) over tables, registered under the names they are given."""
-    rows: list[dict[str, Any]] = arrow_of(sql, **tables).to_pylist()
-    return rows
+    return python_rows(arrow_of(sql, **tables))
 
 
 def arrow_of(sql: str, **tables: DeltaTable) -> pa.Table:
-    """The same as Arrow."""
+    """The same as Arrow; texts that are no UTF-8 stop nobody (`pipeline.delta.mended`)."""
+    return answered(sql, tables, lambda opened: _whole(sql, opened))
+
+
+def _whole(sql: str, tables: Mapping[str, DeltaTable]) -> pa.Table:
     # Not `pa.table`: it loads pandas to ask whether it was given one of its frames, which takes longer than the query.
     return batches_of(sql, **tables).read_all()
 

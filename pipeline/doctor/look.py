@@ -21,6 +21,7 @@ from pipeline.dispatch.prepared import Prepared, PreparedStore, not_replaced
 from pipeline.doctor.logs import Log
 from pipeline.doctor.stages import Standing
 from pipeline.storage.files import Files
+from pipeline.storage.texts import with_texts
 from pipeline.subscriptions.incarnations import Incarnation, Name, alive
 from pipeline.subscriptions.settled import read_mark
 from schemas import (
@@ -95,7 +96,7 @@ class Opened:
             FileNotFoundError: it is not there.
         """
         with self.files.open_input_file(path) as file:
-            return pq.read_table(file, columns=list(columns))
+            return with_texts(pq.read_table(file, columns=list(columns)))
 
 
 class Unreadable(Exception):

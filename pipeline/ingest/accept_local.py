@@ -20,6 +20,7 @@ from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.storage.gather import Gathered, Texts, cuts
 from pipeline.storage.parquet import row_groups
+from pipeline.storage.texts import refused_texts
 from schemas import INBOX, MESSAGES
 
 INBOX_ROWS = arrow_schema(INBOX.schema)
@@ -82,7 +83,7 @@ class LocalBatch:
         most = max(1, self.refused.num_rows)
         instant = pa.scalar(self.terms.now * 1_000, pa.timestamp("us", "UTC"))
         for piece in chain(self._pieces(self.refused, most), [more]):
-            rows = piece.select(more.column_names)
+            rows = refused_texts(piece.select(more.column_names))
             rows = rows.append_column("rejected_at", pa.repeat(instant, rows.num_rows))
             yield rows.append_column("batch_id", pa.repeat(self.terms.batch_id, rows.num_rows))
 

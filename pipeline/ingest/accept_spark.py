@@ -13,6 +13,7 @@ from pipeline.config.settings import Settings
 from pipeline.delta.writing.numbering import columns_of, in_order
 from pipeline.ingest.accept import Counts, Terms
 from pipeline.ingest.rules import MESSAGE, ORDER, TIMES, expressions, reason_column
+from pipeline.ingest.texts import refused_texts, short_topics
 from pipeline.storage.gather import TEXTS
 from schemas import MESSAGES
 
@@ -58,6 +59,7 @@ class SparkBatch:
 
 def classify(rows: DataFrame, terms: Terms) -> DataFrame:
     """Add `reason` (NULL: accepted), `published_ms`, `deliver_ms` (NULL: none asked for) and `due_ms` to inbox rows."""
+    rows = short_topics(rows)
     for rule in TIMES:
         rows = rows.withColumn(rule.name, rule.spark(terms))
     return rows.withColumn("reason", reason_column(terms))
@@ -81,4 +83,4 @@ def message_rows(numbered: DataFrame, terms: Terms) -> DataFrame:
 def rejected_rows(rejected: DataFrame, now: int, batch_id: int) -> DataFrame:
     """Rows of `rejected_ingest`."""
     instant = F.timestamp_millis(F.lit(now)).alias("rejected_at")
-    return rejected.select("*", instant, F.lit(batch_id).alias("batch_id"))
+    return refused_texts(rejected).select("*", instant, F.lit(batch_id).alias("batch_id"))

@@ -18,8 +18,9 @@ from pipeline.config.settings import FIRST_INSTANT_MS, LAST_INSTANT_MS
 from pipeline.delta.reading.arrival import ARRIVAL
 from pipeline.delta.writing.numbering import NUMBER, SortKey
 from pipeline.ingest.accept import Terms
+from pipeline.ingest.texts import WRONG
 from pipeline.storage.arrays import first_reason, longs, ranks
-from pipeline.storage.gather import PAYLOAD_BYTES
+from pipeline.storage.gather import PAYLOAD_BYTES, WRONG_TEXT
 from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.topicpolicies import PARTITION
 from state import proportional_deliver_at, proportional_widths
@@ -170,14 +171,6 @@ def _is_blank(topic: bytes) -> bool:
     return not topic.strip(b" ")
 
 
-def _is_no_text(topic: bytes) -> bool:
-    try:
-        topic.decode()
-    except UnicodeDecodeError:
-        return True
-    return False
-
-
 def _ends_array(rows: pa.Table) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
     """The earlier and the later of publication and delivery."""
     both = rows.column("published_ms"), rows.column("deliver_ms")
@@ -217,17 +210,19 @@ def _too_late_column(terms: Terms) -> Column:
     return _delay_column(terms) > F.least(_policy_column(terms, "max_delay_ms"), F.lit(terms.max_delay_ms))
 
 
+def _text_rule(name: str, broken: Callable[[], Column]) -> Rule:
+    """A rule that arrays were looked at for where they were read."""
+    return Rule(name, lambda rows, _: pc.equal(rows.column(WRONG_TEXT), name), lambda _: broken())
+
+
+_TEXTS = tuple(_text_rule(*each) for each in WRONG.items())
 REFUSALS: tuple[Rule, ...] = (
     Rule(
         "refused_by_source",
         lambda rows, _: pc.equal(rows.column("deliver_after_ms"), _long(REFUSED_MS)),
         lambda _: F.col("deliver_after_ms") == REFUSED_MS,
     ),
-    Rule(
-        "topic_not_utf8",
-        lambda rows, _: _by_topic(rows, _is_no_text),
-        lambda _: ~F.is_valid_utf8("topic"),
-    ),
+    *_TEXTS,
     Rule(
         "missing_topic",
         lambda rows, _: _by_topic(rows, _is_blank).fill_null(True),  # noqa: FBT003 - Arrow has no name

@@ -37,6 +37,8 @@ RELEASED = ("topic", "subscription", "life", "ledger_id", "first_entry", "last_e
 """What settle reads of `redelivery`."""
 _LEASES = tuple(LeaseKind)
 _KINDS = {ACK: 1, NACK: 2} | dict.fromkeys(_LEASES, 3)
+_CAUSES = (NACK, "ack_timeout", "owner_lost")
+"""Why a delivery failed; anything else counts as the first."""
 _SAME = ("redelivery_count", "after_ms")
 _NOTHING = -1
 Placed = Ack | Nack | Cancel | Undeliverable | LeftOut
@@ -205,8 +207,8 @@ def _events(rows: pa.Table, kinds: IntArray, chosen: _Flags) -> Iterator[Ack | N
     if not len(numbers):
         return
     own, kind = rows.take(pa.array(numbers)), kinds[numbers]
-    causes = own.column("cause").combine_chunks().dictionary_encode()
-    cause = _indices(causes)
+    # A cause that nobody knows would be a name of its own in the metrics, for ever.
+    cause = pc.index_in(own.column("cause"), pa.array(_CAUSES)).fill_null(0).to_numpy()
     count, after = (filled(own, name) for name in _SAME)
     # Why, and after which delay, is nothing that an acknowledgement says.
     same = [count, *(np.where(kind == _KINDS[NACK], each, 0) for each in (after, cause))]
@@ -223,7 +225,7 @@ def _events(rows: pa.Table, kinds: IntArray, chosen: _Flags) -> Iterator[Ack | N
             _positions(some, None),
             failed,
             wait if asked else None,
-            causes.dictionary[why].as_py() if why >= 0 else NACK,
+            _CAUSES[why],
         )
 
 

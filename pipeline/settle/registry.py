@@ -18,7 +18,10 @@ from pipeline.subscriptions.policies import Policies
 from schemas import SUBSCRIPTIONS
 from state import SubscriptionType
 
-_LINES = "SELECT topic, subscription, type, policies FROM {told} WHERE active AND policies['ack'] = 'true'"
+_LINES = """
+    SELECT topic, subscription, type, policies FROM {told}
+    WHERE active AND policies['ack'] = 'true' AND topic IS NOT NULL AND subscription IS NOT NULL
+"""
 _SHARED = str(SubscriptionType.SHARED)
 
 

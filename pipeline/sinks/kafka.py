@@ -148,5 +148,5 @@ def _headers(text: str | None) -> list[Header]:
         return [
             (str(each["key"]), b64decode(each["value"], validate=True) if "value" in each else None) for each in told
         ]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -18,7 +18,7 @@ from pipeline.brokers.pulsar import connected, package
 from pipeline.config.errors import BadValue
 from pipeline.sinks.topic import Place, Row
 from pipeline.subscriptions.destination import Destination
-from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
+from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 
 _COUNT_BITS, _TURN_BITS = 24, 39
 _FIRST_TURN = 1_735_689_600_000
@@ -158,8 +158,8 @@ def _sequence_id(order: Place) -> int:
 
 def _event_ms(row: Mapping[str, Any], told: str) -> int | None:
     """What a message from Pulsar had, else the due time, rounded up as due times are; None: before 1970."""
-    if told.isascii() and told.isdecimal() and int(told) < 1 << 63:
-        return int(told)
+    if (happened := whole_number(told)) is not None:
+        return happened
     due = max(each for each in (row["publish_time"], row["deliver_at"]) if each is not None)
     ms = -(-(due - _EPOCH) // _MS)
     return ms if ms > 0 else None

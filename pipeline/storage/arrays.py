@@ -48,6 +48,8 @@ def _arrow_type(told: Any) -> pa.DataType:  # noqa: ANN401 - what JSON holds
 
 
 IntArray = npt.NDArray[np.int64]
+_FIRST_US, _END_US = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Of the years 1 to 9999, which Python's times have."""
 
 
 def completed(
@@ -69,12 +71,18 @@ def sizes(rows: pa.Table) -> IntArray:
     total = np.zeros(rows.num_rows, np.int64)
     for column in rows.columns:
         if pa.types.is_map(column.type):
-            held = column.combine_chunks()
-            ends = np.cumsum(np.append(0, lengths(held.keys) + lengths(held.items)))[held.offsets.to_numpy()]
-            total += ends[1:] - ends[:-1]
+            total += map_bytes(column)
         elif pa.types.is_binary(column.type) or pa.types.is_string(column.type):
             total += lengths(column)
     return total
+
+
+def map_bytes(maps: pa.Array | pa.ChunkedArray, entry: int = 0) -> IntArray:
+    """Bytes of the texts of each map, and so many more for each of its entries; 0 where it is NULL."""
+    held = maps.combine_chunks() if isinstance(maps, pa.ChunkedArray) else maps
+    ends = np.cumsum(np.append(0, lengths(held.keys) + lengths(held.items) + entry))[held.offsets.to_numpy()]
+    found: IntArray = ends[1:] - ends[:-1]
+    return found
 
 
 def lengths(texts: pa.Array | pa.ChunkedArray) -> IntArray:
@@ -93,6 +101,24 @@ def filled(rows: pa.Table, column: str) -> IntArray:
     """A column of numbers; -1 where it is NULL."""
     found: IntArray = pc.fill_null(rows.column(column), -1).to_numpy()
     return found
+
+
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Rows with Python's values; a time that Python has no number for is NULL."""
+    try:
+        found: list[dict[str, Any]] = rows.to_pylist()
+    except (OverflowError, ValueError):
+        for number, field in enumerate(rows.schema):
+            if pa.types.is_timestamp(field.type):
+                rows = rows.set_column(number, field, _within_calendar(rows.column(number)))
+        found = rows.to_pylist()
+    return found
+
+
+def _within_calendar(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    micros = pc.cast(times, pa.timestamp("us", times.type.tz), safe=False).cast(pa.int64())
+    inside = pc.and_(pc.greater_equal(micros, _FIRST_US), pc.less(micros, _END_US))
+    return pc.if_else(inside, times, pa.scalar(None, times.type))
 
 
 def grouped(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[dict[str, Any], IntArray]]:

@@ -16,12 +16,15 @@ import pyarrow.parquet as pq
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.storage.arrays import IntArray, arrow_schema, sizes
 from pipeline.storage.parquet import RowGroup, parquet_file
-from schemas import Table
+from pipeline.storage.texts import MAX_NAME_BYTES, cut, wrong_texts
+from schemas import INBOX, Table
 
 TEXTS = ("message_key", "properties", "payload")
 """The columns of a message that may be large."""
 PAYLOAD_BYTES = "payload_bytes"
 """The length of the payload, a small column beside those of the table; NULL without a payload."""
+WRONG_TEXT = "wrong_text"
+"""What is wrong with the texts of a row of `inbox`, beside its small columns (`pipeline.storage.texts`)."""
 _PIECE_BYTES = 128 << 20
 """Of the texts that are written to one file."""
 
@@ -83,7 +86,7 @@ class Gathered:
     def of(cls, table: Table, rows: pa.Table) -> "Gathered":
         """Whole rows that are held already."""
         held = rows.select(TEXTS)
-        return cls(_small(rows), Texts(table, sizes(held), held))
+        return cls(_small(table, rows), Texts(table, sizes(held), held))
 
     @classmethod
     def read(cls, table: Table, wanted: Iterable[tuple[RowGroup, IntArray | None]], most: int) -> "Gathered":
@@ -109,14 +112,14 @@ class _Gathering:
         self._table, self._most = table, most
         self._names = [name for name in table.columns.names if name not in TEXTS]
         empty = arrow_schema(table.columns).empty_table()
-        self._small, self._held = [_small(empty)], [empty.select(TEXTS)]
+        self._small, self._held = [_small(table, empty)], [empty.select(TEXTS)]
         self._sizes, self._places = [np.empty(0, np.int64)], list[Place]()
         self._small_bytes, self._bytes = 0, 0
 
     def add(self, group: RowGroup, rows: IntArray) -> None:
         self._places.append(Place(group.path, group.file.metadata, group.number, group.step, rows))
         for each in group.take((*self._names, *TEXTS), rows):
-            small, texts = _small(each), each.select(TEXTS)
+            small, texts = _small(self._table, each), each.select(TEXTS)
             self._small.append(small)
             self._sizes.append(sizes(texts))
             self._small_bytes += small.nbytes
@@ -147,9 +150,14 @@ def cuts(texts: IntArray, most_rows: int) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _small(rows: pa.Table) -> pa.Table:
+def _small(table: Table, rows: pa.Table) -> pa.Table:
     length = pc.binary_length(rows.column("payload")).cast(pa.int64())
-    return rows.drop_columns(list(TEXTS)).append_column(PAYLOAD_BYTES, length)
+    small = rows.drop_columns(list(TEXTS)).append_column(PAYLOAD_BYTES, length)
+    if table is not INBOX:
+        return small
+    # One that is too long shall not be held once for each row: it may be written once in the file.
+    topic = cut(rows.column("topic"), MAX_NAME_BYTES + 1)
+    return small.set_column(0, "topic", topic).append_column(WRONG_TEXT, wrong_texts(rows))
 
 
 def _schema(table: Table) -> pa.Schema:

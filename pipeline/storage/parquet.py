@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from pipeline.config.routes import SIZE, NotInDriver
 from pipeline.storage.arrays import IntArray, arrow_schema, lengths
 from pipeline.storage.arrowfs import in_store, store_of
-from schemas import Table
+from pipeline.storage.texts import with_texts
+from schemas import INBOX, Table
 
 Footer = tuple[str, pq.FileMetaData]
 """A file by a path that `Files.readable` gave, and its metadata."""
@@ -186,12 +187,16 @@ def _required(table: Table) -> Iterator[str]:
 
 
 def typed(table: Table, rows: pa.Table | pa.RecordBatch, columns: Sequence[str]) -> pa.Table | pa.RecordBatch:
-    """Columns with the types of their table, in this order; one that a file may lack and does is NULL."""
+    """Columns with the types of their table, in this order; one that a file may lack and does is NULL.
+
+    Texts are UTF-8 (`pipeline.storage.texts`), but those of `inbox`: ingest says which of these are none.
+    """
     schema = arrow_schema(table.columns)
     for name in columns:
         if name not in rows.schema.names:
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
-    return rows.select(list(columns)).cast(pa.schema([schema.field(name) for name in columns]))
+    found = rows.select(list(columns)).cast(pa.schema([schema.field(name) for name in columns]))
+    return found if table is INBOX else with_texts(found)
 
 
 def _step(path: str, told: pq.FileMetaData, number: int) -> int:

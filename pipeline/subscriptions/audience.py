@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.storage.texts import MAX_NAMES_BYTES, REPLACED
+from pipeline.subscriptions.incarnations import BAD_NAME, TICK_OUT_OF_RANGE, Incarnation, Name
 from pipeline.subscriptions.sought import Sought
 from pipeline.worker.audience import Audience, Listener
 from state import OutOfRange, tick_bits
@@ -24,13 +25,25 @@ class Subscription:
     sought: Sought | None = None
 
     @property
-    def fits(self) -> bool:
-        """Whether the tick is one that the index takes."""
+    def wrong(self) -> str | None:
+        """Why nobody can join by this line; None: somebody can.
+
+        A name is longer than that of a dead-letter topic leaves room for, or it was no text when it was read.
+        """
+        names = self.topic, self.name
+        size = sum(len(each.encode()) for each in names)
+        if not all(names) or size > MAX_NAMES_BYTES or any(REPLACED in each for each in names):
+            return BAD_NAME
         try:
             tick_bits(self.tick_ms)
         except OutOfRange:
-            return False
-        return True
+            return TICK_OUT_OF_RANGE
+        return None
+
+    @property
+    def fits(self) -> bool:
+        """Whether names and tick are such that somebody can join by this line."""
+        return self.wrong is None
 
 
 def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarnation]) -> dict[str, Audience]:

@@ -155,7 +155,7 @@ def tables_of(text: str | None) -> Mapping[str, str]:
         return {}
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadValue("guard_tables", text, "a JSON object of paths by names") from error
     if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
         raise BadValue("guard_tables", text, "a JSON object of paths by names")

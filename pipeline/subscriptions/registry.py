@@ -19,7 +19,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
-from pipeline.subscriptions.incarnations import TICK_CHANGED, TICK_OUT_OF_RANGE, Name
+from pipeline.subscriptions.incarnations import TICK_CHANGED, Name
 from pipeline.subscriptions.policies import Shaping
 from pipeline.subscriptions.sought import Sought
 from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, Topics
@@ -55,7 +55,7 @@ def refusals(refused: Iterable[Subscription], wrong: Mapping[str, str] = _NOTHIN
     """
     rows = [
         {
-            "reason": TICK_CHANGED if each.fits else TICK_OUT_OF_RANGE,
+            "reason": each.wrong or TICK_CHANGED,
             "topic": each.topic,
             "properties": {"subscription": each.name, "tick_ms": str(each.tick_ms)},
         }
@@ -140,13 +140,16 @@ class Registry:
         lines = {(each.topic, each.name): each for each in sorted(found, key=_settings)}
         topics = Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"])
         shapings = {
-            (row["topic"], row["subscription"]): _shaping(row["policies"], row["topic"], topics) for row in told
+            (row["topic"], row["subscription"]): _shaping(row["policies"], row["topic"], topics)
+            for row in told
+            if row["topic"] and row["subscription"]
         }
         return Registered(lines, topics, {name: each for name, each in shapings.items() if each != Shaping()})
 
 
-def _line(topic: str, name: str, tick_ms: int, start: str) -> Subscription:
-    return Subscription(topic, name, tick_ms, start == "earliest", Sought.of_text(start))
+def _line(topic: str | None, name: str | None, tick_ms: int | None, start: str | None) -> Subscription:
+    """A line; any Delta writer may have left NULL in it, by which nobody can join."""
+    return Subscription(topic or "", name or "", tick_ms or 0, start == "earliest", Sought.of_text(start))
 
 
 def _shaping(texts: Iterable[tuple[str, str]] | None, topic: str, topics: Topics) -> Shaping:

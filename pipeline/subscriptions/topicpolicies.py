@@ -7,7 +7,7 @@ that know nothing of them pass over it. Ingest reads it at the version of the re
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,11 @@ from pipeline.subscriptions.policies import LONGEST_MS, SHORTEST_TTL_MS, InRegis
 
 TOPIC = "topic"
 """The type of such a line."""
-PARTITION = r"-partition-([0-9]+)\z"
-"""What the names of partitions end with, as Java spells it."""
+PARTITION = r"-partition-([0-9]{1,9})\z"
+"""What the names of partitions end with, as Java spells it; a longer number is no partition's."""
 _PARTITION = re.compile(PARTITION.replace(r"\z", r"\Z"))
 EXACT, PROPORTIONAL = PRECISIONS = ("exact", "proportional")
-LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active"
+LINES = f"subscription = '' AND type = '{TOPIC}' AND NOT active AND topic IS NOT NULL"
 """SQL: which lines of the registry are of topics."""
 
 
@@ -100,7 +100,8 @@ class Topics:
     def of_rows(cls, rows: Iterable[tuple[str, Mapping[str, Any] | Iterable[tuple[str, Any]] | None]]) -> Topics:
         """From topics and the maps of their lines. Of several lines of a topic the last one counts, in any reading."""
         policies, wrong, unclear = dict[str, TopicPolicies](), dict[str, str](), dict[str, dict[str, str]]()
-        for topic, texts in sorted((topic, sorted(dict(texts or ()).items())) for topic, texts in rows):
+        lines = ((topic, sorted(dict(texts or ()).items())) for topic, texts in rows)
+        for topic, texts in sorted(lines, key=_sortable):
             for each in (policies, wrong, unclear):
                 each.pop(topic, None)
             try:
@@ -112,6 +113,12 @@ class Topics:
     def of(self, topic: str) -> TopicPolicies:
         """Those of a topic, or of the topic that a partition belongs to."""
         return self.policies.get(topic) or self.policies.get(topic_of(topic)) or TopicPolicies()
+
+
+def _sortable(line: tuple[str, Sequence[tuple[str, Any]]]) -> tuple[str, list[tuple[str, bool, str]]]:
+    """A value may be NULL, which is before all texts."""
+    topic, texts = line
+    return topic, [(name, text is not None, text or "") for name, text in texts]
 
 
 NO_POLICIES = Topics()

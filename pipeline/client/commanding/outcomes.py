@@ -23,6 +23,7 @@ from pipeline.client.commanding.inforce import moved as moved_by
 from pipeline.client.commanding.inforce import rows
 from pipeline.client.commanding.written import Named
 from pipeline.client.exceptions import CommandNotFound
+from pipeline.storage.arrays import python_rows
 from pipeline.subscriptions.commands import CANCEL, MOVES, READ, UNDO, due_times, moves, named_by, withdrawals
 from state.positionset import PositionSet
 from state.withdrawals import Parts, Round, Withdrawals, count, due_of, merged
@@ -147,7 +148,7 @@ def _newest(found: pa.Table, limit: int) -> dict[str, dict[str, Any]]:
     last = sound.group_by("command_id").aggregate([("at", "max")])
     ids = last.sort_by([("at_max", "descending"), ("command_id", "ascending")]).column("command_id").to_pylist()[:limit]
     texts = sound.column("command_id")
-    return {each: sound.slice(pc.index(texts, each).as_py(), 1).to_pylist()[0] for each in ids}
+    return {each: python_rows(sound.slice(pc.index(texts, each).as_py(), 1))[0] for each in ids}
 
 
 def _outcome(row: Mapping[str, Any], told: _Told, known: Mapping[Round, Facts]) -> Outcome:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.config.errors import VersionGone
 from pipeline.storage.files import Files
+from pipeline.storage.parquet import typed
 from schemas import DELIVERIES
 
 _ORDER = ("due_time", "released_at", "batch_id", "sequence")
@@ -87,7 +88,8 @@ class History:
     def _sorted(self, group: _Group, wanted: Mapping[str, str]) -> Iterator[tuple[Key, dict[str, Any]]]:
         """The rows of a row group, each after its place in the order."""
         with self._opened(group.path) as file:
-            rows = file.read_row_group(group.number, columns=DELIVERIES.columns.names)
+            names = DELIVERIES.columns.names
+            rows = typed(DELIVERIES, file.read_row_group(group.number, columns=names), names)
         for column, value in wanted.items():
             rows = rows.filter(pc.equal(rows.column(column), value))
         keys = pa.table({name: _longs(rows.column(name)) for name in _ORDER})

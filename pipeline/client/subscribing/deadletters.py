@@ -8,6 +8,7 @@ from typing import Any
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.delta.deltars import append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.records import whole_number
 from schemas import INBOX, MESSAGES
 
 _AT_ONCE = 1_000
@@ -52,7 +53,7 @@ class DeadLetter:
         """From a row of `messages`."""
         properties = dict(row["properties"] or ())
         origin, subscription, place, count, cause = (properties.pop(f"delayline.{name}", "") or "" for name in _TOLD)
-        redelivered = int(count) if count.isdecimal() else 0
+        redelivered = whole_number(count) or 0
         at, key, payload = (row["ledger_id"], row["entry_id"]), row["message_key"], row["payload"] or b""
         return cls(row["topic"], at, origin, subscription, place, redelivered, cause, key, properties, payload)
 

@@ -29,8 +29,10 @@ from schemas import MESSAGES, SUBSCRIPTIONS
 
 MOST_PARTITIONS = 10_000
 _COUNTS = f"""
-    SELECT topic, MAX(arrow_cast(policies['{PARTITIONS}'], 'Int64')) AS partitions FROM registry
-    WHERE NOT active AND subscription = '' AND type = '{PARTITIONS}' GROUP BY topic
+    SELECT topic, MAX(partitions) AS partitions FROM (
+        SELECT topic, TRY_CAST(policies['{PARTITIONS}'] AS BIGINT) AS partitions FROM registry
+        WHERE NOT active AND subscription = '' AND type = '{PARTITIONS}' AND topic IS NOT NULL
+    ) WHERE partitions BETWEEN 1 AND {MOST_PARTITIONS} GROUP BY topic
 """  # noqa: S608 - our own words
 _TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active UNION ALL SELECT topic FROM messages)"
 

@@ -21,6 +21,7 @@ from pipeline.client.reading.published import published
 from pipeline.client.tracing.places import Position, named
 from pipeline.client.tracing.step import Fact, Step, ms_of
 from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.storage.arrays import python_rows
 from pipeline.subscriptions.commands import READ, withdrawals, wrong
 from schemas import CLOSED, CONSUMER_EVENTS, DELIVERIES, PUBLICATIONS, REDELIVERY, REJECTED_DISPATCH, Table
 from state.withdrawals import Parts, Round
@@ -70,7 +71,7 @@ class Facts:
 
     def steps(self, place: Position) -> Iterator[Step]:
         """What happened to one of the positions, to each subscription; in no order."""
-        yield from (_commanded(row) for row in _of(self.commanded.to_pylist(), place))
+        yield from (_commanded(row) for row in _of(python_rows(self.commanded), place))
         yield from (_step("released", row, "due_time", "cause") for row in _of(self.released, place))
         yield from (_step("left_out", row, "rejected_at", "reason") for row in _of(self.left_out, place))
         yield from (_published(row) for row in _of(self.delivered, place))

@@ -16,6 +16,7 @@ from pipeline.client.untaken import untaken
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import typed
+from pipeline.storage.texts import with_texts
 from schemas import DELIVERIES, INBOX, MESSAGES, REJECTED_INGEST
 
 Position = tuple[int, int]
@@ -129,7 +130,7 @@ def _in_inbox(root: str, topic: str, key: str) -> Iterator[Sent]:
         # It was taken, and is old enough to be gone.
         with suppress(FileNotFoundError), files.open(f"{folder}/{added['path']}") as file:
             # Whoever appends rows on Spark may leave columns out, and then they are not in the file.
-            rows = typed(INBOX, pq.ParquetFile(file).read(_INBOX), _INBOX)
+            rows = with_texts(typed(INBOX, pq.ParquetFile(file).read(_INBOX), _INBOX))
             for column, value in wanted.items():
                 rows = rows.filter(pc.equal(rows.column(column), value))
             for row in rows.to_pylist():

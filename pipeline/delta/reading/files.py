@@ -10,6 +10,7 @@ from pipeline.config.routes import NotInDriver
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import row_groups
+from pipeline.storage.texts import with_texts
 from schemas import Table
 
 
@@ -39,4 +40,4 @@ def read_files(
             groups = row_groups(table, [f"{folder}/{name}" for name in names])
             return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
     found = spark.read.schema(table.schema).parquet(*(f"{path}/{name}" for name in names)).select(*wanted.names)
-    return found.toArrow().cast(wanted)
+    return with_texts(found.toArrow().cast(wanted))

@@ -20,14 +20,17 @@ from pipeline.delta.writing.numbering import NUMBER, columns_of, in_order, order
 from pipeline.dispatch import release
 from pipeline.ingest import accept_local, accept_spark, rules
 from pipeline.ingest.accept import Terms
+from pipeline.ingest.accept_local import LocalBatch
 from pipeline.maintenance import rewrite
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.gather import Gathered
+from pipeline.storage.texts import ADDED_BYTES, ENTRY_BYTES, MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PROPERTIES_BYTES
 from pipeline.subscriptions.records import REFUSED_MS
 from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies, Topics
 from schemas import INBOX, MESSAGES
 from tests.support.rows import T0
 from tests.support.spark import session
+from tests.support.strangers import raw, table_of
 
 US = 1_000
 T = TypeVar("T")
@@ -61,16 +64,49 @@ topics = st.one_of(
     st.sampled_from((b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf4\x90\x80\x80", b"t\xe2\x82")),
     st.binary(max_size=4),
 )
+known_texts = st.sampled_from((b"", b"a", b"a\0b", "é".encode()))
+keys = st.one_of(st.none(), *[known_texts] * 9, st.sampled_from((b"\xff", b"\xed\xa0\x80", b"a\xe2\x82")))
+maps = st.one_of(st.none(), *[st.dictionaries(known_texts, st.none() | known_texts, max_size=2)] * 9)
+maps |= st.dictionaries(known_texts, keys, max_size=3) | st.dictionaries(
+    keys.map(lambda key: key or b""), keys, max_size=3
+)
 payloads = st.one_of(st.none(), st.integers(0, 6).map(bytes))
 inbox_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {"topic": topics, "payload": payloads, "publish_time": times, "deliver_at": times, "deliver_after_ms": delays}
+    {
+        "topic": topics,
+        "message_key": keys,
+        "properties": maps,
+        "payload": payloads,
+        "publish_time": times,
+        "deliver_at": times,
+        "deliver_after_ms": delays,
+    }
 )
 
-_FINE = {"topic": b"z", "payload": None, "publish_time": None, "deliver_at": None, "deliver_after_ms": None}
+_FINE: dict[str, Any] = {
+    "topic": b"z",
+    "message_key": None,
+    "properties": None,
+    "payload": None,
+    "publish_time": None,
+    "deliver_at": None,
+    "deliver_after_ms": None,
+}
+_LONG = {
+    "topic": MAX_NAME_BYTES,
+    "message_key": MAX_KEY_BYTES,
+    "properties": MAX_PROPERTIES_BYTES + ADDED_BYTES - ENTRY_BYTES,
+}
 SELDOM: list[dict[str, Any]] = [
     _FINE | {"deliver_after_ms": -1},
     _FINE | {"publish_time": (T0 + 10_001) * US},
     _FINE | {"payload": bytes(5)},
+    *(
+        _FINE | {name: {b"": text * most, **more} if name == "properties" else text * most + bytes(len(more))}
+        for name, most in _LONG.items()
+        for text in (b"x", b"\xff")
+        for more in ({}, {b"y": None})
+    ),
 ]
 """Rows that break the rules which not every thousand of drawn rows breaks first."""
 
@@ -89,34 +125,27 @@ def drawn(strategy: st.SearchStrategy[T], count: int) -> list[T]:
     return found
 
 
-_SENT = {"topic": pa.binary(), "payload": pa.binary(), "deliver_after_ms": pa.int64()}
 _TIME = pa.timestamp("us", "UTC")
 
 
 def inbox(rows: list[dict[str, Any]]) -> pa.Table:
-    """Drawn rows of the inbox, with topics that may be no text; Arrow looks at the bytes of a text only when asked."""
-    columns = {
-        name: pa.array([row[name] for row in rows], _SENT.get(name, pa.int64())).cast(_SENT.get(name, _TIME))
-        for name in rows[0]
-    }
-    columns["topic"] = columns["topic"].view(pa.string())
-    schema = arrow_schema(INBOX.schema)
-    return pa.table({each.name: columns.get(each.name, pa.nulls(len(rows), each.type)) for each in schema})
+    """Drawn rows of the inbox, with texts that may be none."""
+    return table_of(INBOX, rows)
 
 
 def on_spark(rows: pa.Table) -> DataFrame:
     """The same rows as a frame. Spark takes bytes for a text when it is told to."""
-    plain = rows.set_column(0, "topic", rows.column("topic").combine_chunks().view(pa.binary()))
-    assert plain.schema.names[0] == "topic"
-    return session().createDataFrame(plain).withColumn("topic", F.col("topic").cast("string"))
+    plain = pa.table({each.name: rows.column(each.name).cast(raw(each.type)) for each in rows.schema})
+    frame = session().createDataFrame(plain)
+    texts = {name: F.col(name).cast("string") for name in ("topic", "message_key")}
+    return frame.withColumns(texts).withColumn("properties", F.col("properties").cast("map<string, string>"))
 
 
 def in_bytes(table: pa.Table) -> list[dict[str, Any]]:
-    """Rows for comparison: topics as bytes and times as numbers, since Python knows not all of them."""
+    """Rows for comparison: texts as bytes and times as numbers, since Python knows not all of them."""
     for place, each in enumerate(table.schema):
         column = table.column(place).combine_chunks()
-        if pa.types.is_string(each.type):
-            table = table.set_column(place, each.name, column.view(pa.binary()))
+        table = table.set_column(place, each.name, column.cast(raw(each.type)))
         if pa.types.is_timestamp(each.type):
             table = table.set_column(place, each.name, column.cast(pa.int64()))
     found: list[dict[str, Any]] = table.to_pylist()
@@ -147,9 +176,24 @@ def test_a_row_is_accepted_or_refused_alike_and_has_the_same_times(terms: Terms)
         assert {row["reason"] for row in by_spark} == {None, *(rule.name for rule in rules.REFUSALS)}
 
 
+def test_refused_rows_are_listed_alike() -> None:
+    """Their texts are UTF-8 then, and short, so that who reads what was refused is not stopped by it."""
+    rows, terms = [row | {"deliver_after_ms": -1} for row in [*drawn(inbox_rows, 300), *SELDOM]], Terms(T0, 10_000, 4)
+    sent, schema = inbox(rows), arrow_schema(INBOX.schema)
+    more = schema.append(pa.field("reason", pa.string())).empty_table()
+    (in_driver, _) = LocalBatch.of(Gathered.of(INBOX, sent), terms).rejected(more)
+    whole = accept_spark.classify(on_spark(sent), terms).withColumn("place", F.monotonically_increasing_id())
+    by_spark = accept_spark.rejected_rows(whole, T0, 0).orderBy("place").select(*more.column_names).toArrow()
+    in_driver = in_driver.select(more.column_names)
+    assert in_bytes(in_driver) == in_bytes(by_spark.cast(more.schema))
+    in_driver.validate(full=True)
+
+
 classified_rows: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "topic": known_topics,
+        "message_key": known_texts,
+        "properties": st.none() | st.dictionaries(known_texts, known_texts, max_size=2),
         "payload": payloads,
         "publish_time": st.none() | st.integers(T0 * US - 2, T0 * US + 2),
         "deliver_at": st.none() | st.integers(T0 * US - 2_000, T0 * US + 2_000),
