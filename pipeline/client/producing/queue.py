@@ -149,7 +149,8 @@ class Queue:
         """Note that the log has the messages of a producer up to a number."""
         with self._lock:
             sender.acked, sender.queued = max(sender.acked, stored), max(sender.queued, stored)
-            sender.numbered = max(sender.numbered, stored)
+            if not sender.counts_on:
+                sender.numbered = max(sender.numbered, stored)
 
     def _full(self, sender: Sender, size: int) -> Exception | None:
         """Why a message cannot be taken now.
@@ -169,7 +170,8 @@ class Queue:
         number = sender.numbered + 1 if stated is None else stated
         repeated = sender.named and number <= sender.queued
         sender.numbered, sender.queued = max(sender.numbered, number), max(sender.queued, number)
-        self._waiting.append(Entry(sender, content, number, stated is not None, repeated, queued, done))
+        known = sender.counts_on or stated is not None
+        self._waiting.append(Entry(sender, content, number, known, repeated, queued, done))
         size = len(content.payload)
         sender.put += 1
         sender.waiting += 1

@@ -72,6 +72,7 @@ class Sender:
         delay_s: so long a message may wait for others to go with it.
         batch: so many do not wait for more.
         batch_bytes: nor do so many bytes.
+        counts_on: the caller said with which number it begins, so the numbers that are counted are the caller's.
         numbered: the largest sequence id that was given to a message.
         queued: the largest one of a message that waits or was sent.
         acked: the largest one of a message that the log has; -1: none.
@@ -92,6 +93,7 @@ class Sender:
     delay_s: float
     batch: int
     batch_bytes: int
+    counts_on: bool = False
     numbered: int = -1
     queued: int = -1
     acked: int = -1
@@ -125,6 +127,7 @@ def sender_of(topic: str, name: str | None, how: HowProduced) -> Sender:
         delay_s=told["batching_max_publish_delay_ms"] / 1_000,
         batch=told["batching_max_messages"] if how.get("batching_enabled", True) else 1,
         batch_bytes=told["batching_max_allowed_size_in_bytes"],
+        counts_on=how.get("initial_sequence_id") is not None,
     )
 
 
@@ -153,7 +156,7 @@ class Entry(NamedTuple):
         sender: whose it is.
         content: what is to be written.
         sequence_id: its number among those of its producer.
-        stated: the caller gave the number.
+        stated: the caller gave the number, or the one from which it is counted.
         repeated: the number is that of a message which waits, too: this one is not written.
         queued: when it was handed over, by the monotonic clock, in seconds.
         done: told what became of it, in the writer's thread; None: the next flush is told of an error.

@@ -55,6 +55,11 @@ class Writer:
 
     def write(self, turn: Sequence[Entry]) -> None:
         """Write a turn, and do not come back before all of it is decided."""
+        for part in _parts(turn):
+            self._write(part)
+
+    def _write(self, turn: Sequence[Entry]) -> None:
+        """Write what may go in one commit."""
         self._turns += 1
         self._unsure = self._unsure or self._turns % _HELD_TURNS == 0
         mark, pause_s, begun = secrets.token_hex(8), _PAUSE_S, time.monotonic()
@@ -63,10 +68,9 @@ class Writer:
         while entries:
             try:
                 version = self._found(mark)
-                if version is None and self._unsure:
-                    entries = self._without_stored(entries)
                 if version is None:
-                    appended = entries
+                    # Somebody else may have sent under a name since its producer was made.
+                    appended = entries = self._without_stored(entries)
                     version = self._append(entries, mark)
             except PipelineError as error:
                 self.queue.failed(entries, error)
@@ -100,6 +104,8 @@ class Writer:
         A number that the caller gave says that it is the same message; one that was counted, that somebody else counts.
         """
         named = {each.sender for each in entries if each.sender.named}
+        if not named:
+            return entries
         stored = {each: self._inbox.stored(each.transaction) for each in named}
         for sender, number in stored.items():
             self.queue.known(sender, number)
@@ -127,6 +133,18 @@ class Writer:
         left = [each for each in entries if each.sender not in late]
         _LOG.warning("inbox: %s; %d messages are tried again, %d are not", error, len(left), len(entries) - len(left))
         return left
+
+
+def _parts(turn: Sequence[Entry]) -> list[Sequence[Entry]]:
+    """A turn in parts, of which each has one producer at most under each name of a topic: the log has one number."""
+    seen = dict[str, list[Sender]]()
+    for sender in {each.sender: None for each in turn if each.sender.named}:
+        seen.setdefault(sender.transaction, []).append(sender)
+    part = {sender: number for senders in seen.values() for number, sender in enumerate(senders)}
+    count = max(part.values(), default=0) + 1
+    if count == 1:
+        return [turn]
+    return [[each for each in turn if part.get(each.sender, 0) == number] for number in range(count)]
 
 
 def _ids(entries: Sequence[Entry], appended: Sequence[Entry], version: int) -> list[MessageId]:
