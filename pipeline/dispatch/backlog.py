@@ -8,7 +8,7 @@ batch's note on the shelf, and done right after it, or at the next start.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -20,9 +20,9 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.holding import Allowance, Share, Who, but, counted, due_until, in_order, mine, parted
+from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, Who, but, counted, in_order, mine, parted
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
-from pipeline.storage.arrays import arrow_schema, longs
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
 from schemas import HELD, REDELIVERY
@@ -51,17 +51,33 @@ class Change:
         gone: paths of files that go.
         held: runs that come in their place, or are new.
         allowed: how much of each subscription might be taken, of those that the batch concerns.
-        taken: how much of each was, less what has expired.
     """
 
     gone: tuple[str, ...] = ()
     held: pa.Table = field(default_factory=lambda: arrow_schema(HELD.columns).empty_table())
     allowed: Mapping[Name, Allowance] = field(default_factory=dict)
-    taken: Mapping[Who, Share] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether the backlog changes."""
         return bool(self.gone or self.held.num_rows)
+
+    def within(self, runs: pa.Table) -> tuple[pa.Table, Change, dict[Name, int]]:
+        """Runs that were taken and not left out, less those that are more than may be handed over, which stay.
+
+        Returns:
+            The runs; the change, by which the others are held; how many positions are handed over of each subscription
+            that has such a bound.
+        """
+        bounds = {name: Allowance(each.handed) for name, each in self.allowed.items() if each.handed < EVERYTHING}
+        own = mine(runs, bounds)
+        if not len(own):
+            return runs, self, {}
+        handed, stays = parted(runs.take(pa.array(own)), bounds)
+        counts: dict[Name, int] = {}
+        for (topic, name, _), share in counted(handed).items():
+            counts[topic, name] = counts.get((topic, name), 0) + share.positions
+        held = in_order(pa.concat_tables([self.held, stays.select(self.held.column_names)]))
+        return pa.concat_tables([but(runs, own), handed]).combine_chunks(), replace(self, held=held), counts
 
 
 class Backlog:
@@ -105,9 +121,7 @@ class Backlog:
         concerned = {(topic, name) for topic, name, _ in counted(own)}
         told = {name: allowed[name] for name in allowed if name in concerned}
         passing = pa.concat_tables([but(runs, numbers), taken]).combine_chunks()
-        late = due_until(taken, {name: each.expired_until for name, each in told.items()})
-        count = counted(taken.filter(pa.array(longs(taken, "due_time") > late)))
-        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told, count)
+        return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told)
 
     def written(self, change: Change) -> HeldChange:
         """Write the files of a change, which nobody sees yet."""

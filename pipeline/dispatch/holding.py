@@ -32,12 +32,14 @@ class Allowance:
         due_until: only what is due until then, ms UTC.
         expired: so many more, of those that are due until `expired_until`: nobody gets them any more.
         expired_until: what is due until then has expired, ms UTC.
+        handed: so many are handed over of those that are taken and not left out; the rest is held again.
     """
 
     positions: int
     due_until: int = EVERYTHING
     expired: int = 0
     expired_until: int = -EVERYTHING
+    handed: int = EVERYTHING
 
     @property
     def only_expired(self) -> Allowance:

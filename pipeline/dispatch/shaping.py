@@ -15,6 +15,11 @@ AHEAD_MS = 2_000
 """A guard is evaluated so long before a message is due, at most."""
 EXPIRY_MS = 10_000
 """What is held and has expired goes when the first of it has done so for so long, if no batch takes it before."""
+LONGEST_MS = 5_000
+"""A rate makes up for no more time than this, when dispatch stood still while something waited (live)."""
+SPARE, GUARDED_SPARE = 10_000, 100
+"""So many positions are looked at beyond what a rate allows, since some may be withdrawn; fewer, when each of them has
+to be compared with a guard."""
 _NOTHING = Allowance(0)
 
 
@@ -22,36 +27,51 @@ _NOTHING = Allowance(0)
 class Pacing:
     """How far subscriptions with a rate have used it.
 
-    The time of a rate begins when something is due and held and may come, and each message takes a share of a second of
-    it. It ends when nothing does. A start begins all of them anew, so no death gives anybody more.
+    The time of a rate begins when something is due and held and may come, and each message that is handed over takes a
+    share of a second of it. It ends when nothing does, so a rest saves nothing up. A start begins all of them anew, so
+    no death gives anybody more.
+
+    Attributes:
+        longest: no more time counts at once (ms), however long dispatch stood still; None: all of it does.
     """
 
+    longest: int | None = None
     _begun: dict[Name, float] = field(default_factory=dict, init=False)
     _taken: dict[Name, int] = field(default_factory=dict, init=False)
 
     def budget(self, name: Name, rate: int, now: int) -> int:
-        """How many messages may be taken at a time (ms UTC), with so many a second."""
+        """How many messages may be handed over at a time (ms UTC), with so many a second."""
         if name not in self._begun or now - self._taken.get(name, now - QUANTUM_MS) < QUANTUM_MS:
             return 0
-        return max(0, int((now - self._begun[name]) * rate // 1_000))
+        return max(0, int((now - self._since(name, rate, now)) * rate // 1_000))
 
     def follow(
         self, shapings: Mapping[Name, Shaping], waiting: Mapping[Who, Share], now: int, failing: Collection[Name] = ()
     ) -> None:
-        """Begin the time of each rate of which something is due and may come at a time (ms UTC); end that of others."""
+        """Begin the time of each rate of which something is due and may come at a time (ms UTC); end that of others.
+
+        One that has used more than its time is not begun anew before that is over.
+        """
+        due = set[Name]()
         for (topic, name, _), share in waiting.items():
             shaping = shapings.get((topic, name), Shaping())
             stands = shaping.paused or (topic, name) in failing or not shaping.max_rate
-            if stands or share.first_due > now:
-                self._begun.pop((topic, name), None)
-            else:
-                self._begun.setdefault((topic, name), now)
+            if not stands and share.first_due <= now:
+                due.add((topic, name))
+        self._begun = {name: each for name, each in self._begun.items() if name in due or each > now}
+        self._taken = {name: each for name, each in self._taken.items() if 0 <= now - each < QUANTUM_MS}
+        self._begun = dict.fromkeys(due, float(now)) | self._begun
 
     def took(self, counts: Mapping[Name, tuple[int, int]], now: int) -> None:
-        """So many messages of a rate (the second number) were taken, by name, at a time (ms UTC)."""
+        """So many messages of a rate (the second number) were handed over, by name, at a time (ms UTC)."""
         for name, (count, rate) in counts.items():
-            self._begun[name] = self._begun.get(name, now) + count * 1_000 / rate
+            self._begun[name] = self._since(name, rate, now) + count * 1_000 / rate
             self._taken[name] = now
+
+    def _since(self, name: Name, rate: int, now: int) -> float:
+        """Since when the time of a rate counts, ms UTC. A slow rate keeps the time of one message."""
+        begun = self._begun.get(name, now)
+        return begun if self.longest is None else max(begun, now - max(self.longest, 1_000 / rate))
 
 
 def allowances(
@@ -87,11 +107,17 @@ def allowances(
     open_again = living - found.keys() - rated.keys()
     share = Allowance(max(1, most // max(1, len(open_again))))
     over = {(topic, name) for topic, name, _ in waiting} - living
-    paced = {name: Allowance(pacing.budget(name, rate, now), now) for name, rate in rated.items()}
+    paced = {name: _paced(pacing.budget(name, rate, now), now, shapings[name]) for name, rate in rated.items()}
     guarded = {name: replace(share, due_until=now + ahead) for name, each in free.items() if each.guard is not None}
     all_found = dict.fromkeys(over, _NOTHING) | found | dict.fromkeys(open_again, share) | guarded | paced
     late = expired_until(shapings, now)
     return {name: _with_expired(each, late[name], most) if name in late else each for name, each in all_found.items()}
+
+
+def _paced(budget: int, now: int, shaping: Shaping) -> Allowance:
+    """What a rate allows, and beyond that what may stand in the place of messages that are left out."""
+    spare = SPARE if shaping.guard is None else GUARDED_SPARE
+    return Allowance(budget + spare, now, handed=budget) if budget else Allowance(0, now)
 
 
 def expired_until(shapings: Mapping[Name, Shaping], now: int) -> dict[Name, int]:

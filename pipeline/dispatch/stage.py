@@ -38,7 +38,7 @@ from pipeline.dispatch.priority import Priorities, priorities_of
 from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease, looked_up, of_names, parted, positions, withdrawn_rows
-from pipeline.dispatch.shaping import AHEAD_MS, Pacing, allowances, expired_until, is_open
+from pipeline.dispatch.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, at_time, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
@@ -64,12 +64,14 @@ class Taken:
         left_out: rows of `rejected_dispatch` for what is withdrawn, has expired, or does not meet its guard.
         change: what it does to the backlog.
         counts: how many positions are left out by policies, for each reason and incarnation of a subscription.
+        handed: how many positions are handed over of each subscription that has a rate.
     """
 
     release: Release | None
     left_out: Rows | None
     change: Change
     counts: Mapping[tuple[str, Who], int] = field(default_factory=dict)
+    handed: Mapping[Name, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -156,7 +158,10 @@ class Dispatch:
         shown = self.sinks["deliveries"], self.sinks["publications"]
         store = PreparedStore(self._files, warehouse.path(DELIVERIES))
         self.publisher = Publisher(store, *shown, timeline, observe)
-        self._backlog, self._pacing = Backlog(spark, warehouse, self.sinks["held"]), Pacing()
+        self._backlog, self._pacing = (
+            Backlog(spark, warehouse, self.sinks["held"]),
+            Pacing(LONGEST_MS if timeline.live else None),
+        )
         self._guards = Guards(GuardStates(self._files, warehouse.root))
         self._ahead = AHEAD_MS if timeline.live else 0
 
@@ -189,7 +194,7 @@ class Dispatch:
         registry, lives = self._versions() if known is None else known.decided_by
         by = self._deciding(registry, lives, batch_id) if known is None else self._decided(known, owner, batch_id)
         by, took = self._taken(session, by, batch_id)
-        self._pacing.took(self._rated(registry, took.change), self._now(batch_id))
+        self._pacing.took(self._rated(registry, took.handed), self._now(batch_id))
         if not took:
             return
         self._observe("dispatch.counted", batch_id)
@@ -220,11 +225,10 @@ class Dispatch:
         """
         return self._timeline.now(max(self._checkpoint.position(batch_id).instant, released))
 
-    def _rated(self, registry: int, change: Change) -> dict[Name, tuple[int, int]]:
-        """How much was taken of subscriptions that have a rate, and the rate."""
+    def _rated(self, registry: int, handed: Mapping[Name, int]) -> dict[Name, tuple[int, int]]:
+        """How much was handed over of subscriptions that have a rate, and the rate."""
         shapings = self._registry.shapings(registry)
-        found = {(topic, name): share.positions for (topic, name, _), share in change.taken.items()}
-        rates = ((name, count, shapings[name].max_rate) for name, count in found.items() if name in shapings)
+        rates = ((name, count, shapings[name].max_rate) for name, count in handed.items() if name in shapings)
         return {name: (count, rate) for name, count, rate in rates if rate}
 
     def _deciding(self, registry: int, lives: int, batch_id: int) -> Deciding:
@@ -237,6 +241,7 @@ class Dispatch:
         waiting = self._backlog.waiting
         now = self._now(batch_id)
         failing = self._guards.failing(shapings, now)
+        self._pacing.follow(shapings, waiting, now, failing)
         allowed = allowances(shapings, waiting, present, most, self._pacing, now, self._ahead, failing)
         order = priorities_of(shapings)
         return Deciding(present, Closed(self._closed), self._withdrawn.look(), allowed, shapings, registry, order)
@@ -286,6 +291,7 @@ class Dispatch:
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
             left, gone = self._parted(runs, by, batch_id, self._look_up_here)
+            left, change, handed = change.within(left)
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
         except NotInDriver as error:
@@ -294,17 +300,18 @@ class Dispatch:
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return Taken(release, left_out, change, _counts(gone))
+        return Taken(release, left_out, change, _counts(gone), handed)
 
     def _take_by_spark(self, runs: DataFrame, by: Deciding, batch_id: int) -> Taken:
         change, names = Change(), {*by.allowed, *by.shapings}
-        gone, counts = [], dict[tuple[str, Who], int]()
+        gone, counts, handed = [], dict[tuple[str, Who], int](), dict[Name, int]()
         if names:
             # What policies say of runs is said of arrays.
             own, runs = of_names(runs, names)
             taken, change = self._backlog.parted(own, by.allowed, by.lives)
             left, out = self._parted(taken, by, batch_id, self._look_up_by_spark)
             counts = _counts(out)
+            left, change, handed = change.within(left)
             runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
             gone += [positions(self._spark.createDataFrame(out))] if out.num_rows else []
         if by.withdrawn:
@@ -314,7 +321,7 @@ class Dispatch:
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
         release = SparkRelease.of(runs, by.lives, self._log, by.closed, by.priorities)
         self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
-        return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts)
+        return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts, handed)
 
     def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:
         """Runs less what is left out of them, and that, with the reason: withdrawn, else expired, else not met.

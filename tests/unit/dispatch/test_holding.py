@@ -131,9 +131,9 @@ def taken(pacing: Pacing, rate: int, now: int, first_due: int = 0) -> int:
         return 0
     most = allowances(shapings, waiting, {("t", "s"): 1}, 10, pacing, now)["t", "s"]
     assert most.due_until == now
-    assert most.positions > 0
-    pacing.took({("t", "s"): (most.positions, rate)}, now)
-    return most.positions
+    assert most.positions > most.handed > 0
+    pacing.took({("t", "s"): (most.handed, rate)}, now)
+    return most.handed
 
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 10_000])
@@ -154,6 +154,20 @@ def test_the_time_of_a_rate_is_not_saved_while_nothing_is_due() -> None:
     assert [taken(pacing, 10, now) for now in (10_000, 10_001, 11_000, 14_000, 14_001)] == [0, 0, 10, 30, 0]
     assert taken(pacing, 10, 20_000, first_due=20_001) == 0
     assert [taken(pacing, 10, now, first_due=3_600_000) for now in (3_600_000, 3_601_000)] == [0, 10]
+
+
+def test_a_rest_with_nothing_held_saves_no_time_of_a_rate_and_a_standstill_little() -> None:
+    """A thousand messages that were due at once after an hour of rest came at once."""
+    pacing, shapings = Pacing(5_000), {("t", "s"): Shaping(max_rate=10)}
+    assert [taken(pacing, 10, now) for now in (10_000, 11_000)] == [0, 10]
+    pacing.follow(shapings, {}, 11_500)
+    assert [taken(pacing, 10, now) for now in (3_600_000, 3_600_500, 3_601_000)] == [0, 5, 5]
+    assert [taken(pacing, 10, now) for now in (7_200_000, 7_200_500)] == [50, 5]
+    assert [taken(Pacing(5_000), 1, now) for now in (0, 999)] == [0, 0]
+    # Who has used more than its time, which a batch that is repeated may, does not begin anew.
+    pacing.took({("t", "s"): (30, 10)}, 7_201_000)
+    pacing.follow(shapings, {}, 7_201_500)
+    assert [taken(pacing, 10, now) for now in (7_202_000, 7_203_500, 7_204_000)] == [0, 0, 5]
 
 
 @pytest.mark.parametrize("failing", [False, True])
