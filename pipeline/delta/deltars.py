@@ -92,6 +92,8 @@ def append(
     rows: pa.Table,
     pause: Callable[[float], None] = time.sleep,
     once: tuple[str, int] | None = None,
+    *,
+    drawn: bool = False,
 ) -> int:
     """Append rows in one commit; give the table's version afterwards.
 
@@ -103,8 +105,10 @@ def append(
         table: the table.
         rows: columns of it.
         pause: waits so many seconds.
-        once: a name and a number. Delta keeps the highest number of a name beside the rows (`txn`); rows of a number
+        once: a name and a number. Delta keeps the last number of a name beside the rows (`txn`); rows of a number
             that is not higher were appended before, and are not again.
+        drawn: the number cannot be guessed: only rows of this very number were appended before. Whoever appends to the
+            table may note any number under any name.
 
     Raises:
         NoWarehouse: there is no such table.
@@ -113,7 +117,7 @@ def append(
     """
 
     def write(opened: DeltaTable) -> int:
-        if once is None or not _was_done(opened, *once):
+        if once is None or not _was_done(opened, *once, drawn=drawn):
             noted = None if once is None else [Transaction(*once)]
             how = CommitProperties(max_commit_retries=15, app_transactions=noted)
             write_deltalake(opened, fitted(opened, table, rows), mode="append", commit_properties=how)
@@ -140,9 +144,9 @@ def retried(
     raise StillConflicting(table.name, ATTEMPTS)
 
 
-def _was_done(opened: DeltaTable, name: str, number: int) -> bool:
-    highest = opened.transaction_version(name)
-    return highest is not None and highest >= number
+def _was_done(opened: DeltaTable, name: str, number: int, *, drawn: bool) -> bool:
+    last = opened.transaction_version(name)
+    return last is not None and (last == number if drawn else last >= number)
 
 
 def fitted(opened: DeltaTable, table: Table, rows: pa.Table) -> pa.Table:

@@ -9,13 +9,26 @@ from pipeline.delta.deltars import query
 from pipeline.delta.logs.logfiles import info_of
 from pipeline.delta.logs.notes import Commit
 from pipeline.doctor.finding import Finding, error, warning
+from pipeline.doctor.logs import rows_of
 from pipeline.doctor.look import Look, Opened
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.letters import APPLICATION, BEFORE_LETTERS, LETTERS, transaction
 from pipeline.subscriptions.policies import Policies
-from schemas import COMMANDS, CONSUMER_EVENTS, CURSOR_LEASES, CURSORS, REDELIVERY, REJECTED_DISPATCH, SUBSCRIPTIONS
+from schemas import (
+    COMMANDS,
+    CONSUMER_EVENTS,
+    CURSOR_LEASES,
+    CURSORS,
+    INBOX,
+    REDELIVERY,
+    REJECTED_DISPATCH,
+    SUBSCRIPTIONS,
+)
 from state import CorruptBytes, OutOfRange, unpack_leases
 
+_BATCHES = 500
+"""So many of the last batches of settle are looked at."""
 _PATIENCE_MS = 60_000
 """Settle may be so far behind, by the times of commits."""
 _POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
@@ -44,6 +57,31 @@ def settled(look: Look) -> Iterator[Finding]:
         for name in sorted(cursors):
             yield from _bytes(name, cursors[name])
         yield from _behind(look, last)
+        yield from _letters(look)
+
+
+def _letters(look: Look) -> Iterator[Finding]:
+    """The dead letters that batches say they have appended are in `inbox`, as far as the logs of both reach."""
+    inbox = look.table(INBOX)
+    for version, noted in look.table(CURSORS).log.notes(SETTLE, _BATCHES):
+        wanted, before = noted.note.get(LETTERS), noted.note.get(BEFORE_LETTERS)
+        rest = None if wanted is None or before is None else inbox.log.after((before + 1, -1))
+        if rest is None:
+            continue
+        ours = {place for (place, _), _ in rest if _says(inbox, place, noted)}
+        counts = [rows_of(file) for (place, _), file in rest if place in ours]
+        found = sum(each for each in counts if each is not None)
+        if found < wanted and None not in counts:
+            text = f"batch {noted.batch} of settle (version {version}) gave {wanted} dead letters, {found} are in inbox"
+            remedy = f"find them by the steps of {look.command('trace')}, and send them again"
+            yield error("dead_letters_gone", "inbox", text, remedy)
+
+
+def _says(inbox: Opened, version: int, noted: Commit) -> bool:
+    """Whether a version of `inbox` has dead letters of a batch."""
+    number = transaction(noted.batch, int(noted.note.get("letters", 0)))[1]
+    told = (each.get("txn") or {} for each in inbox.log.actions(version) or [])
+    return any(each.get("version") == number and str(each.get("appId")).startswith(APPLICATION) for each in told)
 
 
 def _policies(look: Look, name: Name, policies: Mapping[str, str | None]) -> Iterator[Finding]:

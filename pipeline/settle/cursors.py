@@ -31,6 +31,7 @@ _FILES, _REPLACED = 64, 2
 _PIECE_BYTES = 64 << 20
 """Of the rows of a file."""
 _SCHEMA = arrow_schema(CURSORS.schema)
+_NOTHING_SENT: Mapping[str, int] = {}
 
 
 class Cursors:
@@ -81,18 +82,33 @@ class Cursors:
         return found
 
     def write(
-        self, owner: str, plan: Plan, held: Iterable[Opened], gone: Iterable[Opened], *, follows: bool = True
+        self,
+        owner: str,
+        plan: Plan,
+        held: Iterable[Opened],
+        gone: Iterable[Opened],
+        sent: Mapping[str, int] = _NOTHING_SENT,
+        *,
+        follows: bool = True,
     ) -> None:
         """Commit a batch: what has changed, how far it went, and whether there is something left to follow.
 
         Then keep the table small.
+
+        Args:
+            owner: of the checkpoint.
+            plan: of the batch.
+            held: what is open.
+            gone: incarnations that are over.
+            sent: what the note says of dead letters.
+            follows: whether something is left to follow.
         """
         held = list(held)
         rows = [row for each in held for row in each.changed_rows()] + [
             row for each in gone for row in each.gone_rows()
         ]
         files = self._sink.appender.put(_tables(rows, plan))
-        self._sink.commit(files, owner, plan.batch, plan.as_dict() | {"follows": follows})
+        self._sink.commit(files, owner, plan.batch, plan.as_dict() | {"follows": follows, **sent})
         for each in held:
             each.saved()
         self._sink.appender.checkpoint()

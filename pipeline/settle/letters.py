@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import append
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
@@ -20,12 +22,11 @@ from pipeline.settle.listener import Listener
 from pipeline.storage.arrays import arrow_schema, longs, ordered
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.letters import transaction
 from schemas import INBOX, MESSAGES
 from state.positions import Positions
 from state.settling import DeadLetter
 
-APPLICATION = "delayline-settle"
-"""The name under which Delta keeps which batch appended dead letters last (`txn`)."""
 _PLACE = ("topic", "ledger_id", "entry_id")
 _PIECE_BYTES, _ROW_BYTES = 64 << 20, 1_024
 """What is appended at once, and what a row takes beside its texts. They stay: who repeats a batch cuts it alike."""
@@ -35,40 +36,68 @@ Letter = tuple[Listener, DeadLetter]
 
 
 class DeadLetters:
-    """Looks up the messages of dead letters, and appends them once."""
+    """Looks up the messages of dead letters, and appends them once.
+
+    Attributes:
+        appended: how many are in `inbox` by now, of all batches since the start.
+    """
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._log, self._path = spark, MessageLog(spark, warehouse), warehouse.path(INBOX)
         self._root = session_files(spark).readable(warehouse.root)
+        self.appended = 0
 
-    def append(self, letters: Sequence[Letter], batch: int) -> list[tuple[Listener, Positions]]:
+    def append(self, letters: Sequence[Letter], batch: int, drawn: int) -> list[tuple[Listener, Positions]]:
         """Append the letters of a batch to `inbox`, unless that was done; each piece of them is a version.
 
         Who repeats a batch appends the same pieces: letters go by subscription, and those of one are in the order that
         they are given in.
+
+        Args:
+            letters: of the batch.
+            batch: its number.
+            drawn: what its plan says was drawn for them.
 
         Returns:
             The positions whose messages are not in the log any more.
         """
         missing: list[tuple[Listener, Positions]] = []
         in_order = sorted(letters, key=_incarnation)
-        for number, rows in enumerate(_pieces(self._rows(in_order, missing))):
-            self._put(rows, f"{APPLICATION}-{number}" if number else APPLICATION, batch)
+        name, number = transaction(batch, drawn)
+        for piece, rows in enumerate(_pieces(self._rows(in_order, missing))):
+            self._put(rows, f"{name}-{piece}" if piece else name, number)
+            self.appended += rows.num_rows
         return missing
 
-    def _put(self, rows: pa.Table, name: str, batch: int) -> None:
-        """Append rows by one version, unless this batch was appended under this name already.
+    def _put(self, rows: pa.Table, name: str, number: int) -> None:
+        """Append rows by one version, unless that was done under this name and number already.
 
-        Delta notes the batch beside the rows, and keeps that when the log is cut. delta-rs appends where it reaches the
-        table, as producers do; elsewhere Spark does.
+        Delta notes the number beside the rows, and keeps that when the log is cut. delta-rs appends where it reaches
+        the table, as producers do; elsewhere Spark does.
         """
         if self._root is not None:
-            append(self._root, INBOX, rows, once=(name, batch))
-        else:
-            options = {"txnAppId": name, "txnVersion": str(batch)}
+            append(self._root, INBOX, rows, once=(name, number), drawn=True)
+            return
+        free = self._free(name, number)
+        if free is not None:
+            options = {"txnAppId": free, "txnVersion": str(number)}
             frame = self._spark.createDataFrame(rows, INBOX.schema)
             frame.coalesce(1).write.format("delta").mode("append").options(**options).save(self._path)
+
+    def _free(self, name: str, number: int) -> str | None:
+        """A name under which Spark appends rows of a number; None: they were appended.
+
+        Spark leaves out what has a number that is not higher than the last one, whoever noted that.
+        """
+        log = TableLog(self._spark, self._path)
+        for each in (name if not again else f"{name}+{again}" for again in count()):
+            last = log.transaction(each)
+            if last == number:
+                return None
+            if last is None or last < number:
+                return each
+        raise AssertionError  # pragma: no cover - names do not end
 
     def _rows(self, letters: Sequence[Letter], missing: list[tuple[Listener, Positions]]) -> Iterator[dict[str, Any]]:
         """Rows of `inbox`, one at a time; what has no message is told beside them."""

@@ -44,6 +44,7 @@ class Plan:
         refused: the same.
         segments: the version of `segments` after which the batch may have written there.
         commands: what is taken with this one, as in `Upto`.
+        letters: the number that was drawn for its dead letters; 0: an earlier version of this project drew none.
     """
 
     batch: int
@@ -56,6 +57,7 @@ class Plan:
     refused: int
     segments: int
     commands: int = 0
+    letters: int = 0
 
     @property
     def end(self) -> Upto:

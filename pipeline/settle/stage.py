@@ -39,6 +39,7 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.commands import READ, moves
 from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.letters import drawn
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.presence import PresentIncarnations
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
@@ -112,7 +113,7 @@ class Settle:
             self._take(plan)
         last = self._last
         if last is not None and last.now > latest:
-            self._take(replace(last, batch=last.batch + 1, now=latest, begin=last.end))
+            self._take(replace(last, batch=last.batch + 1, now=latest, begin=last.end, letters=drawn()))
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
@@ -151,7 +152,8 @@ class Settle:
         now = instant if last is None else max(instant, last.now)
         batch = 1 if last is None else last.batch + 1
         segments = newest(self._files, self._warehouse.path(SEGMENTS))
-        return Plan(batch, now, registry, lives, begin, end.events, end.released, end.refused, segments, commands)
+        upto = (end.events, end.released, end.refused, segments, commands)
+        return Plan(batch, now, registry, lives, begin, *upto, letters=drawn())
 
     def _begin(self) -> Upto:
         """Where the next batch begins: at the end of the last one; while there was nothing to follow, now.
@@ -322,13 +324,15 @@ class Settle:
         self._lines = lines
 
     def _commit(self, plan: Plan, outcome: Outcome, held: Mapping[Name, Opened], gone: Iterable[Opened]) -> None:
+        sent: Mapping[str, int] = {}
         if outcome.is_seen:
+            fresh = self._noted.plan != plan
             self._noted.write(self.owner, plan)
             self._observe("settle.noted", plan.batch)
             if self._writes is None:
                 self._writes = Writes(self._spark, self._warehouse, self.owner, plan.segments, self._observe)
-            self._writes.write(outcome, plan)
-        self._cursors.write(self.owner, plan, held.values(), gone, follows=bool(held) or self._moves.any)
+            sent = self._writes.write(outcome, plan, fresh=fresh)
+        self._cursors.write(self.owner, plan, held.values(), gone, sent, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
 
 

@@ -21,7 +21,8 @@ from pipeline.settle.letters import DeadLetters
 from pipeline.settle.outcome import Outcome
 from pipeline.settle.plan import Plan
 from pipeline.storage.hadoop import session_files
-from schemas import CLOSED, MESSAGE_MISSING, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
+from pipeline.subscriptions.letters import BEFORE_LETTERS, LETTERS
+from schemas import CLOSED, INBOX, MESSAGE_MISSING, REJECTED_SETTLE, RESCHEDULED, SEGMENTS
 from state import Move, Positions
 from state.chunk import Chunk
 
@@ -40,7 +41,7 @@ class Writes:
             observe: told of each step.
         """
         self._owner, self._observe = owner, observe
-        self._letters = DeadLetters(spark, warehouse)
+        self._letters, self._inbox = DeadLetters(spark, warehouse), warehouse.path(INBOX)
         self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(SEGMENTS)
         self._segments = Sink(spark, warehouse, SEGMENTS, SETTLE, after=after)
         self._closed, self._rejected = (Sink(spark, warehouse, table, SETTLE) for table in (CLOSED, REJECTED_SETTLE))
@@ -71,13 +72,24 @@ class Writes:
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 
-    def write(self, outcome: Outcome, plan: Plan) -> None:
+    def write(self, outcome: Outcome, plan: Plan, *, fresh: bool) -> dict[str, int]:
         """Commit what is not there yet: dead letters first, then what is to come again, what is not, and why.
 
         A dead letter without a message is refused.
+
+        Args:
+            outcome: what comes of the batch.
+            plan: of the batch.
+            fresh: nothing of it was committed before.
+
+        Returns:
+            What the doctor counts dead letters by, for the note in `cursors`; nothing when it cannot be told.
         """
+        sent = {LETTERS: -self._letters.appended}
+        if outcome.letters and fresh:
+            sent[BEFORE_LETTERS] = newest(self._files, self._inbox)
         if outcome.letters:
-            for listener, positions in self._letters.append(outcome.letters, plan.batch):
+            for listener, positions in self._letters.append(outcome.letters, plan.batch, plan.letters):
                 outcome.refuse(listener, positions, MESSAGE_MISSING)
             self._observe("settle.inbox", plan.batch)
         if outcome.retries or outcome.moved:
@@ -88,6 +100,8 @@ class Writes:
             rows = outcome.refused_rows()
             at = pa.repeat(pa.scalar(outcome.now * 1_000, pa.timestamp("us", "UTC")), rows.num_rows)
             self._append(self._rejected, rows.append_column("rejected_at", at), plan)
+        sent[LETTERS] += self._letters.appended
+        return sent if BEFORE_LETTERS in sent else {}
 
     def _append(self, sink: Sink, rows: pa.Table, plan: Plan) -> None:
         numbered = rows.append_column("batch_id", pa.repeat(pa.scalar(plan.batch, pa.int64()), rows.num_rows))

@@ -12,6 +12,7 @@ __all__ = [
     "guards",
     "guardstates",
     "incarnations",
+    "letters",
     "markers",
     "policies",
     "presence",

@@ -81,6 +81,11 @@ class TableLog:
         told = live.select("path", "size", "stats", "tags", "deletionVector").collect()
         return int(snapshot.version()), [row.asDict() for row in told]
 
+    def transaction(self, name: str) -> int | None:
+        """The last number that was noted under a name (`txn`), as Delta has it; None: none was."""
+        found = self.snapshot().transactions().get(name)
+        return int(found.get()) if found.isDefined() else None
+
     def add(self, version: int, lines: Sequence[str]) -> bool:
         """Add a version with these actions, whole or not at all; False when somebody else has added it.
 

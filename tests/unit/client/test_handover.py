@@ -11,7 +11,7 @@ from pipeline.client.client import Client
 from pipeline.client.exceptions import ProducerBusy
 from pipeline.client.producing.rows import sender_of
 from pipeline.delta.deltars import open_table
-from pipeline.settle.letters import APPLICATION
+from pipeline.subscriptions.letters import APPLICATION
 from schemas import INBOX
 from tests.support.producing import payloads
 

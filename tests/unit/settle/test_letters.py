@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.settle import letters
+from pipeline.subscriptions.letters import APPLICATION, BEFORE
 from pipeline.subscriptions.policies import Policies
-from schemas import COMMANDS, CONSUMER_EVENTS, MESSAGES
+from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
+from tests.support.examined import wrong
+from tests.support.forged import INFO, version
 from tests.support.stream import Killed, at, message
 from tests.support.without_jvm import Stages, no_jvm
 
@@ -126,3 +130,51 @@ def test_a_batch_that_was_torn_between_two_pieces_sends_each_letter_once(
     assert stages.ingest()
     for topic in ("t", "u"):
         assert sent(stages, topic) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("name", ["delayline-settle", APPLICATION])
+@pytest.mark.parametrize("number", [2, (1 << 63) - 1])
+def test_a_number_that_a_stranger_notes_under_our_name_makes_no_letter_vanish(
+    stages: Stages, name: str, number: int
+) -> None:
+    """A batch counts as appended only by the number that was drawn for it, which nobody else knows."""
+    version(stages.root, INBOX, INFO, {"txn": {"appId": name, "version": number}})
+    assert stages.settle()
+    assert stages.ingest()
+    for topic in ("t", "u"):
+        assert sent(stages, topic) == list(range(COUNT))
+
+
+def test_a_batch_that_an_earlier_version_of_this_project_began_sends_each_letter_once(stages: Stages) -> None:
+    """Its plan has no number that was drawn; the number of the batch stands beside what it appended."""
+    stages.die_after("settle.noted")
+    assert not stages.settle()
+    file = Path(stages.warehouse.checkpoint("settle")) / "plan.json"
+    noted = json.loads(file.read_text())
+    del noted["plan"]["letters"]
+    file.write_text(json.dumps(noted))
+    txn = {"appId": BEFORE, "version": noted["plan"]["batch"]}
+    version(stages.root, INBOX, INFO, {"txn": txn})
+    assert stages.settle()
+    assert stages.ingest()
+    assert sent(stages, "t") == sent(stages, "u") == []
+
+
+def test_the_doctor_counts_the_letters_of_each_batch(stages: Stages) -> None:
+    """Whatever makes them vanish, settle holds their messages for settled, and nobody else would say so."""
+    assert stages.settle()
+    assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
+    log = Path(path_of(stages.root, INBOX)) / "_delta_log"
+    for entry in sorted(log.glob("*.json"))[-2:]:
+        kept = [line for line in entry.read_text().splitlines() if "add" not in json.loads(line)]
+        entry.write_text("".join(f"{line}\n" for line in kept))
+    assert "dead_letters_gone" in {what for what, _ in wrong(stages.root)}
+
+
+def test_the_doctor_counts_no_letters_of_a_batch_that_was_torn(stages: Stages, appends: Appends) -> None:
+    """Where the first ones of its letters are nobody knows any more."""
+    appends.dies_before = 1
+    assert not stages.settle()
+    appends.dies_before = -1
+    assert stages.settle()
+    assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
