@@ -65,8 +65,7 @@ def _letters(look: Look) -> Iterator[Finding]:
     inbox = look.table(INBOX)
     for version, noted in look.table(CURSORS).log.notes(SETTLE, _BATCHES):
         wanted, before = noted.note.get(LETTERS), noted.note.get(BEFORE_LETTERS)
-        rest = None if wanted is None or before is None else inbox.log.after((before + 1, -1))
-        if rest is None:
+        if wanted is None or before is None or (rest := inbox.log.after((before + 1, -1))) is None:
             continue
         ours = {place for (place, _), _ in rest if _says(inbox, place, noted)}
         counts = [rows_of(file) for (place, _), file in rest if place in ours]
