@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from pyroaring import BitMap
 
 from state.buckets import MAX_TIME, check_range
@@ -191,6 +192,30 @@ class Outstanding:
             cells = self._opened(ledger // LEDGERS).get(ledger, {})
             found[ledger] = entries - BitMap.union(BitMap(), *cells.values())
         return PositionSet(found)
+
+    def within(self, positions: Positions) -> tuple[Positions, Positions]:
+        """The part of some positions that may be open, and the part that lies behind all that was released.
+
+        Anybody may name runs of 2^31 entries of ledgers that are not there, which as bitmaps take megabytes each. What
+        lies before the last release and is in no condition is in neither part. O(runs, open ledgers).
+        """
+        ledgers, firsts, lasts = positions.ledger_ids, positions.first_entries, positions.last_entries
+        last_ledger, last_entry = self._highest or (-1, -1)
+        begin = np.where(ledgers > last_ledger, 0, np.where(ledgers == last_ledger, last_entry + 1, MAX_ENTRY + 1))
+        behind = Positions(ledgers, np.maximum(firsts, begin), lasts)
+        tops = self._tops(np.unique(ledgers // LEDGERS).tolist())
+        known = np.fromiter(tops, np.int64, len(tops))
+        place = np.minimum(np.searchsorted(known, ledgers), max(0, len(known) - 1))
+        top = np.append(np.fromiter(tops.values(), np.int64, len(tops)), -1)
+        ends = np.where(known[place] == ledgers, top[place], -1) if len(known) else np.full(len(ledgers), -1)
+        near = Positions(ledgers, firsts, np.minimum(lasts, ends))
+        return near.sound(), behind.sound()
+
+    def _tops(self, blocks: Iterable[int]) -> dict[int, int]:
+        """The highest entry of each ledger of some blocks that is in a condition, by ledger, ascending."""
+        opened = (self._opened(number) for number in blocks if number in self._blocks)
+        cells = (each for ledgers in opened for each in sorted(ledgers.items()))
+        return {ledger: max(entries.max() for entries in of.values()) for ledger, of in cells}
 
     def changes(self) -> Cursor:
         """The blocks that have changed since `saved`. O(bytes of these)."""

@@ -69,6 +69,11 @@ class Positions:
             ledgers, np.concatenate([firsts for firsts, _ in runs]), np.concatenate([lasts for _, lasts in runs])
         )
 
+    def sound(self) -> Positions:
+        """Those runs that do not end before they begin. O(n)."""
+        kept = self.last_entries >= self.first_entries
+        return Positions(self.ledger_ids[kept], self.first_entries[kept], self.last_entries[kept])
+
     def __len__(self) -> int:
         """Number of runs (not of messages)."""
         return len(self.ledger_ids)

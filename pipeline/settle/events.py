@@ -41,6 +41,8 @@ _CAUSES = (NACK, "ack_timeout", "owner_lost")
 """Why a delivery failed; anything else counts as the first."""
 _SAME = ("redelivery_count", "after_ms")
 _NOTHING = -1
+MOST_LISTED = 10_000
+"""Of the rows of one subscription that are looked at together, so many are listed as refused."""
 Placed = Ack | Nack | Cancel | Undeliverable | LeftOut
 """Events of positions that were released before."""
 _Flags = npt.NDArray[np.bool_]
@@ -63,14 +65,16 @@ class Told:
     rows: int = 0
 
 
-def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
+def told_by(rows: pa.Table, listeners: Mapping[Name, Listener], before: Told | None = None) -> Told:
     """What consumers say.
 
     Args:
         rows: of `consumer_events`, in the order of the log.
         listeners: the subscriptions that acknowledge.
+        before: what was said in rows before these, to which it is added.
     """
-    told = Told(rows=rows.num_rows)
+    told = Told() if before is None else before
+    told.rows += rows.num_rows
     for name, number in _by_name(rows):
         own = rows.take(pa.array(number))
         kinds = _kinds(own)
@@ -78,7 +82,7 @@ def told_by(rows: pa.Table, listeners: Mapping[Name, Listener]) -> Told:
         wrong = _wrong(own, kinds, listener)
         if wrong.null_count < len(wrong):
             refused = own.add_column(0, REFUSED.field("reason"), wrong)
-            told.refused.append(refused.filter(wrong.is_valid()))
+            told.refused.append(refused.filter(wrong.is_valid()).slice(0, MOST_LISTED))
         if listener is not None and name is not None:
             sound = wrong.is_null().to_numpy(zero_copy_only=False)
             told.events[name] += _events(own, kinds, sound & (kinds <= _KINDS[NACK]))

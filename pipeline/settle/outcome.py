@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
 from pipeline.settle.events import REFUSED
 from pipeline.settle.listener import Listener
+from pipeline.settle.opened import Opened
 from pipeline.storage.arrays import arrow_schema, completed
 from pipeline.subscriptions.incarnations import Name
 from schemas import CLOSED, RESCHEDULED, SEGMENTS, Table
@@ -19,10 +20,14 @@ from state.buckets import trim_up
 from state.chunk import chunk_of_runs
 from state.positions import Positions
 from state.runs import Runs
-from state.settling import Cause, Closed, DeadLetter, Effect, Ignored, Moved, Reason, Retry
+from state.settling import Ack, Cause, Closed, DeadLetter, Effect, Ignored, Moved, Nack, Reason, Retry
 
+FILE_TOO_LARGE = "file_too_large"
+"""The reason in `rejected_settle` of a file of `consumer_events`."""
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
+_MOST_NAMED = 1 << 16
+"""Positions that an event may name without a look at what is open."""
 _PARTS, _LEAST, _MOST = 32, 1_024, 1 << 16
 """What comes again in a batch is cut into about so many parts, of so many messages at least, and about so many at most:
 a segment is not cut."""
@@ -101,6 +106,10 @@ class Outcome:
         row = {"reason": reason, "topic": name[0], "subscription": name[1]}
         self.refused.append(pa.Table.from_pylist([row], schema=REFUSED))
 
+    def refuse_file(self, name: str) -> None:
+        """Say that the rows of a file are passed over."""
+        self.refused.append(pa.Table.from_pylist([{"reason": f"{FILE_TOO_LARGE}: {name}"}], schema=REFUSED))
+
     def refuse(self, listener: Listener, positions: Positions, reason: str) -> None:
         """Say of positions why nothing came of them."""
         self.refused.append(_rows(REFUSED, listener, positions, {"reason": reason}))
@@ -175,6 +184,19 @@ class Outcome:
     def refused_rows(self) -> pa.Table:
         """Rows of `rejected_settle` less those of the batch."""
         return pa.concat_tables([REFUSED.empty_table(), *self.refused])
+
+
+def bounded(opened: Opened, said: Ack | Nack, outcome: Outcome) -> Ack | Nack:
+    """What a consumer says, cut to what may be open of its subscription, when it names more than anybody holds.
+
+    What lies behind all that was released is refused, as it is where little is named.
+    """
+    if said.positions.messages <= _MOST_NAMED:
+        return said
+    near, behind = opened.outstanding.within(said.positions)
+    if len(behind):
+        outcome.refuse(opened.listener, behind, Reason.NEVER_DELIVERED)
+    return replace(said, positions=near)
 
 
 def _rows(schema: pa.Schema, listener: Listener, positions: Positions, told: dict[str, object]) -> pa.Table:

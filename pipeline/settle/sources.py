@@ -14,16 +14,24 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.hadoop import session_files
-from schemas import Table
+from schemas import COMMANDS, CONSUMER_EVENTS, Table
+
+_OPEN = (CONSUMER_EVENTS, COMMANDS)
+"""Tables to which anybody may append."""
 
 
 class Source:
-    """A table that settle follows."""
+    """A table that settle follows.
+
+    Attributes:
+        passed: files of a table to which anybody may append that were too large, and were passed over.
+    """
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, columns: Sequence[str]) -> None:
         """Name the table and the columns that are read, which are small."""
         self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(table)
         self._table, self._columns = table, list(columns)
+        self.passed: list[str] = []
 
     def versions(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The rows that each version added, in the order of the log; versions without any are left out.
@@ -48,4 +56,5 @@ class Source:
         yield from self.versions(after, upto)
 
     def _rows(self, paths: Sequence[str]) -> pa.Table:
-        return read_files(self._spark, self._files, self._path, self._table, paths, self._columns)
+        too_large = self.passed.append if self._table in _OPEN else None
+        return read_files(self._spark, self._files, self._path, self._table, paths, self._columns, too_large)

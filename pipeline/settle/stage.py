@@ -30,7 +30,7 @@ from pipeline.settle.events import RELEASED, Told, only_released, refused_by, re
 from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
-from pipeline.settle.outcome import Outcome
+from pipeline.settle.outcome import Outcome, bounded
 from pipeline.settle.plan import Plan, PlanFile, Upto
 from pipeline.settle.registry import AckRegistry, Line, listeners, wrong_lines
 from pipeline.settle.sources import Source
@@ -52,6 +52,8 @@ _RELEASES_MS = 1_000
 POLICY = "policy"
 """The reason in `rejected_settle` of a policy that cannot be followed."""
 _NO_COMMANDS = arrow_schema(COMMANDS.columns).empty_table().select(READ)
+_HELD_BYTES = 64 << 20
+"""Of rows of `consumer_events` that are looked at together."""
 _NOTHING_YET = Upto(-1, -1, -1)
 
 
@@ -223,6 +225,7 @@ class Settle:
         held = self._following(plan, present)
         told = self._told(plan, present)
         outcome.refused += told.refused
+        self._say_passed_over(outcome)
         self._say_wrong_policies(plan, outcome)
         happened = self._happened(plan, present, held)
         earlier = self._told_before(plan, self._fresh(plan, held), happened)
@@ -231,7 +234,8 @@ class Settle:
             outcome.take(opened.listener, opened.handle(happened[name], told.leases[name], plan.now))
             own = None if before is None else before.get(opened.listener.incarnation, [])
             put = list(self._moves_of(opened, happened[name])) if own is None else own
-            effects = opened.handle([*put, *earlier.get(name, ()), *told.events[name]], (), plan.now)
+            said = [bounded(opened, each, outcome) for each in told.events[name]]
+            effects = opened.handle([*put, *earlier.get(name, ()), *said], (), plan.now)
             outcome.take(opened.listener, effects)
             # What a torn batch has put into the index is there.
             outcome.moved += self._due(opened.listener, effects) if own is None else []
@@ -288,9 +292,12 @@ class Settle:
         acknowledging = {name: each for name, each in present.items() if each.policies.ack}
         if not acknowledging:
             return Told()
-        versions = self._sources[CONSUMER_EVENTS.name].versions(plan.begin.events, plan.events)
-        rows = [rows for _, rows in versions]
-        return told_by(pa.concat_tables(rows), acknowledging) if rows else Told()
+        told, rows = Told(), list[pa.Table]()
+        for _, some in self._sources[CONSUMER_EVENTS.name].versions(plan.begin.events, plan.events):
+            rows.append(some)
+            if sum(each.nbytes for each in rows) > _HELD_BYTES:
+                told, rows = told_by(pa.concat_tables(rows), acknowledging, told), []
+        return told_by(pa.concat_tables(rows), acknowledging, told) if rows else told
 
     def _happened(
         self, plan: Plan, present: Mapping[Name, Listener], held: Mapping[Name, Opened]
@@ -316,6 +323,12 @@ class Settle:
             _sort(found, refused_by(rows, present))
         mute = [name for name, each in present.items() if not each.policies.ack]
         return defaultdict(list, found | {name: list(_unheard(found[name])) for name in mute})
+
+    def _say_passed_over(self, outcome: Outcome) -> None:
+        events = self._sources[CONSUMER_EVENTS.name]
+        for name in events.passed:
+            outcome.refuse_file(name)
+        events.passed.clear()
 
     def _say_wrong_policies(self, plan: Plan, outcome: Outcome) -> None:
         lines = self._registry.at(plan.registry)

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config.routes import SIZE, NotInDriver
+from pipeline.config.routes import SIZE, FileTooLarge, NotInDriver
 from pipeline.storage.arrays import IntArray, arrow_schema, lengths
 from pipeline.storage.arrowfs import in_store, store_of
-from pipeline.storage.texts import with_texts
+from pipeline.storage.texts import MAX_NAME_BYTES, has_texts, with_texts
 from schemas import INBOX, Table
 
 Footer = tuple[str, pq.FileMetaData]
@@ -28,6 +28,8 @@ Footer = tuple[str, pq.FileMetaData]
 _INT96 = {"coerce_int96_timestamp_unit": "us"}
 _READ_BYTES, MOST_ROWS = 16 << 20, 1 << 16
 """About so many bytes of a row group are read at a time, and so many rows."""
+MOST_UNFOLDED = 512 << 20
+"""Of rows of a file that anybody may have written; maintenance writes files of half as much."""
 _MAP_BYTES = 256 << 20
 """What the maps of a row group may come to, whatever is in them: one row may have all entries."""
 BUFFER_BYTES = 1 << 20
@@ -216,16 +218,20 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
     if most * min(group.num_rows, MOST_ROWS) > _READ_BYTES:
         if not all(each.has_dictionary_page for each in coded):
             raise NotInDriver
-        names = [each.path_in_schema for each in coded]
-        with parquet_file(path, told, read_dictionary=names) as file:
-            first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))))
-            longest = {name: _longest(first.column(name)) for name in first.schema.names}
+        longest = _longest_of(path, told, number, coded)
         if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):
             raise NotInDriver
         entries = max([-(-each.num_values // group.num_rows) for each in coded if _nested(each)], default=1)
         most = sum(longest.values()) * entries
     row = most + int(group.total_byte_size) // max(1, int(group.num_rows))
     return min(MOST_ROWS, max(1, _READ_BYTES // max(1, row)))
+
+
+def _longest_of(path: str, told: pq.FileMetaData, number: int, coded: Sequence[Any]) -> dict[str, int]:
+    """Bytes of the longest text in the dictionaries of columns of a row group, by column."""
+    with parquet_file(path, told, read_dictionary=[each.path_in_schema for each in coded]) as file:
+        first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))), None)
+        return {} if first is None else {name: _longest(first.column(name)) for name in first.schema.names}
 
 
 def _top(column: Any) -> str:  # noqa: ANN401 - Arrow's, without a type
@@ -261,6 +267,44 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
         return held(table, (rows for group in chosen_groups(table, files) for rows in group.all()), most)
     except pa.ArrowException as error:
         raise NotInDriver from error
+
+
+def bounded(table: Table, path: str) -> pa.Table:
+    """All rows of a file that anybody may have written, of a table without long texts.
+
+    Equal texts are written once: a file of some kB may unfold to more than anybody can hold.
+
+    Raises:
+        FileTooLarge: a text is longer than a name may be, or the rows come to more than `MOST_UNFOLDED` bytes.
+    """
+    found, size = [arrow_schema(table.columns).empty_table()], 0
+    for group in row_groups(table, [path]):
+        for rows in _short(group):
+            found.append(rows)
+            size += rows.nbytes
+            if size > MOST_UNFOLDED:
+                raise FileTooLarge(path, f"{MOST_UNFOLDED} bytes of rows")
+    return pa.concat_tables(found)
+
+
+def _short(group: RowGroup) -> Iterator[pa.Table]:
+    """The rows of a row group, a few at a time, while all texts are short."""
+    told = group.file.metadata.row_group(group.number)
+    columns = (told.column(number) for number in range(told.num_columns))
+    coded = [each for each in columns if each.physical_type == "BYTE_ARRAY" and each.has_dictionary_page]
+    suspects = [each for each in coded if each.total_uncompressed_size > MAX_NAME_BYTES]
+    if sum(each.total_uncompressed_size for each in suspects) > MOST_UNFOLDED:
+        raise FileTooLarge(group.path, f"{MOST_UNFOLDED} bytes of texts")
+    longest = _longest_of(group.path, group.file.metadata, group.number, suspects) if suspects else {}
+    if max(longest.values(), default=0) > MAX_NAME_BYTES:
+        raise FileTooLarge(group.path, f"{MAX_NAME_BYTES} bytes of a text")
+    try:
+        for rows in group.all():
+            if any(has_texts(each.type) and lengths(each).max(initial=0) > MAX_NAME_BYTES for each in rows.columns):
+                raise FileTooLarge(group.path, f"{MAX_NAME_BYTES} bytes of a text")
+            yield rows
+    except NotInDriver as error:
+        raise FileTooLarge(group.path, "texts that tell how long they are") from error
 
 
 def held(table: Table, pieces: Iterable[pa.Table], most: int) -> pa.Table:

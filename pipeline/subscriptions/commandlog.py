@@ -84,7 +84,11 @@ class CommandLog:
         return Commanded(version, pa.concat_tables([_NOTHING, *news.values()]), anew)
 
     def _read(self, path: str) -> pa.Table:
-        return read_files(self._spark, self._files, self._path, COMMANDS, [path], READ)
+        return read_files(self._spark, self._files, self._path, COMMANDS, [path], READ, _passed_over)
+
+
+def _passed_over(_path: str) -> None:
+    """What cannot be followed changes nothing."""
 
 
 def _is_above(held: Bounds, mark: SettledMark) -> bool:

@@ -83,7 +83,7 @@ class LeaseLog(Follower):
 
     def _leases(self, path: str, version: int) -> pa.Table:
         """The rows of a file that say who leases which slots."""
-        table = self._rows(CONSUMER_EVENTS, path, version, _COLUMNS)
+        table = self._small_rows(CONSUMER_EVENTS, path, version, _COLUMNS)
         acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))
         return table.filter(pc.and_(acks, nacks))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -10,11 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config.errors import VersionGone
+from pipeline.config.routes import FileTooLarge
 from pipeline.delta.logs.entries import entry, exists, newest, oldest
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import typed
+from pipeline.storage.parquet import bounded, typed
 from schemas import Table
 
+_LOG = logging.getLogger(__name__)
 Actions = list[dict[str, Any]]
 
 
@@ -82,6 +86,21 @@ class Follower(Tail, ABC):
         try:
             with self._files.open(f"{self._folder}/{path}") as file:
                 return typed(table, pq.ParquetFile(file).read(list(columns)), columns)
+        except FileNotFoundError as error:
+            raise VersionGone(table.name, version, path) from error
+
+    def _small_rows(self, table: Table, path: str, version: int, columns: Sequence[str]) -> pa.Table:
+        """The same of a file that anybody may have written; one that is too large has none, for all who read it.
+
+        Raises:
+            VersionGone: it is gone.
+        """
+        where = self._files.readable(f"{self._folder}/{path}") or path
+        try:
+            return bounded(table, where).select(list(columns))
+        except FileTooLarge as error:
+            _LOG.warning("%s: a file is passed over: %s", table.name, error)
+            return arrow_schema(table.columns).empty_table().select(list(columns))
         except FileNotFoundError as error:
             raise VersionGone(table.name, version, path) from error
 
