@@ -23,9 +23,11 @@ from jobs.commands import options
 from jobs.commands.failures import explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import named
-from jobs.commands.values import UNITS_MS, pairs, printable
+from jobs.commands.values import UNITS_MS, pairs
+from jobs.terminal import echo
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
+from pipeline.config.printed import print_logs, printable
 from pipeline.config.sizing import DEFAULT_RATE
 from pipeline.subscriptions.policies import Policies
 
@@ -62,6 +64,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
         """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
+        print_logs()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -72,7 +75,7 @@ class Commands(TyperGroup):
             if os.environ.get(DEBUG):
                 raise
             code, line = explain(error)
-            typer.echo(f"delayline: {line}", err=True)
+            echo(f"delayline: {line}", err=True)
             raise typer.Exit(code) from error
 
 
@@ -103,7 +106,7 @@ def init(
     from jobs.commands.init import init as lines
 
     for line in lines(warehouse, rate, segment):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -145,7 +148,7 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     policies = Policies(ack=ack, **named(backoff, **told, sink=sink))
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
-    typer.echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
+    echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 
 @app.command()
@@ -181,7 +184,7 @@ def send(  # noqa: PLR0913 - a parameter is an option
 
     form = Message(topic, b"", datetime.now(UTC), key, properties, deliver_at, deliver_after)
     count = send_all(warehouse, form, payloads(payload, file or [], sys.stdin.buffer))
-    typer.echo(f'{{"sent": {count}}}' if as_json else f"{count} sent")
+    echo(f'{{"sent": {count}}}' if as_json else f"{count} sent")
 
 
 @app.command()
@@ -203,8 +206,8 @@ def receive(
 
     form = command.as_json if as_json else command.line
     deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)
-    warn = partial(typer.echo, err=True)
-    command.receive(deliveries, (topic, subscription), typer.echo, warn, form=form, follow=follow, limit=limit)
+    warn = partial(echo, err=True)
+    command.receive(deliveries, (topic, subscription), echo, warn, form=form, follow=follow, limit=limit)
 
 
 @app.command()
@@ -215,7 +218,7 @@ def doctor(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
 
     found = examine(warehouse, time.time_ns() // 1_000_000)
     for line in [command.as_json(found)] if as_json else command.report(found):
-        typer.echo(line)
+        echo(line)
     if not found.healthy:
         raise typer.Exit(1)
 
@@ -259,7 +262,7 @@ def replay(
     from pipeline.service.replay import ReplayClock
 
     course = ReplayClock(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
-    command.run(command.Told(warehouse, source, course, PROFILE, as_json), typer.echo, _stamped)
+    command.run(command.Told(warehouse, source, course, PROFILE, as_json), echo, _stamped)
 
 
 @app.command()
@@ -284,7 +287,7 @@ def rebuild(
     from jobs.commands import rebuild as command
 
     for line in command.run(warehouse, stage.value, reset_clock=reset_clock):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -302,7 +305,7 @@ def demo(
     """Show it: a minute live, then the New York flights of 2013 in minutes, checked. Needs Java 17."""
     from jobs.commands import demo as command
 
-    command.run(command.Told(output, count, step, live), typer.echo)
+    command.run(command.Told(output, count, step, live), echo)
 
 
 app.add_typer(consuming.app)
@@ -314,7 +317,7 @@ app.add_typer(importing.app, name="import")
 def _stamped(text: str) -> None:
     """A line of a service: what it says is news, not output. A terminal that was closed takes none."""
     with suppress(OSError):
-        typer.echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
+        echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
 
 
 def main() -> None:

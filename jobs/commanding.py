@@ -10,6 +10,7 @@ import typer
 
 from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse, checked, time
 from jobs.commands.values import span_ms
+from jobs.terminal import echo
 
 if TYPE_CHECKING:
     from pipeline.client.commanding.commands import Command
@@ -151,7 +152,7 @@ def commands(
 
     found = outcomes(warehouse, limit)
     for line in command.listed_json(found) if as_json else command.listed(found):
-        typer.echo(line)
+        echo(line)
 
 
 def _give(
@@ -175,4 +176,4 @@ def _tell(what: str, found: "Command", *, as_json: bool, dry: bool) -> None:
     from jobs.commands import commanding as command
 
     for line in [command.as_json(found)] if as_json else command.report(what, found, dry=dry):
-        typer.echo(line)
+        echo(line)

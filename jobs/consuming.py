@@ -11,9 +11,11 @@ import typer
 from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import lines, named, paths
-from jobs.commands.values import UNITS_MS, printable
+from jobs.commands.values import UNITS_MS
+from jobs.terminal import echo
 from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
+from pipeline.config.printed import printable
 from pipeline.subscriptions.guards import text_of
 from pipeline.subscriptions.policies import Policies
 
@@ -41,7 +43,7 @@ _DeadTopic = Annotated[
 def unsubscribe(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it."""
     end(warehouse, topic, subscription)
-    typer.echo(f"{printable(f'{topic}/{subscription}')} is ended")
+    echo(f"{printable(f'{topic}/{subscription}')} is ended")
 
 
 @app.command()
@@ -59,7 +61,7 @@ def topic(
     if partitions is not None:
         create_partitioned_topic(warehouse, topic, partitions)
     for each in topic_partitions(warehouse, topic):
-        typer.echo(printable(each))
+        echo(printable(each))
 
 
 @app.command()
@@ -158,21 +160,21 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     else:
         given = named(backoff, ttl_ms=ttl, **told) | ({"sink": None, "sink_after": None} if no_sink else {})
         fresh = set_some(warehouse, topic, subscription, **given)
-    typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
+    echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
 @app.command()
 def pause(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Hold what becomes due for a subscription, until it is resumed. What is prepared, for seconds, still comes."""
     fresh = set_some(warehouse, topic, subscription, paused=True)
-    typer.echo(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
+    echo(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
 
 
 @app.command()
 def resume(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Let a paused subscription go on: what was held comes first, in order."""
     fresh = set_some(warehouse, topic, subscription, paused=False)
-    typer.echo(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
+    echo(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
 
 
 @policy.command("unset")
@@ -186,7 +188,7 @@ def unset_policy(
     from pipeline.client.subscribing.policysetting import unset_policy as unset
 
     fresh = unset(warehouse, topic, *names, subscription=subscription)
-    typer.echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
+    echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
 @policy.command("show")
@@ -212,7 +214,7 @@ def show_policy(
     else:
         told = command.topic_lines(found, followed_since(warehouse, topic))
     for line in told:
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -227,7 +229,7 @@ def subscriptions(
     found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
     report = command.report(found, backlog, clock.time_ns() // 1_000_000)
     for line in [command.as_json(found, backlog)] if as_json else report:
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -236,7 +238,7 @@ def sinks(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     from jobs.commands import sinks as command
 
     for line in [command.as_json(warehouse)] if as_json else command.report(warehouse):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -245,7 +247,7 @@ def sources(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     from jobs.commands import sources as command
 
     for line in [command.as_json(warehouse)] if as_json else command.report(warehouse):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -258,7 +260,7 @@ def consumers(
 
     settled, found = settled_at(warehouse), standings(warehouse, topic, subscription)
     for line in [command.consumers_json(found, settled)] if as_json else command.consumers(found, settled):
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -283,9 +285,9 @@ def consume(  # noqa: PLR0913 - a parameter is an option
 
     form = command.as_json if as_json else command.line
     told = command.Told(name, follow, wait, count, nack_rate)
-    note = partial(typer.echo, err=True)
-    done, failed = command.consume(warehouse, (topic, subscription), told, command.Says(typer.echo, form, note))
-    typer.echo(f"{done:,} acknowledged, {failed:,} failed", err=True)
+    note = partial(echo, err=True)
+    done, failed = command.consume(warehouse, (topic, subscription), told, command.Says(echo, form, note))
+    echo(f"{done:,} acknowledged, {failed:,} failed", err=True)
 
 
 @dead_letters.command("list")
@@ -307,7 +309,7 @@ def list_dead_letters(
 
     dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
     for each in islice(letters(warehouse, dead, every=every), limit):
-        typer.echo(command.as_json(each) if as_json else command.line(each))
+        echo(command.as_json(each) if as_json else command.line(each))
 
 
 @dead_letters.command("put-back")
@@ -326,9 +328,9 @@ def put_back_dead_letters(
     dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
     for count in put_back(warehouse, dead, limit):
         total += count
-        typer.echo(f"{total:,} put back", err=True)
+        echo(f"{total:,} put back", err=True)
     if not total:
-        typer.echo("nothing to put back", err=True)
+        echo("nothing to put back", err=True)
 
 
 def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> None:
@@ -341,7 +343,7 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
     if not dry:
         begin(root, *name, found.position)
     for line in command.report("/".join(name), found, dry=dry):
-        typer.echo(line)
+        echo(line)
 
 
 def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], others: Sequence[object]) -> bool:

@@ -8,6 +8,7 @@ import typer
 from jobs.commands import options
 from jobs.commands.options import AsJson, Warehouse
 from jobs.commands.values import UNITS_MS
+from jobs.terminal import echo
 
 app = typer.Typer(help="Bring over what waits in a broker for its time.")
 
@@ -53,6 +54,6 @@ def pulsar(  # noqa: PLR0913 - a parameter is an option
     from pipeline.moving.pulsar import take
 
     wanted = Wanted(service, admin, topic, subscription, to or topic.rpartition("/")[2], margin, acknowledge)
-    found = list(command.followed(take(warehouse, wanted, dry=dry_run), lambda text: typer.echo(text, err=True)))
+    found = list(command.followed(take(warehouse, wanted, dry=dry_run), lambda text: echo(text, err=True)))
     for line in [command.as_json(found)] if as_json else command.report(found, dry=dry_run):
-        typer.echo(line)
+        echo(line)

@@ -10,6 +10,7 @@ import typer
 
 from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
+from jobs.terminal import echo
 
 app = typer.Typer()
 
@@ -53,7 +54,7 @@ def pending(
         forms = {By.SUBSCRIPTION: command.report, By.TOPIC: command.by_topic, By.MINUTE: command.by_minute}
         lines = iter([command.as_json(found)]) if as_json else forms[by](found, then_ms or now_ms)
     for line in lines:
-        typer.echo(line)
+        echo(line)
 
 
 @app.command()
@@ -78,4 +79,4 @@ def trace(
     found = look(warehouse, topic, subscription, key=key, position=place, limit=limit + 1)
     lines = command.as_json(found[-limit:]) if as_json else command.report(topic, found, limit)
     for line in lines:
-        typer.echo(line)
+        echo(line)

@@ -21,6 +21,7 @@ from jobs.commands.spark import kept_session
 from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.jvm import keep_classes
 from pipeline.config.paths import one_spelling
+from pipeline.config.printed import print_logs, printable
 from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS, builder, local_session
 from pipeline.delta.tables import create_all
@@ -44,6 +45,7 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--profile", type=Path, required=True, help="a TOML file as in conf/")
     add_warehouse(parser, "folder of the tables; made when it is missing")
     told = parser.parse_args(arguments)
+    print_logs()
     try:
         profile = read_profile(told.profile)
     except (PipelineError, OSError, ValueError, TypeError) as error:
@@ -161,7 +163,7 @@ def _listen_to_the_jvm(spark: SparkSession, asked: threading.Event) -> None:
 def _say(text: str) -> None:
     # The terminal may have been closed.
     with suppress(OSError):
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{printable(text)}\n")
 
 
 def _end(reason: str, code: int) -> int:

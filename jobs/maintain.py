@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from jobs.commands.values import BadText, duration_ms
 from jobs.main import add_warehouse, tool_session
 from pipeline.config.errors import PipelineError
+from pipeline.config.printed import print_logs, printable
 from pipeline.config.settings import DAY_MS, Upkeep
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
@@ -26,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     letters = "messages of dead-letter topics stay so long (30d)"
     parser.add_argument("--retain-dead-letters", type=_duration, default=30 * DAY_MS, metavar="DURATION", help=letters)
     told, app = parser.parse_args(arguments), "delayline maintain"
+    print_logs()
     keep = {"retain_ms": told.retain, "retain_dead_letters_ms": told.retain_dead_letters}
     upkeep = Upkeep(**keep, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
     spark, failed = tool_session(app, told.warehouse), False
@@ -36,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{done}\n")
             failed = failed or bool(done.failed)
     except PipelineError as error:
-        sys.stderr.write(f"delayline: {error}\n")
+        sys.stderr.write(printable(f"delayline: {error}") + "\n")
         return 2
     finally:
         spark.stop()

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from jobs.commands.values import iso, printable
+from jobs.commands.values import iso
 from pipeline.client.commanding.commands import Command
 from pipeline.client.commanding.outcomes import Outcome
+from pipeline.config.printed import printable
 
 _DONE = {
     "cancel": "cancelled",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.commands.values import payload, printable
+from jobs.commands.values import payload
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import engine_of, open_consumer
@@ -14,6 +14,7 @@ from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.message import Message
 from pipeline.client.subscribing.subscriptions import Subscription, registered
 from pipeline.config.errors import PipelineError
+from pipeline.config.printed import printable
 
 _LOOK_MS = 1_000
 _NOTED = 10_000

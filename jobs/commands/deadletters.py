@@ -2,9 +2,10 @@
 
 import json
 
-from jobs.commands.values import payload, printable
+from jobs.commands.values import payload
 from pipeline.client.subscribing.deadletters import DeadLetter
 from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.config.printed import printable
 from pipeline.subscriptions.policies import Policies
 
 _SHOWN = 60

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 
-from jobs.commands.values import printable
+from pipeline.config.printed import printable
 from pipeline.moving.pulsar import Taken
 
 

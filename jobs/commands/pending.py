@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from jobs.commands.values import UNITS_MS, iso, printable, spell
+from jobs.commands.values import UNITS_MS, iso, spell
 from pipeline.client.pending import Backlog, KeyBacklog, Pending
+from pipeline.config.printed import printable
 
 _BARS, _WIDTH = 12, 40
 _SPANS_MS = tuple(

@@ -4,8 +4,9 @@ import json
 import time
 from collections.abc import Callable
 
-from jobs.commands.values import payload, printable
+from jobs.commands.values import payload
 from pipeline.client.reading.deliveries import Deliveries, Delivery
+from pipeline.config.printed import printable
 from pipeline.service.outages import no_answer
 
 _POLL_S, _LONGEST_S = 0.2, 5.0
@@ -64,7 +65,7 @@ def line(delivery: Delivery) -> str:
     """A delivery for people: when, for whom, key, payload, how late; when it was due, if nobody knows more."""
     key = f" [{printable(delivery.key)}]" if delivery.key else ""
     name = printable(f"{delivery.topic}/{delivery.subscription}")
-    text = delivery.payload.decode(errors="backslashreplace")
+    text = printable(delivery.payload.decode(errors="backslashreplace"))
     when = f"{delivery.visible_at or delivery.due_time:%Y-%m-%d %H:%M:%S.%f}"[:-3]
     late = "due then" if delivery.late_s is None else f"{delivery.late_s:.3f} s late"
     return f"{when}  {name}{key}  {text}  ({late})"

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from jobs.commands.values import iso, printable
+from jobs.commands.values import iso
 from pipeline.client.subscribing.seeking import Prospect
+from pipeline.config.printed import printable
 
 
 def report(name: str, found: Prospect, *, dry: bool) -> Iterator[str]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from jobs.commands.values import printable
+from pipeline.config.printed import printable
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files

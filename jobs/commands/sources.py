@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from jobs.commands.values import printable
+from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sourcestates import SourceState, SourceStates

@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from jobs.commands.values import iso, printable, spell
+from jobs.commands.values import iso, spell
 from pipeline.client.pending import Backlog, Pending
 from pipeline.client.subscribing.standing import Leased, Standing
+from pipeline.config.printed import printable
 
 _HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
 _CONSUMERS = ("SUBSCRIPTION", "CONSUMER", "SLOTS", "LEASE")

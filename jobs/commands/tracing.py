@@ -4,10 +4,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 
-from jobs.commands.values import iso, printable, spell
+from jobs.commands.values import iso, spell
 from pipeline.client.tracing.states import MessageState
 from pipeline.client.tracing.step import Fact, Step
 from pipeline.client.tracing.trace import Trace
+from pipeline.config.printed import printable
 
 _NO_TIME = " " * len(iso(0))
 _CAUSES = {

@@ -122,13 +122,6 @@ def iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def printable(text: str) -> str:
-    """A name as one line of a terminal shows it: line ends, escape sequences and the like are spelled out."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
 def payload(data: bytes) -> dict[str, object]:
     """A payload for JSON: text when it is UTF-8, else base64 under another name."""
     try:

@@ -5,6 +5,7 @@ __all__ = [
     "jvm",
     "options",
     "paths",
+    "printed",
     "profiles",
     "routes",
     "s3",

@@ -8,12 +8,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from pipeline.config.printed import printable
 from pipeline.config.watching import SettleBatch, Watch
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.progress import Progress
 
 LATE_S = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 3_600.0)
 """Bounds of the lateness histogram, seconds."""
+
+
+def _names(topic: str, subscription: str) -> tuple[str, str]:
+    """Values of labels: a page of metrics is read by people, too."""
+    return printable(topic), printable(subscription)
 
 
 class Lateness(Collector):
@@ -133,15 +139,15 @@ class Metrics(Watch):
 
     def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
         """Dispatch left messages out by a policy."""
-        self._left_out.labels(topic, subscription, reason).inc(count)
+        self._left_out.labels(*_names(topic, subscription), reason).inc(count)
 
     def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""
-        self._left.labels(source).set(float("nan") if rows is None else rows)
+        self._left.labels(printable(source)).set(float("nan") if rows is None else rows)
 
     def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
         """So long ago became visible what a sink publishes next; None: nobody knows, or it has ended."""
-        self._late.labels(topic, subscription).set(float("nan") if seconds is None else seconds)
+        self._late.labels(*_names(topic, subscription)).set(float("nan") if seconds is None else seconds)
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible."""
@@ -153,7 +159,7 @@ class Metrics(Watch):
         """A batch of settle ended: it refused events, and changed the figures of some subscriptions."""
         self._refused.inc(batch.refused)
         for each in batch.subscriptions:
-            name = each.topic, each.subscription
+            name = _names(each.topic, each.subscription)
             self._outstanding.labels(*name).set(each.outstanding)
             self._waiting.labels(*name).set(each.waiting)
             self._acked.labels(*name).inc(each.acked)

@@ -30,10 +30,12 @@ def is_broken(text: bytes | None) -> bool:
     return text is not None and "\ufffd" in text.decode(errors="replace") and "\ufffd".encode() not in text
 
 
-@given(st.lists(texts, max_size=6), st.lists(st.none() | st.lists(st.tuples(st.binary(max_size=2), texts)), max_size=4))
-def test_what_is_no_text_is_found_and_replaced(
-    plain: list[bytes | None], maps: list[list[tuple[bytes, bytes]]]
-) -> None:
+Map = list[tuple[bytes | None, ...]]
+maps_of_texts: st.SearchStrategy[Map | None] = st.none() | st.lists(st.tuples(st.binary(max_size=2), texts), max_size=3)
+
+
+@given(st.lists(texts, max_size=6), st.lists(maps_of_texts, max_size=4))
+def test_what_is_no_text_is_found_and_replaced(plain: list[bytes | None], maps: list[Map | None]) -> None:
     """As Python replaces it, and so does Spark; slices, NULL and maps included."""
     column = as_texts(pa.array(plain, pa.binary()), pa.string())
     held = as_texts(pa.array(maps, _MAPS), pa.map_(pa.string(), pa.string()))
