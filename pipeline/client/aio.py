@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import pyarrow as pa
 
 from pipeline.client import client
+from pipeline.client.checks import checked_count, checked_timeout
 from pipeline.client.consuming import consumer
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
@@ -173,8 +174,9 @@ class Consumer(_Wraps[consumer.Consumer]):
             AlreadyClosed: the consumer is closed.
         """
         policy, found, size = self._made._options.batch_receive_policy, list[Message](), 0  # noqa: SLF001 - its own option
-        most = policy.max_num_message if max_num_messages is None else max_num_messages
-        wait_ms = policy.timeout_ms if timeout_millis is None else timeout_millis
+        most = policy.max_num_message if max_num_messages is None else checked_count(max_num_messages)
+        asked = checked_timeout("timeout_millis", timeout_millis)
+        wait_ms = policy.timeout_ms if asked is None else asked
         ends = _ends(None if wait_ms < 0 else wait_ms)
         while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
             if (message := self._next()) is not None:
@@ -333,7 +335,8 @@ def _now() -> float:
 
 def _ends(timeout_millis: int | None) -> float:
     """When a limit is over, by the clock of the loop; None: never."""
-    return math.inf if timeout_millis is None else _now() + timeout_millis / 1_000
+    wait_ms = checked_timeout("timeout_millis", timeout_millis)
+    return math.inf if wait_ms is None else _now() + wait_ms / 1_000
 
 
 def _answer(answer: asyncio.Future[MessageId], error: Exception | None, message_id: MessageId | None) -> None:

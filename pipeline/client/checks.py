@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.exceptions import AlreadyClosed, ConnectError, InvalidConfiguration, InvalidTopicName, InvalidUrl
+from pipeline.client.exceptions import (
+    AlreadyClosed,
+    ConnectError,
+    InvalidConfiguration,
+    InvalidMessage,
+    InvalidTopicName,
+    InvalidUrl,
+    OperationNotSupported,
+)
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import is_in_store, local_path, one_spelling
+from pipeline.subscriptions.policies import LONGEST_MS
+from state.runs import MAX_ENTRY, MAX_LEDGER
+
+_US = timedelta(microseconds=1)
 
 
 def root_of(url: str) -> str:
@@ -70,6 +84,72 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     return value
 
 
+def span_ms(span: timedelta) -> int:
+    """A span in ms, a part of one counted as one."""
+    return -(-(span // _US) // 1_000)
+
+
+def checked_delay(option: str, delay: object) -> int:
+    """A delay in ms, from a number or a `timedelta`; one that has passed is 0. A part of a ms counts as one.
+
+    Raises:
+        InvalidConfiguration: it is neither, or longer than `LONGEST_MS`.
+    """
+    ms = span_ms(delay) if isinstance(delay, timedelta) else delay
+    if not isinstance(ms, int) or isinstance(ms, bool) or ms > LONGEST_MS:
+        raise InvalidConfiguration(option, delay, f"it must be a whole number of ms up to {LONGEST_MS}, or a timedelta")
+    return max(0, ms)
+
+
+def checked_timeout(option: str, timeout_millis: object) -> int | None:
+    """How long somebody waits, in ms; None: for ever.
+
+    Raises:
+        InvalidConfiguration: it is no whole number.
+    """
+    if timeout_millis is not None and (not isinstance(timeout_millis, int) or isinstance(timeout_millis, bool)):
+        raise InvalidConfiguration(option, timeout_millis, "it must be a whole number of ms, or None")
+    return timeout_millis
+
+
+def checked_count(most: object) -> int:
+    """How many messages somebody takes at most.
+
+    Raises:
+        InvalidConfiguration: it is no whole number.
+    """
+    if not isinstance(most, int) or isinstance(most, bool):
+        raise InvalidConfiguration("max_num_messages", most, "it must be a whole number")
+    return most
+
+
+def checked_place(message: object, place: tuple[object, object]) -> tuple[int, int]:
+    """Ledger and entry of a message.
+
+    Raises:
+        InvalidMessage: there can be none with them.
+    """
+    for number, most in zip(place, (MAX_LEDGER, MAX_ENTRY), strict=True):
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= most:
+            raise InvalidMessage("message", message, f"a ledger in 0..{MAX_LEDGER} and an entry in 0..{MAX_ENTRY}")
+    return place  # type: ignore[return-value] # both are numbers
+
+
+def check_process(pid: int, call: str) -> None:
+    """Refuse a call in another process than the one that opened a client.
+
+    A process that was made by `fork` has the locks of its parent, but none of the threads that let them go.
+
+    Raises:
+        OperationNotSupported: it is another process.
+    """
+    if os.getpid() != pid:
+        reason = (
+            "a process made by fork cannot use a client of its parent: make processes by spawn, and a client in each"
+        )
+        raise OperationNotSupported(call, reason)
+
+
 class Closing(ABC):
     """What is opened and closed, a client and what it makes: it is closed at the end of a `with` block."""
 
@@ -93,7 +173,7 @@ class Opened:
 
     def __init__(self, root: str) -> None:
         """Open on the folder of a warehouse."""
-        self._root, self._closed = root, False
+        self._root, self._closed, self._process = root, False, os.getpid()
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -108,6 +188,7 @@ class Opened:
             yield
 
     def _check_open(self) -> None:
+        check_process(self._process, "this call")
         if self._closed:
             raise AlreadyClosed("client")
 

@@ -27,9 +27,15 @@ from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.policied import SetsPolicies
-from pipeline.client.subscribing.registering import HowConsumed, consumer_options, register, registered_for
+from pipeline.client.subscribing.registering import (
+    HowConsumed,
+    consumed_topics,
+    consumer_options,
+    register,
+    registered_for,
+)
 from pipeline.client.subscribing.subscriptions import unsubscribe
-from pipeline.client.subscribing.topics import expanded, found_topics, topic_partitions
+from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tracing.trace import HowTraced, Trace, trace
 from pipeline.config.errors import NoWarehouse
 from schemas import CURSORS
@@ -37,6 +43,8 @@ from state import DelaylineError
 
 _LOG = logging.getLogger(__name__)
 _BYTES = BytesSchema()
+_WHOLE: HowConsumed = {"initial_position": InitialPosition.Earliest}
+"""What is new comes from its first message on."""
 _LOOK_S = 60
 """New partitions are noticed within so long."""
 
@@ -151,27 +159,27 @@ class Client(SetsPolicies, Commander, Closing):
         refuse(CONSUMER, how, HowConsumed.__annotations__)
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
         period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
-        asked = topic if isinstance(topic, re.Pattern) else checked_topics(topic)
+        asked, whole = topic if isinstance(topic, re.Pattern) else checked_topics(topic), how | _WHOLE
+        found = partial(consumed_topics, self._root, asked, subscription_name, how.get("dead_letter_policy"))
         with answering(self._root):
-            topics = found_topics(self._root, asked)
+            topics = found()
             policies = register(self._root, topics, subscription_name, consumer_type, how)
         options = consumer_options(consumer_type, how, policies, self._stats_s)
 
-        def end() -> None:
-            mine = {each.topic for each in made.cores}
-            if isinstance(asked, list):
-                # Of a partition that this consumer has not noticed, too.
-                mine |= registered_for(self._root, expanded(self._root, asked), subscription_name)
-            _each(partial(unsubscribe, self._root, each, subscription_name) for each in sorted(mine))
+        def take(new: str) -> None:
+            register(self._root, [new], subscription_name, consumer_type, whole)
+            listen_to(made, [new])
 
         def look() -> None:
             known = {each.topic for each in made.cores}
-            if new := [each for each in found_topics(self._root, asked) if each not in known]:
-                whole = how | {"initial_position": InitialPosition.Earliest}
-                register(self._root, new, subscription_name, consumer_type, whole)
-                listen_to(made, new)
+            # One that cannot be subscribed keeps no other one away.
+            _each(partial(take, each) for each in found() if each not in known)
 
-        made = open_consumer(self._engine(), topics, subscription_name, options, self._timeout_s, self._forget, end)
+        def end() -> None:
+            self._unsubscribe(made, asked, subscription_name)
+
+        wait_s, forget = self._timeout_s, self._forget
+        made: Consumer = open_consumer(self._engine(), topics, subscription_name, options, wait_s, forget, end)
         self._made.append(made)
         if topics != asked:
             self._looks[made] = _Recurring(period_s, look)
@@ -301,6 +309,13 @@ class Client(SetsPolicies, Commander, Closing):
         sender.acked = sender.queued = stored
         sender.numbered = stored if initial_sequence_id is None else initial_sequence_id
         return sender
+
+    def _unsubscribe(self, made: Consumer, asked: list[str] | re.Pattern[str], name: str) -> None:
+        """End the subscription of a consumer, also of partitions that it has not noticed."""
+        mine = {each.topic for each in made.cores}
+        if isinstance(asked, list):
+            mine |= registered_for(self._root, expanded(self._root, asked), name)
+        _each(partial(unsubscribe, self._root, each, name) for each in sorted(mine))
 
     def _engine(self) -> Engine:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 
 from pipeline.config.errors import PipelineError
+from pipeline.config.spelling import shown
 from state import DelaylineError
 
 PulsarException = DelaylineError
@@ -117,7 +118,7 @@ class InvalidConfiguration(ClientError):
 
     def __init__(self, option: str, value: object, why: str) -> None:
         """Name the option, its value and why not."""
-        super().__init__(f"{option} = {value!r}: {why}")
+        super().__init__(f"{option} = {shown(value)}: {why}")
         self.option, self.value, self.why = option, value, why
 
 
@@ -126,7 +127,7 @@ class InvalidMessage(ClientError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         """Name the field, its value and what is allowed."""
-        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 
@@ -135,7 +136,7 @@ class InvalidTopicName(ClientError):
 
     def __init__(self, topic: object) -> None:
         """Name the topic."""
-        super().__init__(f"topic = {topic!r}, allowed: a name")
+        super().__init__(f"topic = {shown(topic)}, allowed: a name")
         self.topic = topic
 
 

@@ -13,6 +13,7 @@ __all__ = [
     "settings",
     "sizing",
     "sources",
+    "spelling",
     "stages",
     "threads",
     "timeline",

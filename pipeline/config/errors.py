@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from pipeline.config.spelling import shown
 from state import DelaylineError
 
 
@@ -15,7 +16,7 @@ class BadSetting(PipelineError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         """Name the setting, its value and the range that is allowed."""
-        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 
@@ -283,7 +284,7 @@ class BadValue(PipelineError):
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         """Name the field, its value and what is allowed."""
-        super().__init__(f"{field} = {value!r}, allowed: {allowed}")
+        super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
 
 

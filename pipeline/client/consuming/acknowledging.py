@@ -6,13 +6,14 @@ Who reads the table by itself needs no lease: it settles what it has worked on, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.client.checks import check_limit
+from pipeline.client.checks import checked_delay
 from pipeline.client.consuming.events import Voice, runs_of
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.config.wallclock import wall_ms
@@ -46,24 +47,24 @@ def acknowledge(root: str, deliveries: pa.Table) -> int:
     return _say(root, deliveries, lambda voice, count, positions: voice.acks(positions, now, count))
 
 
-def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | None = None) -> int:
+def negative_acknowledge(root: str, deliveries: pa.Table, delay_ms: int | timedelta | None = None) -> int:
     """Say that deliveries failed, in one commit: they come again. A delivery fails once. Gives how many.
 
     Args:
         root: the warehouse.
         deliveries: as in `acknowledge`.
-        delay_ms: after so long they come again; None: after the backoff of the subscription.
+        delay_ms: after so long they come again, ms or a `timedelta`, and at once if that has passed; None: after the
+            backoff of the subscription.
 
     Raises:
         InvalidMessage: a column is missing, or NULL somewhere.
-        InvalidConfiguration: the delay is negative.
+        InvalidConfiguration: the delay is none, or too long.
         NoWarehouse: the folder has no such table.
         StillConflicting: other writers were faster every time; nothing was said.
     """
-    if delay_ms is not None:
-        check_limit("delay_ms", delay_ms, 0)
+    after_ms = None if delay_ms is None else checked_delay("delay_ms", delay_ms)
     now = wall_ms()
-    return _say(root, deliveries, lambda voice, count, positions: voice.nacks(positions, count, delay_ms, "nack", now))
+    return _say(root, deliveries, lambda voice, count, positions: voice.nacks(positions, count, after_ms, "nack", now))
 
 
 def _say(root: str, deliveries: pa.Table, what: Callable[[Voice, int, Positions], pa.Table]) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from threading import Condition
 from typing import TypeVar
 
 import pyarrow as pa
 
-from pipeline.client.consuming.consumerlistener import Receiver
+from pipeline.client.checks import check_process, checked_count, checked_delay, checked_timeout
+from pipeline.client.consuming.consumerlistener import Announcer, Receiver
 from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, sought
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
@@ -24,7 +27,7 @@ from pipeline.client.exceptions import (
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.reading.topiclog import START, TopicLog
-from pipeline.client.subscribing.seeking import begin_anew
+from pipeline.client.subscribing.seeking import begin_anew, checked_where
 from pipeline.storage.arrays import arrow_schema
 from schemas import DELIVERIES
 
@@ -48,6 +51,7 @@ class Consumer(Receiver):
     Attributes:
         engine: what turns it.
         cores: what it is for each of its topics.
+        events: tells its `consumer_event_listener`.
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class Consumer(Receiver):
         self.engine, self.cores, self._first = engine, list(cores), 0
         self._changed, self._options = cores[0].lock, cores[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
-        self._closed = False
+        self._closed, self.events, self._process = False, Announcer(), os.getpid()
 
     # ---- who it is
 
@@ -111,7 +115,7 @@ class Consumer(Receiver):
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside(_LISTENER, "receive")
-        return self._next(timeout_millis)
+        return self._next(checked_timeout("timeout_millis", timeout_millis))
 
     def batch_receive(self, max_num_messages: int | None = None, timeout_millis: int | None = None) -> list[Message]:
         """Several messages, as soon as one of the limits is reached; none when none came in time.
@@ -126,8 +130,9 @@ class Consumer(Receiver):
         """
         self._refuse_beside(_LISTENER, "batch_receive")
         policy, found, size = self._options.batch_receive_policy, list[Message](), 0
-        most = policy.max_num_message if max_num_messages is None else max_num_messages
-        wait_ms = policy.timeout_ms if timeout_millis is None else timeout_millis
+        most = policy.max_num_message if max_num_messages is None else checked_count(max_num_messages)
+        asked = checked_timeout("timeout_millis", timeout_millis)
+        wait_ms = policy.timeout_ms if asked is None else asked
         ends = None if wait_ms < 0 else time.monotonic() + wait_ms / 1_000
         while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
             left = None if ends is None else max(0, round((ends - time.monotonic()) * 1_000))
@@ -152,7 +157,8 @@ class Consumer(Receiver):
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside(_LISTENER, "batch_receive_arrow")
-        found = self._waited(lambda: self._take_rows(max_num_messages), timeout_millis)
+        most = checked_count(max_num_messages)
+        found = self._waited(lambda: self._take_rows(most), checked_timeout("timeout_millis", timeout_millis))
         return _SCHEMA.empty_table() if found is None else found
 
     # ---- what became of them
@@ -189,19 +195,21 @@ class Consumer(Receiver):
             if counts(core, message) and not core.desk.acknowledge_upto(place_of(message)):
                 raise InvalidMessage("message", str(message), "one that this consumer was handed and has not settled")
 
-    def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | None = None) -> None:
+    def negative_acknowledge(self, message: Named | pa.Table, delay_ms: int | timedelta | None = None) -> None:
         """A message, or each of a table, failed and is to come again.
 
         Args:
             message: the message, its id, or rows of `batch_receive_arrow`.
-            delay_ms: after so long; None: by the consumer's `negative_ack_redelivery_delay_ms`, or else the
-                subscription's backoff.
+            delay_ms: after so long, ms or a `timedelta`, and at once if that has passed; None: by the consumer's
+                `negative_ack_redelivery_delay_ms`, or else the subscription's backoff.
 
         Raises:
             AlreadyClosed: the consumer is closed.
             InvalidMessage: it is nothing that this consumer gets.
+            InvalidConfiguration: the delay is none, or too long.
         """
-        after_ms = self._options.negative_ack_redelivery_delay_ms if delay_ms is None else delay_ms
+        usual = self._options.negative_ack_redelivery_delay_ms
+        after_ms = usual if delay_ms is None else checked_delay("delay_ms", delay_ms)
         with self._opened():
             if isinstance(message, pa.Table):
                 for core, rows in by_core(self.cores, message):
@@ -209,13 +217,15 @@ class Consumer(Receiver):
             elif counts(core := core_of(self.cores, message), message):
                 core.desk.fail(place_of(message), after_ms)
 
-    def reconsume_later(self, message: Named, delay_ms: int) -> None:
-        """A message is to come again after a delay (ms). It counts as a redelivery.
+    def reconsume_later(self, message: Named, delay_ms: int | timedelta) -> None:
+        """A message is to come again after a delay (ms, or a `timedelta`). It counts as a redelivery.
 
         Raises:
             AlreadyClosed: the consumer is closed.
+            InvalidMessage: it is nothing that this consumer gets.
+            InvalidConfiguration: the delay is none, or too long.
         """
-        self.negative_acknowledge(message, delay_ms)
+        self.negative_acknowledge(message, checked_delay("delay_ms", delay_ms))
 
     def redeliver_unacknowledged_messages(self) -> None:
         """All that was handed out and not acknowledged comes again at once.
@@ -254,13 +264,14 @@ class Consumer(Receiver):
 
         Raises:
             AlreadyClosed: the consumer is closed.
-            InvalidMessage: it is no id of its topics, or one that `send` gave.
+            InvalidMessage: it is no id of its topics, or one that `send` gave, or neither an id nor a time.
             SubscriptionNotFound: somebody has ended the subscription.
             Timeout: the service does not run. The subscription is sought as soon as it does.
         """
+        where = checked_where(messageid)
         with self._opened():
-            cores = sought(self.cores, messageid)
-        asked = {core: begin_anew(self.engine.root, *core.named, messageid) for core in cores}
+            cores = sought(self.cores, where)
+        asked = {core: begin_anew(self.engine.root, *core.named, where) for core in cores}
         if not self._waited(lambda: all(core.life >= life for core, life in asked.items()) or None, _SEEK_MS):
             raise Timeout("seek: the service does not run: it", _SEEK_MS)
 
@@ -296,15 +307,19 @@ class Consumer(Receiver):
         Raises:
             DelaylineError: what was acknowledged cannot be appended.
         """
+        if os.getpid() != self._process:
+            return
+        # What a listener has now it may still acknowledge.
+        self._end_listening()
         with self._changed:
             if self._closed:
                 return
             self._closed = True
             self._changed.notify_all()
-        self._end_listening()
         try:
             self.engine.remove(self.cores)
         finally:
+            self.events.end()
             if self._on_close is not None:
                 self._on_close(self)
 
@@ -319,6 +334,7 @@ class Consumer(Receiver):
     # ---- inside
 
     def _opened(self) -> Condition:
+        check_process(self._process, "this call")
         if self._closed:
             raise AlreadyClosed("consumer")
         return self._changed
@@ -330,6 +346,7 @@ class Consumer(Receiver):
         """What `take` gives, as soon as it gives something; None: it did not in time."""
         ends = None if timeout_millis is None else time.monotonic() + timeout_millis / 1_000
         told = False
+        check_process(self._process, "receive")
         with self._changed:
             while True:
                 if self._closed:

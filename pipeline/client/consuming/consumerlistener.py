@@ -7,9 +7,10 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, Self
 
-from pipeline.client.checks import Closing
+from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, Timeout
 from pipeline.client.message import Message
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from pipeline.client.consuming.consumer import Consumer
 
 _LOG = logging.getLogger(__name__)
-_LOOK_MS, _PAUSE_S = 500, 1.0
+_LOOK_MS, _PAUSE_S, _JOIN_S = 500, 1.0, 0.05
+_IN_THREAD = threading.local()
+"""The worker whose thread it is."""
 MessageListener = Callable[["Consumer", Message], object]
 """Gets a consumer and a message of it."""
 
@@ -45,7 +48,7 @@ class Worker:
             give: the listener.
         """
         self._take, self._listener = take, give
-        self._goes, self._ended = threading.Event(), threading.Event()
+        self._goes, self._ended, self.waits = threading.Event(), threading.Event(), False
         self._goes.set()
         self._thread = threading.Thread(target=self._run, name="delayline-listener", daemon=True)
 
@@ -62,20 +65,29 @@ class Worker:
         self._goes.set()
 
     def stop(self) -> None:
-        """End, after the message that the listener has now; a listener may stop itself."""
+        """End, after the message that the listener has now; a listener may stop itself, and others.
+
+        Nobody waits for a listener that waits for others: two of them may stop each other.
+        """
         self._ended.set()
         self._goes.set()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        mine: Worker | None = getattr(_IN_THREAD, "worker", None)
+        if mine is self:
+            return
+        if mine is not None:
+            mine.waits = True
+        while self._thread.is_alive() and not self.waits:
+            self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
+        _IN_THREAD.worker = self
         while not self._ended.is_set():
             self._goes.wait()
             try:
                 message = None if self._ended.is_set() else self._take(_LOOK_MS)
             except AlreadyClosed:
                 return
-            except Exception:  # noqa: BLE001 - whatever the store says
+            except BaseException:  # noqa: BLE001 - whatever the store says, and panics of delta-rs
                 _LOG.exception("the listener gets no message for now; the next one is asked for again")
                 self._ended.wait(_PAUSE_S)
                 continue
@@ -86,8 +98,35 @@ class Worker:
     def _give(self, message: Message) -> None:
         try:
             self._listener(message)
-        except Exception:  # noqa: BLE001 - whatever the application raises
+        except BaseException:  # noqa: BLE001 - whatever the application raises, `sys.exit` too: others wait for messages
             _LOG.exception("the listener failed at %r, which comes again if it is not acknowledged", message)
+
+
+class Announcer:
+    """Tells an application what became of a consumer, in order, in a thread of its own: it may take its time."""
+
+    def __init__(self) -> None:
+        """The first call starts the thread."""
+        self._calls = SimpleQueue[Callable[[], object] | None]()
+        self._thread: threading.Thread | None = None
+
+    def tell(self, call: Callable[[], object]) -> None:
+        """Call a function behind the ones before. What it raises is logged."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="delayline-consumer-events", daemon=True)
+            self._thread.start()
+        self._calls.put(call)
+
+    def end(self) -> None:
+        """End behind the last call; nobody waits for that."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except BaseException:  # noqa: BLE001 - whatever the application raises; the next call comes all the same
+                _LOG.exception("a consumer_event_listener failed")
 
 
 class Receiver(Closing):
@@ -112,7 +151,7 @@ class Receiver(Closing):
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside(listener, operation)
-        found = self._next(timeout_millis)
+        found = self._next(checked_timeout("timeout_millis", timeout_millis))
         if found is None:
             raise Timeout(operation, timeout_millis or 0)
         return found

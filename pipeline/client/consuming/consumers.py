@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
@@ -20,7 +20,6 @@ from pipeline.subscriptions.topicpolicies import partition_of
 
 _ENGINES: dict[tuple[int, str], Engine] = {}
 _LOCK = threading.Lock()
-_LOG = logging.getLogger(__name__)
 
 
 def engine_of(root: str) -> Engine:
@@ -125,9 +124,9 @@ def _telling(consumer: Consumer, core: Core, listener: ConsumerEventListener) ->
     partition = partition_of(core.topic)
 
     def tell(active: bool) -> None:  # noqa: FBT001 - what the core calls it with
-        try:
-            (listener.became_active if active else listener.became_inactive)(consumer, partition)
-        except Exception:  # noqa: BLE001 - whatever the application raises
-            _LOG.exception("a consumer_event_listener failed")
+        # The engine turns all consumers of the process: it does not wait for an application.
+        consumer.events.tell(
+            partial(listener.became_active if active else listener.became_inactive, consumer, partition)
+        )
 
     return tell

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.client.checks import checked_place
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.received import Received
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.subscribing.seeking import Where
+from pipeline.storage.arrays import longs
+from state.runs import MAX_ENTRY, MAX_LEDGER
 
 Named = Message | MessageId
 """A message, or the name of one."""
@@ -24,6 +27,8 @@ def core_of(cores: Sequence[Core], message: Named) -> Core:
     Raises:
         InvalidMessage: it is of none, or nobody can tell.
     """
+    if not isinstance(message, Message | MessageId):
+        raise InvalidMessage("message", message, "a message, or its id")
     if isinstance(message, Received) and message.consumer in cores:
         return message.consumer
     topic = message.topic_name()
@@ -34,7 +39,18 @@ def core_of(cores: Sequence[Core], message: Named) -> Core:
 
 
 def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, pa.Table]]:
-    """The rows of a table that are of each core, and of the present life of its subscription, when they name one."""
+    """The rows of a table that are of each core, and of the present life of its subscription, when they name one.
+
+    Raises:
+        InvalidMessage: a column is missing, or has what no position can be.
+    """
+    for name in ("topic", "ledger_id", "entry_id")[len(cores) == 1 :]:
+        if name not in table.column_names or table.column(name).null_count:
+            raise InvalidMessage(name, None, "a column without NULL, as `batch_receive_arrow` gives it")
+    for column, most in (("ledger_id", MAX_LEDGER), ("entry_id", MAX_ENTRY)):
+        numbers = longs(table, column)
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) <= most:
+            raise InvalidMessage(column, [int(numbers.min()), int(numbers.max())], f"numbers in 0..{most}")
     for core in cores:
         own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.topic))
         if "life" in own.column_names:
@@ -65,5 +81,10 @@ def counts(core: Core, message: Named) -> bool:
 
 
 def place_of(message: Named) -> tuple[int, int]:
-    """Ledger and entry."""
-    return message.position if isinstance(message, Received | MessageId) else message.message_id().position
+    """Ledger and entry.
+
+    Raises:
+        InvalidMessage: there can be no message with them.
+    """
+    named = message if isinstance(message, Received | MessageId) else message.message_id()
+    return checked_place(named, named.position)

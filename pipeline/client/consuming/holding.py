@@ -120,15 +120,17 @@ class Handed:
         self._tidy()
 
     def upto(self, ledger: int, entry: int) -> Positions | None:
-        """All that was handed out up to a message, and is forgotten from here on; None: it was not handed out."""
-        if (ledger, entry) == self._last:
-            return runs_of(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        for number, (ledgers, entries) in enumerate(self._parts):
+        """All that was handed out up to a message, and is forgotten from here on; None: it was not handed out.
+
+        Of a message that came again the last time counts.
+        """
+        for number in reversed(range(len(self._parts))):
+            ledgers, entries = self._parts[number]
             at = np.flatnonzero((ledgers == ledger) & (entries == entry))
             if len(at):
                 self._last = (ledger, entry)
                 return self._cut(number, int(at[-1]) + 1)
-        return None
+        return runs_of(*np.zeros((2, 0), np.int64)) if (ledger, entry) == self._last else None
 
     def _cut(self, number: int, count: int) -> Positions:
         before = [self._parts.popleft() for _ in range(number)]

@@ -12,7 +12,7 @@ from itertools import count
 from typing import TypedDict, Unpack
 from zlib import crc32
 
-from pipeline.client.checks import Closing
+from pipeline.client.checks import Closing, span_ms
 from pipeline.client.choices import PartitionsRoutingMode
 from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBufferIsFull, ProducerQueueIsFull, Result
 from pipeline.client.message import RESERVED
@@ -27,7 +27,6 @@ from state.buckets import MAX_TIME
 
 Callback = Callable[[Result, MessageId | None], object]
 """Told how a message of `send_async` fared, in the client's writing thread: it should be quick."""
-_MS = timedelta(milliseconds=1)
 
 
 class How(TypedDict, total=False):
@@ -252,7 +251,7 @@ def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int 
     if after is not None:
         if at_ms is not None:
             raise InvalidMessage("deliver_after", after, "one of deliver_at and deliver_after")
-        at_ms = -(-published // 1_000) + -(-after // _MS)
+        at_ms = -(-published // 1_000) + span_ms(after)
     if at_ms is None:
         return None
     _check("deliver_at", at_ms)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
 import weakref
@@ -15,7 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from math import inf
 
-from pipeline.client.exceptions import AlreadyClosed, MemoryBufferIsFull, OperationNotSupported, ProducerQueueIsFull
+from pipeline.client.checks import check_process
+from pipeline.client.exceptions import (
+    AlreadyClosed,
+    ClientError,
+    MemoryBufferIsFull,
+    OperationNotSupported,
+    ProducerQueueIsFull,
+)
 from pipeline.client.messageid import MessageId
 from pipeline.client.producing.rows import Content, Done, Entry, Sender
 
@@ -41,7 +49,7 @@ class Queue:
         self._waiting = deque[Entry]()
         self._held, self._bytes, self._begin_at = 0, 0, inf
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed, self._process = False, os.getpid()
         self._at_exit = _flusher(weakref.ref(self))
 
     def put(self, sender: Sender, content: Content, sequence_id: int | None, done: Done | None, *, hurry: bool) -> None:
@@ -58,7 +66,9 @@ class Queue:
             AlreadyClosed: the producer or the client is closed.
             ProducerQueueIsFull: too many messages wait.
             MemoryBufferIsFull: too many bytes wait.
+            OperationNotSupported: called in a process that was made by `fork`.
         """
+        check_process(self._process, "send")
         with self._lock:
             while (full := self._full(sender, len(content.payload))) is not None:
                 if not sender.blocks or threading.current_thread() is self._thread:
@@ -78,6 +88,7 @@ class Queue:
         """
         senders = list(senders)
         self.may_wait("flush")
+        check_process(self._process, "flush")
         with self._lock:
             goals = [(each, each.put) for each in senders]
             if any(each.told < goal for each, goal in goals):
@@ -91,7 +102,12 @@ class Queue:
             raise errors[0]
 
     def flush_all(self) -> None:
-        """Wait until nothing waits any more; what goes wrong is told to those who sent it."""
+        """Wait until nothing waits any more; what goes wrong is told to those who sent it.
+
+        A process that was made by `fork` has no thread that writes: what waits is its parent's to send.
+        """
+        if os.getpid() != self._process:
+            return
         with self._lock:
             while self._held:
                 self._begin(time.monotonic())
@@ -108,12 +124,16 @@ class Queue:
 
     def close(self, sender: Sender) -> None:
         """Take no more from a producer."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             sender.closed = True
             self._moved.notify_all()
 
     def shut(self) -> None:
         """Take no more at all; what waits is refused."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._closed = True
             left = list(self._waiting)
@@ -190,7 +210,11 @@ class Queue:
 
     def _run(self) -> None:
         while turn := self._take():
-            self._write(turn)
+            try:
+                self._write(turn)
+            except BaseException as error:  # noqa: BLE001 - a panic of delta-rs: who sent is told, and waits for nothing
+                _LOG.exception("a turn of the producers failed")
+                self.failed(turn, _failure(error))
 
     def _take(self) -> list[Entry]:
         """The messages of the next turn; none: the thread ends."""
@@ -228,13 +252,18 @@ class Queue:
                 continue
             try:
                 each.done(error, id_)
-            except Exception:  # noqa: BLE001 - a program's own; the other messages are not to blame
+            except BaseException:  # noqa: BLE001 - a program's own, `sys.exit` too; the other messages are not to blame
                 _LOG.exception("a callback of producer %s failed", each.sender.name)
         with self._lock:
             self._held -= len(entries)
             for sender, count in counts.items():
                 sender.told += count
             self._moved.notify_all()
+
+
+def _failure(error: BaseException) -> Exception:
+    """An error for those who wait: one that ends a process is for the thread in which it was raised."""
+    return error if isinstance(error, Exception) else ClientError(f"{type(error).__name__}: {error}")
 
 
 def _flusher(queue: weakref.ref[Queue]) -> Callable[[], None]:

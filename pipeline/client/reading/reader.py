@@ -18,6 +18,7 @@ from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
 from pipeline.client.reading.topiclog import START, Place, TopicLog
 from pipeline.client.schema import Schema
+from pipeline.client.subscribing.seeking import checked_where
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from state import TimeBucketIndex
 from state.buckets import MAX_TIME
@@ -120,12 +121,13 @@ class Reader(Receiver):
             InvalidMessage: it is an id that `send` gave.
             AlreadyClosed: the reader is closed.
         """
+        where = checked_where(messageid)
         with self._lock:
             self._check_open()
-            if isinstance(messageid, int):
-                self._after, self._since = START, messageid
+            if isinstance(where, int):
+                self._after, self._since = START, where
             else:
-                self._after, self._since = self._place(messageid), _BEGIN
+                self._after, self._since = self._place(where), _BEGIN
             self._index.clear()
             self._ready.clear()
             self._log.forget()

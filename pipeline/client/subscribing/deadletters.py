@@ -1,11 +1,12 @@
 """Dead letters: messages that failed too often, in a topic of their own, and the way back to where they came from."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from pipeline.client.inbox import Message, rows_of_messages
+from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.records import whole_number
@@ -63,6 +64,25 @@ class DeadLetter:
         ledger, entry = self.position
         properties = {**self.properties, PUT_BACK: f"{self.topic} {ledger}:{entry}"}
         return Message(self.origin, self.payload, key=self.key, properties=properties)
+
+
+def check_letters(new: tuple[str, str | None], ways: Iterable[tuple[str, str | None]]) -> None:
+    """Refuse dead letters that come back to the topic of the subscription: one bad message would go round for ever.
+
+    Args:
+        new: a topic, and the topic of the dead letters of a subscription of it.
+        ways: the same of all that is there; None: there are none.
+
+    Raises:
+        BadValue: they would.
+    """
+    (topic, where), known = new, list(ways)
+    seen, ahead = set[str | None](), [where]
+    while ahead:
+        seen.add(each := ahead.pop())
+        ahead += {there for here, there in known if here == each and there is not None} - seen
+    if topic in seen:
+        raise BadValue("dead_letter_topic", where, f"one from which nothing comes back to {topic!r}")
 
 
 def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[DeadLetter]:

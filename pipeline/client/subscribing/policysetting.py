@@ -11,18 +11,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pipeline.client.checks import checked_topic
-from pipeline.client.subscribing.subscriptions import (
-    TOPIC_LINE,
-    Subscription,
-    change,
-    existing,
-    history,
-    registered,
-    replace_lines,
-    topic_row,
-    with_history,
-    with_policies,
-)
+from pipeline.client.subscribing.lines import TOPIC_LINE, history, replace_lines, topic_row, with_history
+from pipeline.client.subscribing.subscriptions import Subscription, change, existing, registered, with_policies
 from pipeline.config.errors import BadValue
 from pipeline.config.stages import INGEST
 from pipeline.delta.deltars import open_table, path_of, query

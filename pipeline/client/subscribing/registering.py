@@ -5,6 +5,7 @@ What the caller does not state stays as it is, so consumers of one subscription 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,9 +19,10 @@ from pipeline.client.choices import (
 )
 from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
 from pipeline.client.consuming.options import ConsumerOptions
-from pipeline.client.exceptions import InvalidConfiguration
+from pipeline.client.exceptions import InvalidConfiguration, TopicNotFound
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.subscriptions import Subscription, change, subscribe, subscriptions, with_policies
+from pipeline.client.subscribing.topics import found_topics
 from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import topic_of
@@ -122,6 +124,28 @@ def register(root: str, topics: Sequence[str], name: str, consumer_type: Consume
     return first[0].policies if first else _stated_over(Policies(), how)
 
 
+def consumed_topics(
+    root: str, asked: list[str] | re.Pattern[str], name: str, letters: ConsumerDeadLetterPolicy | None
+) -> list[str]:
+    """The topics of a consumer. Those that a pattern describes are without the topics of its own dead letters.
+
+    Otherwise each of those would get dead letters of its own, and so on without an end.
+
+    Raises:
+        TopicNotFound: no topic fits the pattern.
+    """
+    found = found_topics(root, asked)
+    if isinstance(asked, list):
+        return found
+    own = {each.policies.dead_letters(*each.named) for each in subscriptions(root) if each.name == name}
+    own |= {Policies().dead_letters(each, name) for topic in found for each in (topic, topic_of(topic))}
+    own |= {letters.dead_letter_topic} if letters is not None and letters.dead_letter_topic is not None else set()
+    left = [each for each in found if topic_of(each) not in own and each not in own]
+    if not left:
+        raise TopicNotFound(asked.pattern)
+    return left
+
+
 def registered_for(root: str, topics: Collection[str] | None, name: str) -> set[str]:
     """Those of some topics (None: of all) that have a subscription of a name."""
     return {
@@ -139,6 +163,7 @@ def _of_topic(topic: str, name: str, how: HowConsumed) -> HowConsumed:
 
 
 def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> None:
+    @_configuring()
     def decide(found: Subscription | None) -> Subscription | None:
         if found is None:
             return with_policies(root, _new(topic, name, consumer_type, how), _stated_over(Policies(), how))

@@ -6,23 +6,18 @@ from dataclasses import dataclass, replace
 
 from deltalake import DeltaTable
 
-from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.exceptions import InvalidMessage, SubscriptionNotFound
 from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.reading.topiclog import Place, TopicLog
+from pipeline.client.subscribing.lines import replace_lines, with_history
 from pipeline.client.subscribing.lives import lives
 from pipeline.client.subscribing.standing import standings
-from pipeline.client.subscribing.subscriptions import (
-    Subscription,
-    existing,
-    line_of,
-    replace_lines,
-    row_of,
-    with_history,
-)
+from pipeline.client.subscribing.subscriptions import Subscription, existing, line_of, row_of
 from pipeline.storage.files import Files
 from pipeline.subscriptions.settled import read_mark
 from pipeline.subscriptions.sought import Sought
+from state.buckets import MAX_TIME
 
 _BEGINNING: Place = (0, 0)
 Where = MessageId | int
@@ -92,6 +87,19 @@ def place_of(log: TopicLog, where: Where) -> Place:
     if where == MessageId.earliest:
         return _BEGINNING
     return log.end() if where == MessageId.latest else min(max(_BEGINNING, where.position), log.end())
+
+
+def checked_where(where: object) -> Where:
+    """Where somebody seeks.
+
+    Raises:
+        InvalidMessage: it is neither an id nor a time.
+    """
+    if isinstance(where, MessageId) or (
+        isinstance(where, int) and not isinstance(where, bool) and 0 <= where <= MAX_TIME
+    ):
+        return where
+    raise InvalidMessage("messageid", where, f"the id of a message, or a time in ms since the epoch in 0..{MAX_TIME}")
 
 
 def begin_anew(root: str, topic: str, name: str, where: Where) -> int:

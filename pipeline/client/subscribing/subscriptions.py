@@ -8,29 +8,25 @@ registered, and no version of the table lacks a subscription whose policies chan
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.client.subscribing.deadletters import check_letters
+from pipeline.client.subscribing.lines import grown_history, replace_lines, with_history
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
-from pipeline.delta.deltars import fitted, open_table, query, quoted, retried, rows_of
+from pipeline.delta.deltars import fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.sought import Sought
-from pipeline.subscriptions.topicpolicies import TOPIC
 from schemas import DELIVERIES, REDELIVERY, SUBSCRIPTIONS
 from state import tick_bits
 from state.buckets import MAX_TICK
 
 TYPES = ("exclusive", "failover", "shared", "key_shared")
 STARTS = ("earliest", "latest")
-TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
-"""Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
-_REMEMBERED = 100
-"""So many changes of the policies of a topic or a subscription are remembered."""
 _ACTIVE = f"""
     SELECT topic, subscription AS name,
         CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
@@ -100,6 +96,12 @@ class Subscription:
         return replace(self.policies, **told) if self.unclear is None else Policies.changed(self.unclear, told)
 
     @property
+    def letters_to(self) -> tuple[str, str | None]:
+        """Its topic, and the topic of its dead letters if it has any."""
+        given = self.policies.max_redeliveries is not None
+        return self.topic, self.policies.dead_letters(*self.named) if given else None
+
+    @property
     def sought(self) -> Sought | None:
         """Where the last seek lets it begin; None: there was none."""
         return Sought.of_text(self.start)
@@ -144,7 +146,7 @@ def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) 
         known = {(row["topic"], row["subscription"]) for row in query(_NAMES, registry=registry)}
         begun = [_begun(root, each) for each in lines(registry)]
         new = [row_of(each, active=True) for each in begun if each.named not in known]
-        if rows := [row for each in new for row in _with_history([], each)]:
+        if rows := [row for each in new for row in grown_history([], each)]:
             write_deltalake(registry, fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, rows)), mode="append")
         return [each for each in begun if each.named in known]
 
@@ -208,58 +210,6 @@ def change(
         return None if new is None else with_history(registry, name, row_of(new, active=active))
 
     return replace_lines(root, name, rows, pause)
-
-
-def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> list[dict[str, object]]:
-    """A line, and rows that say which policies held since when; one more when the line has others than held last.
-
-    A row of history is a line that is not active, of the type `HISTORY`; its `start` is the time.
-    """
-    return _with_history(history(registry, name), new)
-
-
-def _with_history(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, object]]:
-    held = rows[-1]["policies"] if rows else {}
-    told = new["policies"] or {}
-    if told != held:
-        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": told})
-    return [new, *rows[-_REMEMBERED:]]
-
-
-def history(registry: DeltaTable, name: Name) -> list[dict[str, Any]]:
-    """The rows that say which policies held since when, the oldest first."""
-    text = f"SELECT * FROM registry WHERE {_named(name)} AND type = '{HISTORY}' ORDER BY start"  # noqa: S608 - quoted
-    return [{**row, "policies": dict(row["policies"] or ())} for row in query(text, registry=registry)]
-
-
-def replace_lines(
-    root: str,
-    name: Name,
-    decide: Callable[[DeltaTable], list[dict[str, object]] | None],
-    pause: Callable[[float], None] = time.sleep,
-    *,
-    partitions: bool = False,
-) -> bool:
-    """Replace all lines of a topic and subscription by some rows, as `change` does, from the registry as it is.
-
-    The line that counts the partitions of a topic is another one than that of its policies; `partitions` says which.
-    """
-    mine = f"{_named(name)} AND type {'=' if partitions else '<>'} '{PARTITIONS}'"
-
-    def write(registry: DeltaTable) -> bool:
-        new = decide(registry)
-        if new is not None:
-            rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
-            write_deltalake(registry, rows, mode="overwrite", predicate=mine)
-        return new is not None
-
-    return retried(root, SUBSCRIPTIONS, write, pause)
-
-
-def _named(name: Name) -> str:
-    """Says of lines in SQL that they are of a topic and subscription."""
-    return f"topic = {quoted(name[0])} AND subscription = {quoted(name[1])}"
 
 
 def with_policies(root: str, found: Subscription, policies: Policies) -> Subscription | None:
@@ -341,6 +291,8 @@ def _start(text: str | None) -> str:
 def _begun(root: str, line: Subscription) -> Subscription:
     """A line whose acknowledgement, and whose sink, begin behind what there is now, unless it says where."""
     told = line.policies
+    if line.letters_to[1] is not None:
+        check_letters(line.letters_to, [each.letters_to for each in subscriptions(root)])
     if told.ack and told.ack_after is None:
         told = replace(told, ack_after=open_table(root, REDELIVERY).version())
     if told.sink is not None and told.sink_after is None:
@@ -379,12 +331,6 @@ def row_of(line: Subscription, *, active: bool) -> dict[str, object]:
         "policies": line.policies.as_map() or None,
         "active": active,
     }
-
-
-def topic_row(topic: str, kind: str, policies: Mapping[str, str]) -> dict[str, object]:
-    """What the registry keeps of a topic, as a row: it is not active and has no subscription."""
-    line = {"topic": topic, "subscription": "", "type": kind, "start": "latest", "tick_ms": 1}
-    return {**line, "active": False, "policies": policies}
 
 
 def _read(texts: Mapping[str, str | None] | None) -> dict[str, Any]:

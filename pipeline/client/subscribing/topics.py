@@ -14,14 +14,8 @@ from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topic
 from pipeline.client.exceptions import TopicNotFound
-from pipeline.client.subscribing.subscriptions import (
-    PARTITIONS,
-    Subscription,
-    active,
-    replace_lines,
-    subscribe_all,
-    topic_row,
-)
+from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
+from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe_all
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table, query
 from pipeline.subscriptions.topicpolicies import partition_of, topic_of

@@ -72,7 +72,7 @@ def test_policies_of_a_topic_are_set_unset_and_shown_and_their_history_is_kept(r
     lines = told(root, "policy", "show", "--topic", "t", "--history").splitlines()
     assert [line.split("  ")[1] for line in lines][-1] == "(defaults)"
     assert topic_partitions(root, "t") == ["t-partition-0", "t-partition-1"]
-    assert [each.name for each in subscriptions(root)] == ["s"]
+    assert {each.name for each in subscriptions(root)} == {"s"}
 
 
 def test_policies_of_a_subscription_are_set_one_by_one_whoever_sets_them(root: str) -> None:
@@ -256,7 +256,7 @@ def test_two_who_set_policies_of_a_topic_at_once_keep_both(root: str, monkeypatc
             set_policy(root, "t", min_delay_ms=other)
         write_deltalake(*words, **named)
 
-    monkeypatch.setattr("pipeline.client.subscribing.subscriptions.write_deltalake", write)
+    monkeypatch.setattr("pipeline.client.subscribing.lines.write_deltalake", write)
     set_policy(root, "t", max_delay_ms=HOUR)
     assert topic_policies(root, "t") == TopicPolicies(min_delay_ms=5_000, max_delay_ms=HOUR)
     assert [dict(each.policies) for each in policy_history(root, "t")][-1] == topic_policies(root, "t").as_map()

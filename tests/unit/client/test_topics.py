@@ -15,11 +15,12 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, PartitionsRoutingMode
 from pipeline.client.client import Client
-from pipeline.client.exceptions import InvalidTopicName, OperationNotSupported, TopicNotFound
+from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, OperationNotSupported, TopicNotFound
 from pipeline.client.messageid import MessageId
+from pipeline.client.subscribing.registering import consumed_topics
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import create_partitioned_topic, matching, partition_counts
-from pipeline.config.errors import BadValue
+from pipeline.config.errors import AlreadySubscribed, BadValue
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES
 from tests.support import consumed
@@ -235,3 +236,43 @@ def test_a_reader_reads_a_partition_and_not_a_topic_that_has_some(root: str, cli
         client.create_reader("t", MessageId.earliest)
     assert "t-partition-1" in refused.value.why
     assert client.create_reader("t-partition-1", MessageId.earliest).topic() == "t-partition-1"
+
+
+def test_dead_letters_that_come_back_to_their_topic_are_refused(root: str, client: Client) -> None:
+    """One bad message went round without an end; also by way of another topic."""
+    own = ConsumerDeadLetterPolicy(1, "t")
+    with pytest.raises(InvalidConfiguration, match="dead_letter_topic"):
+        client.subscribe("t", "s", SHARED, dead_letter_policy=own)
+    subscribe(root, Subscription("t", "s", policies=Policies(ack=True, max_redeliveries=1, dead_letter_topic="u")))
+    with pytest.raises(BadValue):
+        subscribe(root, Subscription("u", "s", policies=Policies(ack=True, max_redeliveries=1, dead_letter_topic="t")))
+    subscribe(root, Subscription("u", "s", policies=Policies(ack=True, max_redeliveries=1)))
+    assert len(subscriptions(root)) == 2
+
+
+def test_a_pattern_leaves_out_the_dead_letters_of_its_own_consumer(root: str) -> None:
+    """One poison message made sixteen topics within a minute."""
+    letters = ConsumerDeadLetterPolicy(1)
+    for topic in ("shop-a", "shop-b", "shop-a-s-DLQ", "shop-a-s-DLQ-s-DLQ", "shop-a-other-DLQ", "shop-lost"):
+        put(root, MESSAGES, message_row(1, 0, 0, topic))
+    pattern = re.compile("shop-.*")
+    assert consumed_topics(root, pattern, "s", letters) == ["shop-a", "shop-a-other-DLQ", "shop-b", "shop-lost"]
+    named = ConsumerDeadLetterPolicy(1, "shop-lost")
+    assert consumed_topics(root, pattern, "s", named) == ["shop-a", "shop-a-other-DLQ", "shop-b"]
+    assert consumed_topics(root, ["shop-a-s-DLQ"], "s", letters) == ["shop-a-s-DLQ"]
+    with pytest.raises(TopicNotFound):
+        consumed_topics(root, re.compile("shop-lost"), "s", named)
+
+
+def test_a_topic_that_cannot_be_subscribed_keeps_no_new_topic_away(
+    world: consumed.World,
+) -> None:
+    """No new topic came any more, and only the log said so."""
+    with Client(world.root) as client:
+        subscribe(world.root, Subscription("t-partition-1", "s", "shared"))
+        consumer = client.subscribe(re.compile("t-partition-.*"), "s", SHARED)
+        subscribe(world.root, Subscription("t-partition-7", "s", "exclusive"))
+        subscribe(world.root, Subscription("t-partition-9", "other"))
+        with pytest.raises(AlreadySubscribed):
+            client.refresh_topics()
+        assert consumer.topic().endswith("t-partition-9")

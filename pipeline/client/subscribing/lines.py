@@ -1,0 +1,77 @@
+"""Lines of the registry as rows of its table: replaced by one commit, with the history of their policies."""
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import DeltaTable, write_deltalake
+
+from pipeline.delta.deltars import fitted, query, quoted, retried, rows_of
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.topicpolicies import TOPIC
+from schemas import SUBSCRIPTIONS
+
+TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
+"""Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
+_REMEMBERED = 100
+"""So many changes of the policies of a topic or a subscription are remembered."""
+
+
+def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> list[dict[str, object]]:
+    """A line, and rows that say which policies held since when; one more when the line has others than held last.
+
+    A row of history is a line that is not active, of the type `HISTORY`; its `start` is the time.
+    """
+    return grown_history(history(registry, name), new)
+
+
+def grown_history(rows: list[dict[str, Any]], new: dict[str, Any]) -> list[dict[str, object]]:
+    """A line, and the history of its policies, to which the line adds a row when it has others than held last."""
+    held = rows[-1]["policies"] if rows else {}
+    told = new["policies"] or {}
+    if told != held:
+        now = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        rows.append({**new, "type": HISTORY, "start": now, "tick_ms": 1, "active": False, "policies": told})
+    return [new, *rows[-_REMEMBERED:]]
+
+
+def history(registry: DeltaTable, name: Name) -> list[dict[str, Any]]:
+    """The rows that say which policies held since when, the oldest first."""
+    text = f"SELECT * FROM registry WHERE {named_in_sql(name)} AND type = '{HISTORY}' ORDER BY start"  # noqa: S608 - quoted
+    return [{**row, "policies": dict(row["policies"] or ())} for row in query(text, registry=registry)]
+
+
+def replace_lines(
+    root: str,
+    name: Name,
+    decide: Callable[[DeltaTable], list[dict[str, object]] | None],
+    pause: Callable[[float], None] = time.sleep,
+    *,
+    partitions: bool = False,
+) -> bool:
+    """Replace all lines of a topic and subscription by some rows, as `change` does, from the registry as it is.
+
+    The line that counts the partitions of a topic is another one than that of its policies; `partitions` says which.
+    """
+    mine = f"{named_in_sql(name)} AND type {'=' if partitions else '<>'} '{PARTITIONS}'"
+
+    def write(registry: DeltaTable) -> bool:
+        new = decide(registry)
+        if new is not None:
+            rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
+            write_deltalake(registry, rows, mode="overwrite", predicate=mine)
+        return new is not None
+
+    return retried(root, SUBSCRIPTIONS, write, pause)
+
+
+def named_in_sql(name: Name) -> str:
+    """Says of lines in SQL that they are of a topic and subscription."""
+    return f"topic = {quoted(name[0])} AND subscription = {quoted(name[1])}"
+
+
+def topic_row(topic: str, kind: str, policies: Mapping[str, str]) -> dict[str, object]:
+    """What the registry keeps of a topic, as a row: it is not active and has no subscription."""
+    line = {"topic": topic, "subscription": "", "type": kind, "start": "latest", "tick_ms": 1}
+    return {**line, "active": False, "policies": policies}
