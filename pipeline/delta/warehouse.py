@@ -1,7 +1,9 @@
 """A warehouse: the folders of its tables, and how their rows are read and followed."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import VersionGone
@@ -13,9 +15,17 @@ from pipeline.delta.streams.files import TableFiles
 from pipeline.delta.streams.log import LogSource
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
+from pipeline.storage.parquet import read_footers
 from schemas import (
     Table,
 )
+
+Place = tuple[int, str]
+"""A file of a table: the version that added it, and its path relative to the table, decoded."""
+
+
+_FOOTERS = 64
+"""So many files are looked at to learn how many rows they have."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +53,12 @@ class Warehouse:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.path(table))
 
-    def between(self, spark: SparkSession, table: Table, begin: Offset, end: Offset) -> DataFrame:
+    def between(
+        self, spark: SparkSession, table: Table, begin: Offset, end: Offset, left: Collection[Place] = ()
+    ) -> DataFrame:
         """The rows that a stream of a table gives between two places: after `begin`, up to and with `end`.
+
+        Files of some versions are `left` out.
 
         Raises:
             VersionGone: the log does not have all of them any more.
@@ -52,14 +66,17 @@ class Warehouse:
         found = between(session_files(spark), self.path(table), begin, end)
         if found is None:
             raise VersionGone(table.name, begin[0], "_delta_log")
+        found = [each for each in found if (each["version"], each["path"]) not in left]
         if not found:
             return spark.createDataFrame([], table.schema)
         return TableFiles(spark, self.path(table)).frame(found).select(*table.schema.names)
 
     def files_between(
-        self, files: Files, table: Table, begin: Position, end: Position, most: int
-    ) -> list[tuple[int, str]]:
+        self, files: Files, table: Table, begin: Position, end: Position, most: int, left: Collection[Place] = ()
+    ) -> list[Place]:
         """The files that a batch of a stream takes: the version that added each, and a path that can be read.
+
+        Files of some versions are `left` out.
 
         Raises:
             NotInDriver: only Spark reads the table, they hold more than `most` rows, or they are more than plain files.
@@ -68,12 +85,14 @@ class Warehouse:
         if folder is None or most == 0:
             raise NotInDriver(SETTING if most == 0 else PLACE)
         added = between(files, self.path(table), begin.offset, end.offset)
-        count = rows_of(added)
-        if added is None or count is None or not all(map(is_plain, added)):
+        added = added and [each for each in added if (each["version"], each["path"]) not in left]
+        if added is None or not all(map(is_plain, added)):
             raise NotInDriver
-        if count > most:
+        found = [(each["version"], f"{folder}/{each['path']}") for each in added]
+        count = rows_of(added)
+        if (_counted(found) if count is None else count) > most:
             raise NotInDriver(SIZE)
-        return [(each["version"], f"{folder}/{each['path']}") for each in added]
+        return found
 
     def follow(
         self, spark: SparkSession, table: Table, start: Position | int, max_files: int, max_bytes: int | None = None
@@ -81,3 +100,17 @@ class Warehouse:
         """A stream for one query: the rows appended to a table from a position or a version on; never a snapshot."""
         begin = (start, EVERYTHING_BEFORE) if isinstance(start, int) else start.offset
         return LogSource(spark, self.path(table), begin, max_files, max_bytes).stream()
+
+
+def _counted(found: Collection[Place]) -> int:
+    """How many rows files have whose log does not say it, by their footers.
+
+    Raises:
+        NotInDriver: they are many, or one cannot be read.
+    """
+    if len(found) > _FOOTERS:
+        raise NotInDriver
+    try:
+        return sum(footer.num_rows for _, footer in read_footers(path for _, path in found))
+    except pa.ArrowException as error:
+        raise NotInDriver from error

@@ -296,7 +296,8 @@ class Dispatch:
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
         except NotInDriver as error:
             self.watch.routed(DISPATCH, error.reason)
-            redelivery = self._warehouse.between(session, REDELIVERY, *(each.offset for each in ends))
+            begin, end = (each.offset for each in ends)
+            redelivery = self._warehouse.between(session, REDELIVERY, begin, end)
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from pipeline.config.settings import Settings
 from pipeline.delta.logs.entries import spelled
 from pipeline.delta.offsets import Position
-from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.warehouse import Place, Warehouse
 from pipeline.delta.writing.numbering import NUMBER, order_of
 from pipeline.ingest.accept import Counts, Terms
 from pipeline.ingest.rules import MESSAGE, ORDER, ROW, TIMES, arrays, reason_array
@@ -35,15 +35,17 @@ def local_inbox(
     end: Position,
     settings: Settings,
     without: Collection[int] = (),
+    left: Collection[Place] = (),
 ) -> Gathered:
     """The rows of a batch of the inbox, in the order in which they arrived: by commit, file name, place in the file.
 
-    Texts that are too large to be held stay in their files. Files of some versions are left out.
+    Texts that are too large to be held stay in their files. What comes `without` are versions, what is `left` out are
+    single files.
 
     Raises:
         NotInDriver: only Spark reaches them, or they are too many, or nothing that can be read without it.
     """
-    found = warehouse.files_between(files, INBOX, begin, end, settings.driver_rows)
+    found = warehouse.files_between(files, INBOX, begin, end, settings.driver_rows, left)
     by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))
     paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=spelled)]
     return Gathered.read(INBOX, ((group, None) for group in row_groups(INBOX, paths)), settings.driver_bytes)

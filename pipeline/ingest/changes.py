@@ -7,7 +7,7 @@ Decision 0025 says why no more can be told.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.delta.logs.change import Change
-from pipeline.delta.logs.entries import entry
+from pipeline.delta.logs.entries import between, entry, within
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.arrival import ARRIVAL, with_place
+from pipeline.delta.reading.strangers import LeftOut, broken, left_out
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
@@ -26,6 +27,7 @@ from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
 _SAID = "inbox: version %(version)s (%(operation)s) is no append, %(rows)s rows are not taken in; remedy: %(remedy)s"
+_AGAIN = "append the rows of the file once more, by a plain append of a file in the folder of the table"
 _HASH, _NUMBER, _TIMES = "row_hash", "row_number", "row_times"
 
 
@@ -36,15 +38,35 @@ class Changes:
         """Nothing is read yet."""
         self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(INBOX)
 
-    def between(self, begin: Position, end: Position) -> list[Change]:
-        """Those that a batch passes, and one in the middle of which it ends. Reads one small file for each version."""
-        versions = range(begin.version, end.version + (end.index >= 0))
-        found = (Change.of(each, entry(self._files, self._path, each) or ()) for each in versions)
-        return [change for change in found if change is not None]
+    def between(self, begin: Position, end: Position) -> tuple[list[Change], list[LeftOut]]:
+        """Those that a batch passes, and one in the middle of which it ends; and files that it must not open.
+
+        Reads one small file for each version.
+        """
+        changes, files = list[Change](), list[dict[str, Any]]()
+        for version in range(begin.version, end.version + (end.index >= 0)):
+            told = entry(self._files, self._path, version) or ()
+            if (change := Change.of(version, told)) is not None:
+                changes.append(change)
+            else:
+                files += within(told, version, begin.offset, end.offset)
+        return changes, left_out(self._files, self._path, files)
+
+    def broken(self, begin: Position, end: Position, plan: Collection[LeftOut]) -> list[LeftOut]:
+        """Files of a batch that cannot be read, less those that a plan leaves out. Reads all of each.
+
+        Raises:
+            OSError: the store does not answer.
+        """
+        known = {each.place for each in plan}
+        found = between(self._files, self._path, begin.offset, end.offset) or ()
+        wanted = [each for each in found if (each["version"], each["path"]) not in known]
+        return broken(self._files, self._path, INBOX, wanted)
 
     def can_be_told(self, change: Change) -> bool:
         """Whether the rows that it calls new are found. Reads its files."""
-        if not change.may_be_told:
+        files = ({**each, "version": change.version} for each in (*change.added, *change.removed))
+        if not change.may_be_told or left_out(self._files, self._path, files):
             return False
         try:
             return self.inserted(change).count() == change.inserted
@@ -68,13 +90,28 @@ class Changes:
         return with_place(rows).withColumn("arrival_row", F.monotonically_increasing_id())
 
 
-def refused(changes: Iterable[Change], told: Iterable[int]) -> pa.Table:
-    """Rows of `rejected_ingest` without their batch: what is left out of versions; `told` are those that were taken."""
+def refused(changes: Iterable[Change], told: Iterable[int], files: Iterable[LeftOut] = ()) -> pa.Table:
+    """Rows of `rejected_ingest` without their batch.
+
+    Args:
+        changes: versions that are no appends.
+        told: those of them whose new rows were taken.
+        files: what was left out of versions that are appends.
+    """
     known = frozenset(told)
     rows = [row for each in changes if (row := each.refusal(told=each.version in known)) is not None]
     for said in (row["properties"] for row in rows):
         _LOG.warning(_SAID, said)
+    for each in files:
+        _LOG.warning("inbox: version %d: %r is left out: %s", each.version, each.path, each.text)
+        said = {"version": str(each.version), "file": _text(each.path), "problem": each.text, "remedy": _AGAIN}
+        rows.append({"reason": each.reason, "properties": said})
     return pa.Table.from_pylist(rows, schema=arrow_schema(INBOX.schema).append(pa.field("reason", pa.string())))
+
+
+def _text(path: str) -> str:
+    """A path as a text; entries of a log may hold what is none."""
+    return path.encode(errors="backslashreplace").decode()
 
 
 def _less(rows: DataFrame, others: DataFrame) -> DataFrame:

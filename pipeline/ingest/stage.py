@@ -5,13 +5,15 @@ that is all that decided its rows and is not in them. A repeated batch that find
 settings say now, and encodes positions from what `messages` holds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import reduce
 from itertools import chain
 
 import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
@@ -29,6 +31,7 @@ from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.arrival import ARRIVAL, file_commits, in_order_of_arrival, with_place
 from pipeline.delta.reading.messagelog import Bounds, MessageLog, about
+from pipeline.delta.reading.strangers import FilesBroken, LeftOut, places
 from pipeline.delta.tables import segment_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Rows, Sink
@@ -37,6 +40,7 @@ from pipeline.ingest.accept_local import NO_ROWS, LocalBatch, local_inbox
 from pipeline.ingest.accept_spark import SparkBatch
 from pipeline.ingest.changes import Changes, refused
 from pipeline.ingest.inboxcolumns import check_columns
+from pipeline.ingest.plan import Plan
 from pipeline.ingest.segments import (
     BACKFILL,
     EXPRESS,
@@ -44,7 +48,6 @@ from pipeline.ingest.segments import (
     NEAR,
     Membership,
     Roll,
-    Span,
     bounds,
     local_segment_rows,
     pieces,
@@ -60,58 +63,12 @@ from pipeline.worker.unpack import RUN
 from schemas import INBOX, MESSAGES, REDELIVERY, REJECTED_INGEST, SEGMENTS
 
 Batch = LocalBatch | SparkBatch
+_OF_FILES = (FilesBroken, OSError, pa.ArrowException, PySparkException, Py4JError)
+"""What a batch fails with when one of its files cannot be read, here or by Spark; it may have other reasons."""
 _FILE_BYTES = 32 << 20
 """Of encoded positions, about ten million of them."""
 _THREADS = "local["
 """How the master of a session is called whose executors are threads of this process."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All that decides the rows of a batch beside the rows themselves; times in ms.
-
-    Attributes:
-        now: the batch's instant.
-        limits: (max_delay_ms, max_payload_bytes).
-        loaded: what is due before it was loaded by earlier batches.
-        load_until: what is due before it is loaded with this batch. Never less than `loaded`.
-        first_ledger: the first ledger that no earlier batch used.
-        next_ledger: the first ledger that this batch leaves unused.
-        seen: version of `subscriptions` by which positions were addressed last.
-        registry: version of `subscriptions` that says who listens, and which policies topics have.
-        begin: where the batch begins in the inbox: version, index.
-        source: where it ends there.
-        told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
-        express: messages of the batch that are due before this time (ms) skip the schedule; 0: none does.
-        redelivery: the version of `redelivery` after which the batch may have written there.
-        near: whether the batch may have accepted what goes to the schedule.
-    """
-
-    now: int
-    limits: tuple[int, int]
-    loaded: int
-    load_until: int
-    first_ledger: int
-    next_ledger: int
-    seen: int
-    registry: int
-    begin: tuple[int, int]
-    source: tuple[int, int]
-    told: tuple[int, ...] = ()
-    express: int = 0
-    redelivery: int = -1
-    near: bool = True
-
-    @property
-    def span(self) -> Span:
-        """Which positions the batch addresses."""
-        return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger, self.express)
-
-    @classmethod
-    def of_note(cls, note: Mapping[str, object]) -> "Plan":
-        """The plan that a commit carries."""
-        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in note.items()}
-        return cls(**fields)  # type: ignore[arg-type] # the note is our own; asdict wrote it
 
 
 class Ingest:
@@ -150,12 +107,30 @@ class Ingest:
         owner = self._checkpoint.owner or ""
         start, end = self._checkpoint.start(batch_id), self._checkpoint.position(batch_id)
         # Most batches are of ticks alone.
-        changes = self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else []
+        looked = (
+            self._changes.between(start, end) if (start.version, start.index) < (end.version, end.index) else ([], [])
+        )
+        changes, left = looked
         noted = self._noted(owner, batch_id)
-        plan = noted or self._plan(start, end, changes)
-        with self._batch(session, plan, start, end, changes, batch_id) as batch:
-            passed = refused((each for each in changes if each.version < end.version), plan.told)
-            self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
+        plan = noted or replace(self._plan(start, end, changes), left=tuple(left))
+
+        def done(plan: Plan) -> None:
+            with self._batch(session, plan, start, end, changes, batch_id) as batch:
+                passed = refused((each for each in changes if each.version < end.version), plan.told, plan.left)
+                self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
+
+        try:
+            done(plan)
+        except _OF_FILES as error:
+            # What was begun is done as it was planned, or not at all.
+            more = () if self._noted(owner, batch_id) else self._broken(error, start, end, plan)
+            if not more:
+                raise
+            done(replace(plan, left=(*plan.left, *more)))
+
+    def _broken(self, error: Exception, start: Position, end: Position, plan: Plan) -> Sequence[LeftOut]:
+        """The files that stand in the way of a batch."""
+        return error.files if isinstance(error, FilesBroken) else self._changes.broken(start, end, plan.left)
 
     @contextmanager
     def _batch(
@@ -179,28 +154,38 @@ class Ingest:
             yield LocalBatch.of(NO_ROWS, terms)
             return
         new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
-        inbox = self._inbox_here(start, end, changes, told=bool(new))
+        inbox = self._inbox_here(start, end, changes, plan.left, told=bool(new))
         if inbox is not None:
             self.watch.took(INGEST, inbox.rows.num_rows)
             yield LocalBatch.of(inbox, terms)
             return
         with compiled(session, when=self._is_large(start, end)):
-            rows = with_place(self._warehouse.between(session, INBOX, start.offset, end.offset))
+            rows = with_place(self._warehouse.between(session, INBOX, start.offset, end.offset, places(plan.left)))
             ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
             with SparkBatch.of(ordered, terms) as batch:
                 self.watch.took(INGEST, batch.counts.accepted + batch.counts.rejected)
                 yield batch
 
-    def _inbox_here(self, start: Position, end: Position, changes: Sequence[Change], *, told: bool) -> Gathered | None:
-        """The rows of a batch, when they can be taken in this process; those that are `told` of a change cannot."""
+    def _inbox_here(
+        self, start: Position, end: Position, changes: Sequence[Change], left: Sequence[LeftOut], *, told: bool
+    ) -> Gathered | None:
+        """The rows of a batch, when they can be taken in this process; those that are `told` of a change cannot.
+
+        Raises:
+            FilesBroken: some of its files cannot be read.
+        """
         without = {each.version for each in changes}
         # Files of a table with other features may have rows that do not count, or columns of other names.
         rows, way = None, FORM
         if self._plain and not told:
             try:
-                rows, way = local_inbox(self._files, self._warehouse, start, end, self._settings, without), DRIVER
+                where = (self._files, self._warehouse, start, end, self._settings)
+                rows, way = local_inbox(*where, without, places(left)), DRIVER
             except NotInDriver as error:
                 way = error.reason
+                # Spark cannot read a broken file either, and takes long to say so.
+                if error.__cause__ is not None and (files := self._changes.broken(start, end, left)):
+                    raise FilesBroken(files) from error
         self.watch.routed(INGEST, way)
         return rows
 

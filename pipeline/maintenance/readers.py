@@ -14,7 +14,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.stage import noted
-from pipeline.ingest.stage import Plan
+from pipeline.ingest.plan import Plan
 from pipeline.settle.registry import acknowledging
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files

@@ -22,7 +22,8 @@ from pipeline.dispatch import stage as dispatch
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.dispatch.restore import holds_refused, restore_all
 from pipeline.dispatch.stage import Dispatch
-from pipeline.ingest.stage import Ingest, Plan
+from pipeline.ingest.plan import Plan
+from pipeline.ingest.stage import Ingest
 from pipeline.service.instants import given
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.markers import IngestMemory, Markers

@@ -17,6 +17,7 @@ _AGAIN = "append the rows that are new once more, by a plain append"
 _STAY = "none: a message that was taken in stays as it is; append a changed one as a new message"
 _EQUAL = re.compile(r"^(?:\w+\.)?`?(\w+)`?(?:#\d+L?)?\s*=\s*(?:\w+\.)?`?(\w+)`?(?:#\d+L?)?$")
 """One comparison of a condition of MERGE, as Spark and delta-rs write it into the log."""
+_MOST_DIGITS = 19
 _KEYS = frozenset(name for name in INBOX.schema.names if name != "properties")
 
 
@@ -46,7 +47,7 @@ class Change:
     def of(cls, version: int, told: Sequence[Mapping[str, Any]]) -> "Change | None":
         """From the actions of a version; None for an append, and for one that only took rows out."""
         info = info_of(told)
-        operation, metrics = info.get("operation", "unknown"), info.get("operationMetrics") or {}
+        operation, metrics = str(info.get("operation", "unknown")), _fields(info, "operationMetrics")
         added, removed = (_data_files(told, kind) for kind in ("add", "remove"))
         # RESTORE brings back files that were taken in before, and may take none out.
         if not added or operation == "DELETE" or not (removed or operation == "RESTORE"):
@@ -55,7 +56,7 @@ class Change:
         updated = _number(metrics, "numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows")
         if operation == "MERGE" and (inserted, updated) == (0, 0):
             return None
-        keys = _keys((info.get("operationParameters") or {}).get("predicate")) if operation == "MERGE" else ()
+        keys = _keys(_fields(info, "operationParameters").get("predicate")) if operation == "MERGE" else ()
         return cls(version, operation, added, removed, inserted, updated, keys)
 
     @property
@@ -84,11 +85,19 @@ class Change:
 
 def _data_files(told: Iterable[Mapping[str, Any]], kind: str) -> tuple[Mapping[str, Any], ...]:
     files = (each[kind] for each in told if kind in each)
-    return tuple({**file, "path": unquote(file["path"])} for file in files if file.get("dataChange"))
+    return tuple({**file, "path": unquote(file["path"])} for file in files if file.get("dataChange", True))
 
 
 def _number(metrics: Mapping[str, Any], *names: str) -> int | None:
-    return next((int(metrics[name]) for name in names if name in metrics), None)
+    """The first of some figures that is there. What is no number says nothing."""
+    texts = (str(metrics[name]) for name in names if name in metrics)
+    return next((int(text) for text in texts if text.isdecimal() and len(text) < _MOST_DIGITS), None)
+
+
+def _fields(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of what a writer says of itself, whose shape is left to writers."""
+    told = info.get(name)
+    return told if isinstance(told, dict) else {}
 
 
 def _keys(predicate: object) -> tuple[str, ...]:

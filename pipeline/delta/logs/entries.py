@@ -76,11 +76,16 @@ def between(files: Files, path: str, begin: Offset, end: Offset) -> list[dict[st
         told = entry(files, path, version)
         if told is None:
             return None
-        added = appended(told)
-        last = end[1] + 1 if version == end[0] else len(added)
-        mine = added[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
-        found += [{**each, "version": version} for each in mine]
+        found += within(told, version, begin, end)
     return found
+
+
+def within(actions: Iterable[Mapping[str, Any]], version: int, begin: Offset, end: Offset) -> list[dict[str, Any]]:
+    """The files of one version that a batch of a stream takes, as `between` gives them."""
+    added = appended(actions)
+    last = end[1] + 1 if version == end[0] else len(added)
+    mine = added[max(0, begin[1] + 1) if version == begin[0] else 0 : last]
+    return [{**each, "version": version} for each in mine]
 
 
 def entry(files: Files, path: str, version: int) -> list[dict[str, Any]] | None:

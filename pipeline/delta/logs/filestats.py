@@ -8,6 +8,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+_MOST = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -15,7 +16,7 @@ def known(stats: str | None) -> dict[str, Any]:
     """All that the statistics of a file say; empty when there are none, or when they are not JSON."""
     try:
         found = json.loads(stats or "{}")
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -23,7 +24,7 @@ def known(stats: str | None) -> dict[str, Any]:
 def count(stats: str | None) -> int | None:
     """How many rows a file has; None when nobody knows."""
     found = known(stats).get("numRecords")
-    return found if isinstance(found, int) and _whole(found) and found >= 0 else None
+    return found if isinstance(found, int) and _whole(found) and 0 <= found <= _MOST else None
 
 
 def span(stats: str | None, column: str) -> tuple[int, int]:

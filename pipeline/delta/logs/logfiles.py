@@ -16,6 +16,8 @@ from pipeline.config.errors import BrokenVersion
 
 _NAME = re.compile(r"(\d{20})\.(json|crc|checkpoint\..*)")
 _ENTRY, _SUMS, CHECKPOINT = "json", "crc", "checkpoint.parquet"
+_INFO, _OF_FILES = "commitInfo", ("add", "remove")
+_MOST_DIGITS = 1_000
 OURS = "delayline"
 """How our own versions name their writer."""
 
@@ -82,16 +84,40 @@ def actions_of(text: str, folder: str, version: int) -> list[dict[str, Any]]:
     """
     try:
         # Not `splitlines`: a text in the statistics may hold what it takes for the end of a line.
-        found = [json.loads(line) for line in text.split("\n") if line]
-    except ValueError as error:
+        found = [_spelled(_loads(line)) for line in text.split("\n") if line]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise BrokenVersion(folder, version) from error
-    if not found or not all(isinstance(each, dict) for each in found):
+    if not found:
         raise BrokenVersion(folder, version)
     # Others end their last line without a newline; ours never do.
-    ours = any((each.get("commitInfo") or {}).get("engineInfo") == OURS for each in found)
-    if ours and not text.endswith("\n"):
+    if info_of(found).get("engineInfo") == OURS and not text.endswith("\n"):
         raise BrokenVersion(folder, version)
     return found
+
+
+def _loads(line: str) -> dict[str, Any]:
+    """A line of an entry. Numbers of any length are allowed there; what is longer than Python reads says nothing."""
+    try:
+        told: dict[str, Any] = json.loads(line)
+    except ValueError:
+        told = json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else None)
+    return told
+
+
+def _spelled(line: dict[str, Any]) -> dict[str, Any]:
+    """A line without what is NULL in it: writers may spell out what they do not say.
+
+    Raises:
+        TypeError, AttributeError: it is no line of a log.
+    """
+    told = {kind: action for kind, action in line.items() if action is not None}
+    for kind, action in told.items():
+        if None in action.values() if isinstance(action, dict) else kind != _INFO:
+            told[kind] = {name: each for name, each in action.items() if each is not None}
+    if any(not isinstance(told[kind].get("path"), str) for kind in _OF_FILES if kind in told):
+        raise TypeError(line)
+    # The protocol leaves it to writers what they say of themselves.
+    return told if isinstance(told.get(_INFO, {}), dict) else {**told, _INFO: {}}
 
 
 def takes_out(actions: Iterable[Mapping[str, Any]]) -> bool:
@@ -113,7 +139,20 @@ def appended(actions: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def is_plain(file: Mapping[str, Any]) -> bool:
     """Whether a file, by its entry, lies in its table's folder and all its rows count."""
-    return not file.get("deletionVector") and ":" not in file["path"] and not file["path"].startswith("/")
+    return not file.get("deletionVector") and is_inside(file["path"])
+
+
+def is_inside(path: str) -> bool:
+    """Whether a decoded path names something in its table's folder, as far as a name tells: links may lead elsewhere.
+
+    What has a scheme, or begins with a slash, may be anywhere, and so may what goes up.
+    """
+    parts = path.split("/")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return bool(path.strip("./")) and ":" not in path and bool(parts[0]) and ".." not in parts and "\0" not in path
 
 
 def info_of(actions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

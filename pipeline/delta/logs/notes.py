@@ -44,8 +44,8 @@ class Commit:
         """The note in a commit's metadata; None when somebody else wrote the commit."""
         try:
             found = json.loads(text or "")
-            return cls(str(found["stage"]), str(found["owner"]), int(found["batch"]), found["note"])
-        except (ValueError, KeyError, TypeError):
+            return cls(str(found["stage"]), str(found["owner"]), int(found["batch"]), dict(found["note"]))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
 

@@ -1,0 +1,59 @@
+"""What decides a batch of ingest beside its rows. Every commit of the batch carries it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.delta.reading.strangers import LeftOut
+from pipeline.ingest.segments import Span
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides the rows of a batch beside the rows themselves; times in ms.
+
+    Attributes:
+        now: the batch's instant.
+        limits: (max_delay_ms, max_payload_bytes).
+        loaded: what is due before it was loaded by earlier batches.
+        load_until: what is due before it is loaded with this batch. Never less than `loaded`.
+        first_ledger: the first ledger that no earlier batch used.
+        next_ledger: the first ledger that this batch leaves unused.
+        seen: version of `subscriptions` by which positions were addressed last.
+        registry: version of `subscriptions` that says who listens, and which policies topics have.
+        begin: where the batch begins in the inbox: version, index.
+        source: where it ends there.
+        told: versions of the inbox that are no appends, and whose new rows are taken in with this batch.
+        left: files of the inbox that are not read.
+        express: messages of the batch that are due before this time (ms) skip the schedule; 0: none does.
+        redelivery: the version of `redelivery` after which the batch may have written there.
+        near: whether the batch may have accepted what goes to the schedule.
+    """
+
+    now: int
+    limits: tuple[int, int]
+    loaded: int
+    load_until: int
+    first_ledger: int
+    next_ledger: int
+    seen: int
+    registry: int
+    begin: tuple[int, int]
+    source: tuple[int, int]
+    told: tuple[int, ...] = ()
+    left: tuple[LeftOut, ...] = ()
+    express: int = 0
+    redelivery: int = -1
+    near: bool = True
+
+    @property
+    def span(self) -> Span:
+        """Which positions the batch addresses."""
+        return Span(self.now, self.loaded, self.load_until, self.first_ledger, self.next_ledger, self.express)
+
+    @classmethod
+    def of_note(cls, note: Mapping[str, object]) -> "Plan":
+        """The plan that a commit carries."""
+        fields = {key: tuple(value) if isinstance(value, list) else value for key, value in note.items()}
+        left: Any = fields.pop("left", ())
+        return cls(left=tuple(LeftOut(*each) for each in left), **fields)  # type: ignore[arg-type] # asdict wrote it
