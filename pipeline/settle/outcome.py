@@ -22,8 +22,6 @@ from state.positions import Positions
 from state.runs import Runs
 from state.settling import Ack, Cause, Closed, DeadLetter, Effect, Ignored, Moved, Nack, Reason, Retry
 
-FILE_TOO_LARGE = "file_too_large"
-"""The reason in `rejected_settle` of a file of `consumer_events`."""
 RETRY = "retry"
 """The kind of the rows of `segments` that settle writes."""
 _MOST_NAMED = 1 << 16
@@ -105,10 +103,6 @@ class Outcome:
         """Say why a line of the registry is not followed as it is."""
         row = {"reason": reason, "topic": name[0], "subscription": name[1]}
         self.refused.append(pa.Table.from_pylist([row], schema=REFUSED))
-
-    def refuse_file(self, name: str) -> None:
-        """Say that the rows of a file are passed over."""
-        self.refused.append(pa.Table.from_pylist([{"reason": f"{FILE_TOO_LARGE}: {name}"}], schema=REFUSED))
 
     def refuse(self, listener: Listener, positions: Positions, reason: str) -> None:
         """Say of positions why nothing came of them."""

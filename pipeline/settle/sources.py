@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -10,28 +11,29 @@ from pyspark.sql import SparkSession
 from pipeline.config.errors import VersionGone
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import appended
-from pipeline.delta.reading.files import read_files
+from pipeline.delta.reading.files import read_files, read_strangers
 from pipeline.delta.reading.livefiles import LiveFiles
+from pipeline.delta.reading.strangers import LeftOut
 from pipeline.delta.warehouse import Warehouse
+from pipeline.settle.events import REFUSED
 from pipeline.storage.hadoop import session_files
 from schemas import COMMANDS, CONSUMER_EVENTS, Table
-
-_OPEN = (CONSUMER_EVENTS, COMMANDS)
-"""Tables to which anybody may append."""
 
 
 class Source:
     """A table that settle follows.
 
     Attributes:
-        passed: files of a table to which anybody may append that were too large, and were passed over.
+        table: which one.
     """
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, table: Table, columns: Sequence[str]) -> None:
         """Name the table and the columns that are read, which are small."""
         self._spark, self._files, self._path = spark, session_files(spark), warehouse.path(table)
-        self._table, self._columns = table, list(columns)
-        self.passed: list[str] = []
+        self.table, self._columns = table, list(columns)
+        # The others are written by the stages: a file of theirs that cannot be read is no stranger's.
+        self._strangers = table in (CONSUMER_EVENTS, COMMANDS)
+        self._left = list[LeftOut]()
 
     def versions(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The rows that each version added, in the order of the log; versions without any are left out.
@@ -42,19 +44,38 @@ class Source:
         for version in range(after + 1, upto + 1):
             actions = entry(self._files, self._path, version)
             if actions is None:
-                raise VersionGone(self._table.name, version, "_delta_log")
+                raise VersionGone(self.table.name, version, "_delta_log")
             added = appended(actions)
             if added:
-                yield version, self._rows([each["path"] for each in added])
+                yield version, self._rows(version, added)
+
+    def left_out(self) -> list[LeftOut]:
+        """The files that were not read since the last time."""
+        left, self._left = self._left, []
+        return left
 
     def since(self, after: int, upto: int) -> Iterator[tuple[int, pa.Table]]:
         """The same, and where the log does not reach back so far, first all that the table holds, as of `after`."""
         if after < upto and entry(self._files, self._path, after + 1) is None:
-            _, live = LiveFiles(self._spark, self._path, self._table, lambda _: None).look()
-            yield upto, self._rows(list(live))
+            _, live = LiveFiles(self._spark, self._path, self.table, lambda _: None).look()
+            yield upto, self._rows(upto, [{"path": path} for path in live])
             return
         yield from self.versions(after, upto)
 
-    def _rows(self, paths: Sequence[str]) -> pa.Table:
-        too_large = self.passed.append if self._table in _OPEN else None
-        return read_files(self._spark, self._files, self._path, self._table, paths, self._columns, too_large)
+    def _rows(self, version: int, added: Sequence[Mapping[str, Any]]) -> pa.Table:
+        where = (self._spark, self._files, self._path, self.table)
+        if not self._strangers:
+            return read_files(*where, [each["path"] for each in added], self._columns)
+        rows, left = read_strangers(*where, [{**each, "version": version} for each in added], self._columns)
+        self._left += left
+        return rows
+
+
+def refused_files(sources: Iterable[Source]) -> Iterator[pa.Table]:
+    """Rows of `rejected_settle` without their batch, about the files of sources that were not read."""
+    for source in sources:
+        told = [(each, each.path.encode(errors="backslashreplace").decode()) for each in source.left_out()]
+        where = f"{source.table.name} version"
+        rows = [{"reason": f"{each.reason}: {where} {each.version}, {path}: {each.text}"} for each, path in told]
+        if rows:
+            yield pa.Table.from_pylist(rows, schema=REFUSED)

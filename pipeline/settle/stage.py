@@ -33,7 +33,7 @@ from pipeline.settle.opened import Opened
 from pipeline.settle.outcome import Outcome, bounded
 from pipeline.settle.plan import Plan, PlanFile, Upto
 from pipeline.settle.registry import AckRegistry, Line, listeners, wrong_lines
-from pipeline.settle.sources import Source
+from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.writes import Writes
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
@@ -224,8 +224,7 @@ class Settle:
         gone = [each for name, each in self._opened.items() if _has_gone(each, present.get(name))]
         held = self._following(plan, present)
         told = self._told(plan, present)
-        outcome.refused += told.refused
-        self._say_passed_over(outcome)
+        outcome.refused += [*told.refused, *refused_files(self._sources.values())]
         self._say_wrong_policies(plan, outcome)
         happened = self._happened(plan, present, held)
         earlier = self._told_before(plan, self._fresh(plan, held), happened)
@@ -323,12 +322,6 @@ class Settle:
             _sort(found, refused_by(rows, present))
         mute = [name for name, each in present.items() if not each.policies.ack]
         return defaultdict(list, found | {name: list(_unheard(found[name])) for name in mute})
-
-    def _say_passed_over(self, outcome: Outcome) -> None:
-        events = self._sources[CONSUMER_EVENTS.name]
-        for name in events.passed:
-            outcome.refuse_file(name)
-        events.passed.clear()
 
     def _say_wrong_policies(self, plan: Plan, outcome: Outcome) -> None:
         lines = self._registry.at(plan.registry)

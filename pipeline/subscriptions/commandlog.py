@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pipeline.delta.logs.entries import newest
-from pipeline.delta.reading.files import read_files
+from pipeline.delta.reading.files import read_strangers
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.reading.messagelog import Bounds
 from pipeline.delta.warehouse import Warehouse
@@ -75,7 +75,7 @@ class CommandLog:
     def _above(self, version: int, files: Mapping[str, Bounds]) -> Commanded:
         mark = read_mark(self._files, self._root)
         unread = [path for path, held in files.items() if path not in self._rows and _is_above(held, mark)]
-        fresh = {path: _needed(self._read(path), mark) for path in unread}
+        fresh = {path: _needed(self._read(path, version), mark) for path in unread}
         anew = mark != self._mark or not self._rows.keys() <= files.keys()
         if anew:
             self._rows = {path: _needed(rows, mark) for path, rows in self._rows.items() if path in files}
@@ -83,12 +83,10 @@ class CommandLog:
         news = self._rows if anew else fresh
         return Commanded(version, pa.concat_tables([_NOTHING, *news.values()]), anew)
 
-    def _read(self, path: str) -> pa.Table:
-        return read_files(self._spark, self._files, self._path, COMMANDS, [path], READ, _passed_over)
-
-
-def _passed_over(_path: str) -> None:
-    """What cannot be followed changes nothing."""
+    def _read(self, path: str, version: int) -> pa.Table:
+        """The rows of a file; none of one that cannot be followed, which changes nothing."""
+        added = [{"path": path, "version": version}]
+        return read_strangers(self._spark, self._files, self._path, COMMANDS, added, READ)[0]
 
 
 def _is_above(held: Bounds, mark: SettledMark) -> bool:

@@ -14,16 +14,21 @@ from pipeline.client.following.closedlog import Key
 from pipeline.client.following.cursorlog import Picture
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import entry
-from pipeline.delta.logs.filestats import known
+from pipeline.delta.logs.filestats import greatest
 from pipeline.delta.logs.logfiles import appended
+from pipeline.delta.reading.strangers import FOREIGN, broken, left_out
+from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
 from schemas import CONSUMER_EVENTS
 from state import LeaseReplay, LeaseRow
 
 _COLUMNS = ["kind", "topic", "subscription", "life", "consumer", "session", "counter", "slot", "handed", "priority",
             "lease_ms"]  # fmt: skip
+
+_NO_ROWS = arrow_schema(CONSUMER_EVENTS.columns).empty_table().select(_COLUMNS)
 
 
 @dataclass
@@ -83,14 +88,26 @@ class LeaseLog(Follower):
 
     def _leases(self, path: str, version: int) -> pa.Table:
         """The rows of a file that say who leases which slots."""
-        table = self._small_rows(CONSUMER_EVENTS, path, version, _COLUMNS)
+        table = self._readable(path, version)
         acks, nacks = (pc.not_equal(table.column("kind"), kind) for kind in (ACK, NACK))
         return table.filter(pc.and_(acks, nacks))
+
+    def _readable(self, path: str, version: int) -> pa.Table:
+        """The rows of a file; none of one that settle does not read either, since a stranger has left it."""
+        added = [{"path": path, "version": version}]
+        if any(each.reason == FOREIGN for each in left_out(self._files, self._folder, added)):
+            return _NO_ROWS
+        try:
+            return self._small_rows(CONSUMER_EVENTS, path, version, _COLUMNS)
+        except (NotInDriver, OSError, pa.ArrowException):
+            if broken(self._files, self._folder, CONSUMER_EVENTS, added):
+                return _NO_ROWS
+            raise
 
 
 def _may_have_leases(add: dict[str, Any]) -> bool:
     """Whether a file may have rows of leases: in the order of their names, `ack` comes before all of those."""
-    return bool(known(add.get("stats")).get("maxValues", {}).get("kind") != "ack")
+    return bool(greatest(add.get("stats"), "kind") != ACK)
 
 
 def _row(row: dict[str, Any]) -> LeaseRow:

@@ -27,6 +27,11 @@ def count(stats: str | None) -> int | None:
     return found if isinstance(found, int) and _whole(found) and 0 <= found <= _MOST else None
 
 
+def greatest(stats: str | None, column: str) -> Any:  # noqa: ANN401 - whatever somebody wrote
+    """What the statistics call the greatest value of a column; None when they do not say."""
+    return _of(known(stats), "maxValues", column)
+
+
 def span(stats: str | None, column: str) -> tuple[int, int]:
     """The least and the greatest value of a column of whole numbers.
 

@@ -1,13 +1,15 @@
 """The rows of some files of a table, whole, by arrays where this process reads them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.config.routes import FileTooLarge, NotInDriver
+from pipeline.delta.reading.strangers import TOO_LARGE, LeftOut, broken, left_out, places
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.files import Files
 from pipeline.storage.parquet import bounded, row_groups
@@ -24,7 +26,6 @@ def read_files(
     table: Table,
     names: Sequence[str],
     columns: Sequence[str] | None = None,
-    too_large: Callable[[str], None] | None = None,
 ) -> pa.Table:
     """Columns of files of a table, by paths relative to it; all columns when none are named.
 
@@ -35,16 +36,10 @@ def read_files(
         table: the table.
         names: of the files.
         columns: their names.
-        too_large: anybody may have written the files; called with the name of one that is too large, which is then
-            passed over.
     """
-    schema = arrow_schema(table.columns)
-    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    wanted = _wanted(table, columns)
     with suppress(NotInDriver):
         folder = files.readable(path)
-        if folder is not None and too_large is not None:
-            small = (_bounded(table, f"{folder}/{name}", name, too_large) for name in names)
-            return pa.concat_tables([wanted.empty_table(), *(rows.select(wanted.names) for rows in small)])
         if folder is not None:
             groups = row_groups(table, [f"{folder}/{name}" for name in names])
             return pa.concat_tables([wanted.empty_table(), *(group.read(wanted.names) for group in groups)])
@@ -52,10 +47,38 @@ def read_files(
     return with_texts(found.toArrow().cast(wanted))
 
 
-def _bounded(table: Table, path: str, name: str, too_large: Callable[[str], None]) -> pa.Table:
-    try:
-        return bounded(table, path)
-    except FileTooLarge as error:
-        _LOG.warning("%s: a file is passed over: %s", table.name, error)
-        too_large(name)
-        return arrow_schema(table.columns).empty_table()
+def read_strangers(
+    spark: SparkSession,
+    files: Files,
+    path: str,
+    table: Table,
+    added: Sequence[Mapping[str, Any]],
+    columns: Sequence[str] | None = None,
+) -> tuple[pa.Table, list[LeftOut]]:
+    """The same of a table without long texts to which anybody may append, by entries with decoded paths and versions.
+
+    Returns:
+        The rows, and the files that are not read.
+    """
+    left, wanted = left_out(files, path, added), _wanted(table, columns)
+    known, found = places(left), [wanted.empty_table()]
+    for each in added:
+        if (each["version"], each["path"]) in known:
+            continue
+        try:
+            found.append(bounded(table, f"{files.readable(path) or path}/{each['path']}").select(wanted.names))
+        except FileTooLarge as error:
+            left.append(LeftOut(each["version"], each["path"], TOO_LARGE, str(error)))
+        except (NotInDriver, OSError, pa.ArrowException):
+            problems = broken(files, path, table, [each])
+            left += problems
+            if not problems:
+                found.append(read_files(spark, files, path, table, [each["path"]], columns))
+    for file in left:
+        _LOG.warning("%s: version %d: %r is left out: %s", table.name, file.version, file.path, file.text)
+    return pa.concat_tables(found), left
+
+
+def _wanted(table: Table, columns: Sequence[str] | None) -> pa.Schema:
+    schema = arrow_schema(table.columns)
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns])

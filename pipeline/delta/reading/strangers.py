@@ -23,8 +23,9 @@ from pipeline.storage.files import Files
 from pipeline.storage.parquet import typed
 from schemas import Table
 
-FOREIGN, BROKEN = "foreign_path", "broken_file"
-"""Reasons: the path leads out of the table's folder; the file is not there, or cannot be read."""
+FOREIGN, BROKEN, TOO_LARGE = "foreign_path", "broken_file", "file_too_large"
+"""Reasons: the path leads out of the table's folder; the file is not there, or cannot be read; it unfolds to more than
+anybody should hold."""
 _ABSOLUTE = "p"
 """How an entry says that a deletion vector is anywhere."""
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
@@ -52,7 +53,7 @@ class LeftOut(NamedTuple):
     Attributes:
         version: that added it.
         path: as the log has it, decoded.
-        reason: `FOREIGN` or `BROKEN`.
+        reason: `FOREIGN`, `BROKEN` or `TOO_LARGE`.
         text: what is wrong with it.
     """
 

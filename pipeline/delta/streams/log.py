@@ -72,7 +72,7 @@ class PlaceSource(StreamSource):
         self._max_files, self._max_bytes = max_files, max_bytes
         head = TableLog(spark, path).head()
         self._id, self._shape = head.metadata["id"], _shape(head.metadata)
-        self._known, self._sure = head.version, -1
+        self._known, self._sure, self._protocol = head.version, -1, head.protocol
 
     def latestOffset(self, start: JavaObject | None, limit: JavaObject) -> JavaObject | None:  # noqa: N802, ARG002
         """Behind the newest version, or behind the last file that a batch may take.
@@ -130,7 +130,9 @@ class PlaceSource(StreamSource):
         """Whether files of a version that came since can be read as those before."""
         for each in actions:
             told = each.get("metaData")
-            if "protocol" in each or (told is not None and _shape(told) != self._shape):
+            # RESTORE and CREATE OR REPLACE say once more what the table is.
+            other = each.get("protocol", self._protocol) != self._protocol
+            if other or (told is not None and _shape(told) != self._shape):
                 raise ColumnsChanged(self.path, version)
 
     def _check_cut(self, version: int) -> None:
