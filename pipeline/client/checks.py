@@ -23,6 +23,7 @@ from pipeline.client.exceptions import (
 )
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.paths import is_in_store, local_path, one_spelling
+from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import LONGEST_MS
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
@@ -56,6 +57,8 @@ def checked_topic(topic: object) -> str:
         raise InvalidTopicName(topic)
     try:
         check_text("topic", topic)
+        if (size := len(topic.encode())) > MAX_NAME_BYTES:
+            raise InvalidTopicName(f"{topic[:64]}... of {size} bytes")
     except BadValue as error:
         raise InvalidTopicName(topic) from error
     return topic

@@ -20,6 +20,7 @@ from pipeline.client.consuming.engine import Engine
 from pipeline.client.exceptions import OperationNotSupported
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import CLIENT, CONSUMER, PRODUCER, READER, refuse
+from pipeline.client.producing.limits import Bounds
 from pipeline.client.producing.producer import Producer, Route
 from pipeline.client.producing.rows import HowProduced, Sender, sender_of
 from pipeline.client.producing.writer import Writer
@@ -116,9 +117,9 @@ class Client(SetsPolicies, Commander, Closing):
 
         mode = how.get("message_routing_mode", PartitionsRoutingMode.RoundRobinDistribution)
         with answering(self._root):
-            names = topic_partitions(self._root, topic)
+            names, bounds = topic_partitions(self._root, topic), Bounds(self._root)
             route = Route([make(each) for each in names], mode)
-        made = Producer(topic, route, schema, self._writer.queue, self._forget)
+        made = Producer(topic, route, schema, self._writer.queue, self._forget, bounds)
         self._made.append(made)
         if names != [topic]:
             self._looks[made] = _Recurring(_LOOK_S, lambda: route.grow(topic_partitions(self._root, topic), make))

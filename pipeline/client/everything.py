@@ -36,6 +36,7 @@ from pipeline.client.exceptions import (
     InvalidTopicName,
     InvalidUrl,
     MemoryBufferIsFull,
+    MessageTooBig,
     OperationNotSupported,
     ProducerBusy,
     ProducerQueueIsFull,

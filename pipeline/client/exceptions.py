@@ -31,6 +31,7 @@ class Result(Enum):
     InvalidUrl = 22
     OperationNotSupported = 24
     ProducerQueueIsFull = 27
+    MessageTooBig = 28
     TopicNotFound = 29
     SubscriptionNotFound = 30
     CumulativeAcknowledgementNotAllowedError = 37
@@ -129,6 +130,15 @@ class InvalidMessage(ClientError):
         """Name the field, its value and what is allowed."""
         super().__init__(f"{field} = {shown(value)}, allowed: {allowed}")
         self.field, self.value, self.allowed = field, value, allowed
+
+
+class MessageTooBig(ClientError):
+    """A part of a message has more bytes than it may have; nothing was sent. Send less, or raise the setting."""
+
+    def __init__(self, field: str, size: int, allowed: int) -> None:
+        """Name the part, its bytes, and how many are allowed."""
+        super().__init__(f"{field} of {size} bytes, allowed: {allowed}")
+        self.field, self.size, self.allowed = field, size, allowed
 
 
 class InvalidTopicName(ClientError):

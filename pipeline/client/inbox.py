@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pyarrow as pa
 
+from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, rows_of
 from schemas import INBOX
@@ -25,6 +26,7 @@ class Message:
         deliver_after_ms: not before so many ms after ingest takes it. Not together with `deliver_at`.
 
     Raises:
+        MessageTooBig: the key or the properties are too long.
         BadValue: topic empty, a text that is not Unicode, a time without a zone, both forms of delay, or a negative
             one. Ingest would refuse such a row later, with a row in `rejected_ingest`; here the sender learns it at
             once.
@@ -47,6 +49,7 @@ class Message:
         for name, text in self.properties.items():
             check_text("property", name)
             check_text(f"property {name}", text)
+        check_texts(self.key, self.properties)
         for name in ("publish_time", "deliver_at"):
             value = getattr(self, name)
             if value is not None and value.tzinfo is None:
@@ -56,15 +59,27 @@ class Message:
         if self.deliver_after_ms is not None and self.deliver_after_ms < 0:
             raise BadValue("deliver_after_ms", self.deliver_after_ms, "0 or more")
 
+    @property
+    def delay_ms(self) -> int:
+        """So long after it was sent it is to come, when it says both times; else 0, which is known at ingest, ms."""
+        if self.deliver_at is None or self.publish_time is None:
+            return 0
+        return max(0, -((self.publish_time - self.deliver_at) // timedelta(milliseconds=1)))
+
 
 def send(root: str, messages: Sequence[Message]) -> int:
     """Append messages to the inbox in one commit; give how many.
 
     Raises:
         NoWarehouse: the folder has no inbox.
+        MessageTooBig: a payload is larger than the job takes; nothing was sent.
+        InvalidMessage: the same of a delay.
         ColumnGone: a producer dropped a column of it.
         StillConflicting: other writers were faster every time; nothing was sent.
     """
+    bounds = Bounds(root)
+    for each in messages:
+        bounds.check(each.payload, each.deliver_after_ms or each.delay_ms)
     if messages:
         append(root, INBOX, rows_of_messages(messages))
     return len(messages)

@@ -43,6 +43,7 @@ __all__ = [
     "Message",
     "MessageId",
     "MessageState",
+    "MessageTooBig",
     "OperationNotSupported",
     "Outcome",
     "OutgoingMessage",

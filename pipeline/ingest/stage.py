@@ -55,6 +55,7 @@ from pipeline.ingest.segments import (
 )
 from pipeline.storage.gather import Gathered
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.limits import Limits
 from pipeline.subscriptions.markers import IngestMemory, Marker, marker_rows
 from pipeline.subscriptions.registry import Registry, refusals
 from pipeline.subscriptions.topicpolicies import NO_POLICIES
@@ -89,6 +90,7 @@ class Ingest:
         self.watch = Watch()
         head = TableLog(spark, warehouse.path(INBOX)).head()
         check_columns(head)
+        Limits(settings.max_payload_bytes, settings.max_delay_ms).put(session_files(spark), warehouse.root)
         self._plain = head.protocol["minReaderVersion"] <= 1
         self._files, self._segment_ms = session_files(spark), segment_ms(spark, warehouse)
         self._registry, self._log = Registry(spark, warehouse), MessageLog(spark, warehouse)

@@ -13,6 +13,7 @@ __all__ = [
     "guardstates",
     "incarnations",
     "letters",
+    "limits",
     "markers",
     "policies",
     "presence",

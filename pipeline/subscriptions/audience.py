@@ -26,13 +26,8 @@ class Subscription:
 
     @property
     def wrong(self) -> str | None:
-        """Why nobody can join by this line; None: somebody can.
-
-        A name is longer than that of a dead-letter topic leaves room for, or it was no text when it was read.
-        """
-        names = self.topic, self.name
-        size = sum(len(each.encode()) for each in names)
-        if not all(names) or size > MAX_NAMES_BYTES or any(REPLACED in each for each in names):
+        """Why nobody can join by this line; None: somebody can."""
+        if wrong_names(self.topic, self.name) is not None:
             return BAD_NAME
         try:
             tick_bits(self.tick_ms)
@@ -44,6 +39,16 @@ class Subscription:
     def fits(self) -> bool:
         """Whether names and tick are such that somebody can join by this line."""
         return self.wrong is None
+
+
+def wrong_names(topic: str, name: str) -> str | None:
+    """What names have to be that a topic and a subscription do not have; None: they can be."""
+    if not topic.strip() or not name.strip():
+        return "a name"
+    if REPLACED in topic or REPLACED in name:
+        return f"a name without {REPLACED!r}, which stands for bytes that are no text"
+    size = len(f"{topic}{name}".encode())
+    return None if size <= MAX_NAMES_BYTES else f"{MAX_NAMES_BYTES} bytes at most, with the topic"
 
 
 def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarnation]) -> dict[str, Audience]:

@@ -18,6 +18,7 @@ from pipeline.client.exceptions import ClientError, InvalidMessage, MemoryBuffer
 from pipeline.client.message import RESERVED
 from pipeline.client.messageid import MessageId
 from pipeline.client.options import SEND, refuse
+from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.client.producing.queue import Queue
 from pipeline.client.producing.rows import Content, Done, Sender
 from pipeline.client.schema import Schema
@@ -93,7 +94,7 @@ class Producer(Closing):
     """Sends messages to a topic. `Client.create_producer` makes it; every method may be called from any thread."""
 
     def __init__(
-        self, topic: str, route: Route, schema: Schema, queue: Queue, forget: Callable[[Producer], None]
+        self, topic: str, route: Route, schema: Schema, queue: Queue, forget: Callable[[Producer], None], bounds: Bounds
     ) -> None:
         """Belong to a client.
 
@@ -103,7 +104,9 @@ class Producer(Closing):
             schema: encodes contents.
             queue: of the client.
             forget: called when it is closed.
+            bounds: what ingest takes at most.
         """
+        self._bounds = bounds
         self._topic, self._route, self._schema, self._queue, self._forget = topic, route, schema, queue, forget
         self._name, self._closed = route.senders[0].name, False
 
@@ -138,6 +141,7 @@ class Producer(Closing):
 
         Raises:
             InvalidMessage: it cannot be as it is.
+            MessageTooBig: its payload, its key or its properties are too large.
             AlreadyClosed: the producer or the client is closed.
             ProducerQueueIsFull: too many wait already, and the producer was not told to wait, too.
             Timeout: the store did not take it within `send_timeout_millis`.
@@ -159,6 +163,7 @@ class Producer(Closing):
 
         Raises:
             InvalidMessage: it cannot be as it is.
+            MessageTooBig: its payload, its key or its properties are too large.
             AlreadyClosed: the producer or the client is closed.
         """
         done = None if callback is None else partial(_call, callback)
@@ -174,6 +179,7 @@ class Producer(Closing):
 
         Raises:
             InvalidMessage: it cannot be as it is.
+            MessageTooBig: its payload, its key or its properties are too large.
             AlreadyClosed: the producer or the client is closed.
             ProducerQueueIsFull: too many wait already, and the producer was not told to wait, too.
             MemoryBufferIsFull: the same of bytes.
@@ -209,6 +215,7 @@ class Producer(Closing):
         """
         payload, published = self._schema.encode(content), time.time_ns() // 1_000
         if not how:
+            self._bounds.check(payload, 0)
             return None, Content(payload, published)
         refuse(SEND, how, _KNOWN)
         key, number = how.get("partition_key"), how.get("sequence_id")
@@ -216,7 +223,10 @@ class Producer(Closing):
             _check("sequence_id", number)
         _check_text("partition_key", key)
         deliver = _deliver(how.get("deliver_at"), how.get("deliver_after"), published)
-        return number, Content(payload, published, deliver, key, _properties(how))
+        self._bounds.check(payload, 0 if deliver is None else max(0, -(-(deliver - published) // 1_000)))
+        properties = _properties(how)
+        check_texts(key, properties)
+        return number, Content(payload, published, deliver, key, properties)
 
 
 class _Answer:

@@ -1,7 +1,7 @@
 """Dead letters: messages that failed too often, in a topic of their own, and the way back to where they came from."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -10,8 +10,12 @@ from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.records import whole_number
-from schemas import INBOX, MESSAGES
+from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
 
+_SENDERS = """
+    SELECT DISTINCT topic, subscription FROM t
+    WHERE subscription <> '' AND {topic} IN (policies['dead_letter_topic'], topic || '-' || subscription || '-DLQ')
+"""
 _AT_ONCE = 1_000
 """So many messages are read, and sent in one commit."""
 _ENTRY_BITS = 31
@@ -28,7 +32,8 @@ class DeadLetter:
     Attributes:
         topic: of the dead letters.
         position: in it.
-        origin: the topic that it comes from; empty: nobody says, it was sent there by somebody else.
+        origin: the topic that it comes from; empty: nobody says, or no subscription of that topic sends its dead
+            letters here: it was sent there by somebody else.
         subscription: whose consumers could not work on it.
         origin_position: where it was, as `ledger:entry`.
         redelivery_count: how often it came again.
@@ -57,6 +62,11 @@ class DeadLetter:
         redelivered = whole_number(count) or 0
         at, key, payload = (row["ledger_id"], row["entry_id"]), row["message_key"], row["payload"] or b""
         return cls(row["topic"], at, origin, subscription, place, redelivered, cause, key, properties, payload)
+
+    def of_senders(self, senders: Collection[Name]) -> "DeadLetter":
+        """The same, from nobody when what it says of its origin is not so: anybody may write such properties."""
+        known = (self.origin, self.subscription) in senders
+        return self if known else replace(self, origin="", subscription="", redelivery_count=0, cause="")
 
     @property
     def again(self) -> Message:
@@ -94,16 +104,22 @@ def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[Dead
         NoWarehouse: the folder lacks a table.
     """
     last = (-1, -1) if every else _put_back_upto(root, topic)
-    messages = open_table(root, MESSAGES)
+    messages, senders = open_table(root, MESSAGES), _senders(root, topic)
     while True:
         behind = f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
         columns = "topic, ledger_id, entry_id, message_key, properties, payload"
         sql = f"SELECT {columns} FROM t WHERE topic = {quoted(topic)} AND {behind} "  # noqa: S608 - quoted
         found = query(f"{sql} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}", t=messages)
-        yield from map(DeadLetter.of_row, found)
+        yield from (each.of_senders(senders) for each in map(DeadLetter.of_row, found))
         if len(found) < _AT_ONCE:
             return
         last = found[-1]["ledger_id"], found[-1]["entry_id"]
+
+
+def _senders(root: str, topic: str) -> set[Name]:
+    """The subscriptions, present ones and earlier ones, whose dead letters go, or went, to a topic."""
+    rows = query(_SENDERS.format(topic=quoted(topic)), t=open_table(root, SUBSCRIPTIONS))
+    return {(row["topic"], row["subscription"]) for row in rows}
 
 
 def letters_of(root: str, topic: str, origin: Name, positions: Sequence[str]) -> Iterator[tuple[DeadLetter, datetime]]:

@@ -17,6 +17,7 @@ from pipeline.client.subscribing.deadletters import check_letters
 from pipeline.client.subscribing.lines import grown_history, replace_lines, with_history
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import fitted, open_table, query, retried, rows_of
+from pipeline.subscriptions.audience import wrong_names
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
@@ -37,7 +38,6 @@ _ACTIVE = f"""
 """  # noqa: S608 - our own words
 
 _NAMES = "SELECT DISTINCT topic, subscription FROM registry"
-
 _STATED = f"""
     SELECT topic, subscription, policies, tick_ms BETWEEN 1 AND {MAX_TICK} AS ticks FROM registry WHERE active
 """  # noqa: S608 - our own words
@@ -72,10 +72,10 @@ class Subscription:
 
     def __post_init__(self) -> None:
         """Refuse what no stage could work with."""
-        for name in ("topic", "name"):
-            if not getattr(self, name).strip():
-                raise BadValue(name, getattr(self, name), "a name")
-            check_text(name, getattr(self, name))
+        check_text("topic", self.topic)
+        check_text("name", self.name)
+        if (allowed := wrong_names(self.topic, self.name)) is not None:
+            raise BadValue("name" if self.topic.strip() else "topic", self.name, allowed)
         if self.type not in TYPES:
             raise BadValue("type", self.type, ", ".join(TYPES))
         if self.start not in STARTS and self.sought is None:
@@ -269,7 +269,7 @@ def subscriptions(root: str) -> list[Subscription]:
 
 def active(registry: DeltaTable) -> list[Subscription]:
     """The same of the registry at a version."""
-    rows = query(_ACTIVE, registry=registry)
+    rows = (row for row in query(_ACTIVE, registry=registry) if wrong_names(row["topic"], row["name"]) is None)
     return [Subscription(**{**row, "start": _start(row["start"]), **_read(row["policies"])}) for row in rows]
 
 

@@ -14,9 +14,9 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 
+from pipeline.client.following import tail
 from pipeline.client.following.datarows import DataRows
 from pipeline.client.message import Message
-from pipeline.storage.files import Files
 from state import SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
 from tests.unit.client.test_consuming import TEN
@@ -38,7 +38,7 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
         raise OSError("the store does not answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr(Files, "open", refused)
+        broken.setattr(tail, "bounded", refused)
         with pytest.raises(OSError, match="answer"):
             leases.read()
     assert leases.read()

@@ -13,7 +13,9 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.subscribing import deadletters
 from pipeline.client.subscribing.deadletters import dead_letters, put_back
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe
 from pipeline.delta.deltars import open_table
+from pipeline.subscriptions.policies import Policies
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, new_warehouse, put
 
@@ -24,6 +26,7 @@ DEAD = "orders-billing-DLQ"
 def root(tmp_path: Path) -> str:
     """Five dead letters in two ledgers, among messages of the topic that they come from."""
     new_warehouse(str(tmp_path))
+    subscribe(str(tmp_path), Subscription("orders", "billing"))
     put(str(tmp_path), MESSAGES, letter(3, 0), letter(3, 1), message_row(4, 0, 0, "orders"))
     put(str(tmp_path), MESSAGES, letter(9, 0), letter(9, 1), letter(9, 2))
     return str(tmp_path)
@@ -89,3 +92,34 @@ def test_a_message_that_somebody_sent_there_himself_is_passed_over(root: str) ->
     put(root, MESSAGES, letter(10, 0, None), letter(10, 1))
     assert list(put_back(root, DEAD)) == [6]
     assert b"10.0" not in [row["payload"] for row in sent(root)]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"topic": "secrets"}, {"subscription": "another"}, {"topic": " "}, {"topic": "orders\ufffd"}],
+    ids=str,
+)
+def test_a_forged_dead_letter_is_put_back_nowhere(root: str, told: dict[str, str]) -> None:
+    """Anybody may write its properties; only a subscription that sends its dead letters here can be its origin."""
+    forged = letter(9, 3)
+    forged["properties"] |= {f"delayline.{name}": text for name, text in told.items()}
+    put(root, MESSAGES, forged)
+    assert list(put_back(root, DEAD)) == [5]
+    *_, last = dead_letters(root, DEAD, every=True)
+    assert (last.position, last.origin, last.subscription, last.redelivery_count) == ((9, 3), "", "", 0)
+
+
+def test_a_number_of_five_thousand_digits_stops_nobody(root: str) -> None:
+    """Python refuses to read one, and the list of all letters failed."""
+    forged = letter(9, 3)
+    forged["properties"]["delayline.redelivery_count"] = "9" * 5_000
+    put(root, MESSAGES, forged)
+    assert [each.redelivery_count for each in dead_letters(root, DEAD)] == [3] * 5 + [0]
+
+
+def test_letters_of_a_topic_that_a_policy_named_before_can_be_put_back(root: str) -> None:
+    """The policy may have changed since they were sent."""
+    subscribe(root, Subscription("orders", "other", policies=Policies(ack=True, dead_letter_topic=DEAD)))
+    set_policies(root, "orders", "other", Policies(ack=True))
+    put(root, MESSAGES, letter(9, 3) | {"properties": {"delayline.topic": "orders", "delayline.subscription": "other"}})
+    assert list(put_back(root, DEAD)) == [6]

@@ -1,0 +1,64 @@
+"""What a message may be: whoever sends learns at once what ingest would reject later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipeline.client.exceptions import InvalidMessage, MessageTooBig
+from pipeline.storage.files import Files
+from pipeline.storage.texts import ENTRY_BYTES, MAX_KEY_BYTES, MAX_PROPERTIES_BYTES
+from pipeline.subscriptions.limits import Limits, limits_of
+
+
+@dataclass
+class Bounds:
+    """What ingest takes at most, as far as it is known. It is looked up once, and again before a message is refused.
+
+    Attributes:
+        root: the warehouse.
+    """
+
+    root: str
+    _known: Limits | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Look it up."""
+        self._look()
+
+    def check(self, payload: bytes, delay_ms: int) -> None:
+        """Look at a payload, and at how long after it is sent it is to come, ms.
+
+        Raises:
+            MessageTooBig: the payload is larger than `max_payload_bytes` of the job.
+            InvalidMessage: the delay is longer than `max_delay_ms` of the job.
+        """
+        if self._is_refused(len(payload), delay_ms):
+            # The job may have been started with other settings since.
+            self._look()
+        if self._known is None or not self._is_refused(len(payload), delay_ms):
+            return
+        if len(payload) > self._known.max_payload_bytes:
+            raise MessageTooBig("payload", len(payload), self._known.max_payload_bytes)
+        raise InvalidMessage("delay", delay_ms, f"{self._known.max_delay_ms} ms at most, by the job's max_delay_ms")
+
+    def _is_refused(self, size: int, delay_ms: int) -> bool:
+        known = self._known
+        return known is not None and (size > known.max_payload_bytes or delay_ms > known.max_delay_ms)
+
+    def _look(self) -> None:
+        self._known = limits_of(Files(), self.root)
+
+
+def check_texts(key: str | None, properties: Mapping[str, str | None] | None) -> None:
+    """Look at how long the texts beside a payload are.
+
+    Raises:
+        MessageTooBig: the key, or all properties together, are too long.
+    """
+    if key is not None and len(key) > MAX_KEY_BYTES // 4 and (size := len(key.encode())) > MAX_KEY_BYTES:
+        raise MessageTooBig("key", size, MAX_KEY_BYTES)
+    if properties:
+        texts = (len(text.encode()) for pair in properties.items() for text in pair if text)
+        if (size := sum(texts) + ENTRY_BYTES * len(properties)) > MAX_PROPERTIES_BYTES:
+            raise MessageTooBig("properties", size, MAX_PROPERTIES_BYTES)
