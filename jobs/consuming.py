@@ -59,7 +59,8 @@ def topic(
     from pipeline.client.subscribing.topics import create_partitioned_topic, topic_partitions
 
     if partitions is not None:
-        create_partitioned_topic(warehouse, topic, partitions)
+        for each in create_partitioned_topic(warehouse, topic, partitions):
+            echo(f"{each} was a topic of its own, with messages or subscriptions; it is a partition now", err=True)
     for each in topic_partitions(warehouse, topic):
         echo(printable(each))
 

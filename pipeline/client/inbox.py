@@ -9,6 +9,7 @@ import pyarrow as pa
 from pipeline.client.producing.limits import Bounds, check_texts
 from pipeline.config.errors import BadValue, check_text
 from pipeline.delta.deltars import append, rows_of
+from pipeline.storage.texts import ADDED_BYTES
 from schemas import INBOX
 
 
@@ -49,7 +50,8 @@ class Message:
         for name, text in self.properties.items():
             check_text("property", name)
             check_text(f"property {name}", text)
-        check_texts(self.key, self.properties)
+        # A dead letter that is put back has what settle wrote into it.
+        check_texts(self.key, self.properties, ADDED_BYTES)
         for name in ("publish_time", "deliver_at"):
             value = getattr(self, name)
             if value is not None and value.tzinfo is None:

@@ -50,8 +50,8 @@ class Bounds:
         self._known = limits_of(Files(), self.root)
 
 
-def check_texts(key: str | None, properties: Mapping[str, str | None] | None) -> None:
-    """Look at how long the texts beside a payload are.
+def check_texts(key: str | None, properties: Mapping[str, str | None] | None, room: int = 0) -> None:
+    """Look at how long the texts beside a payload are; there may be room for so many bytes more of properties.
 
     Raises:
         MessageTooBig: the key, or all properties together, are too long.
@@ -60,5 +60,5 @@ def check_texts(key: str | None, properties: Mapping[str, str | None] | None) ->
         raise MessageTooBig("key", size, MAX_KEY_BYTES)
     if properties:
         texts = (len(text.encode()) for pair in properties.items() for text in pair if text)
-        if (size := sum(texts) + ENTRY_BYTES * len(properties)) > MAX_PROPERTIES_BYTES:
-            raise MessageTooBig("properties", size, MAX_PROPERTIES_BYTES)
+        if (size := sum(texts) + ENTRY_BYTES * len(properties)) > MAX_PROPERTIES_BYTES + room:
+            raise MessageTooBig("properties", size, MAX_PROPERTIES_BYTES + room)

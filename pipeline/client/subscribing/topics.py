@@ -17,7 +17,7 @@ from pipeline.client.exceptions import TopicNotFound
 from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
 from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe_all
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import open_table, query
+from pipeline.delta.deltars import open_table, query, quoted
 from pipeline.subscriptions.topicpolicies import partition_of, topic_of
 from schemas import MESSAGES, SUBSCRIPTIONS
 
@@ -31,7 +31,7 @@ _COUNTS = f"""
 _TOPICS = "SELECT DISTINCT topic FROM (SELECT topic FROM registry WHERE active UNION ALL SELECT topic FROM messages)"
 
 
-def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
+def create_partitioned_topic(root: str, topic: str, partitions: int) -> list[str]:
     """Divide a topic into partitions, or into more than it has.
 
     Each subscription of the topic, or of one of its partitions, is registered for each new partition before producers
@@ -39,6 +39,9 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
 
     Producers and consumers of a topic that has some notice more of them within a minute. Those that were made before
     the topic was divided stay with the topic itself.
+
+    Returns:
+        New partitions that were topics of their own before, with messages or subscriptions: these are the partition's.
 
     Raises:
         NoWarehouse: the folder has no registry.
@@ -62,8 +65,12 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> None:
     def count(registry: DeltaTable) -> list[dict[str, object]] | None:
         return [topic_row(topic, PARTITIONS, {PARTITIONS: str(partitions)})] if grown(registry) else None
 
+    new = set(_names(topic, partitions)[partition_counts(root).get(topic, 0) :])
+    tables = {"registry": open_table(root, SUBSCRIPTIONS), "messages": open_table(root, MESSAGES)}
+    own = query(f"{_TOPICS} WHERE starts_with(topic, {quoted(f'{topic}-partition-')})", **tables)
     subscribe_all(root, subscribed)
     replace_lines(root, (topic, ""), count, partitions=True)
+    return sorted(new & {row["topic"] for row in own}, key=partition_of)
 
 
 def _inherited(lines: Iterable[Subscription], topic: str, new: Iterable[str]) -> list[Subscription]:

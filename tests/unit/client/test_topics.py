@@ -46,6 +46,16 @@ def registered(root: str) -> list[tuple[str, str, str]]:
     return [(each.topic, each.name, each.start) for each in subscriptions(root)]
 
 
+def test_a_topic_that_becomes_a_partition_is_named(root: str) -> None:
+    """It was swallowed without a word: by its messages, or by a subscription; others of such a name are not meant."""
+    put(root, MESSAGES, message_row(1, 0, 0, "t-partition-0"), message_row(1, 0, 0, "it's-partition-9"))
+    subscribe(root, Subscription("t-partition-2", "s"))
+    subscribe(root, Subscription("t-partition-" + "9" * 5_000, "s"))
+    assert create_partitioned_topic(root, "t", 2) == ["t-partition-0"]
+    assert create_partitioned_topic(root, "t", 3) == ["t-partition-2"]
+    assert create_partitioned_topic(root, "it's", 1) == []
+
+
 def test_a_topic_has_the_partitions_that_it_was_given_and_may_get_more(root: str, client: Client) -> None:
     """Fewer would lose messages; what no stage looks at is no subscription."""
     assert client.get_topic_partitions("t") == ["t"]
