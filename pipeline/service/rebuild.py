@@ -23,6 +23,7 @@ from pipeline.schedule import stage as schedule
 from pipeline.service import takeover
 from pipeline.service.instants import given
 from pipeline.settle.stage import Settle
+from pipeline.settle.undone import undone
 from pipeline.storage.hadoop import session_files
 from pipeline.storage.locks import StageLock
 from pipeline.subscriptions.audience import Subscription, audiences
@@ -153,11 +154,17 @@ def _holding(spark: SparkSession, warehouse: Warehouse, most: int) -> Holding:
     version = newest(files, warehouse.path(SEGMENTS))
     messages = fixed(MESSAGES, "topic", "ledger_id", "entry_id", "due_time")
     redelivery, closed = fixed(REDELIVERY, *_NAMED, "round"), fixed(CLOSED, *_NAMED)
-    retries = frame_of(spark, warehouse, SEGMENTS, ROW.names, version, f"kind = '{schedule.RETRY}'", most)
+    retries = frame_of(spark, warehouse, SEGMENTS, ROW.names, version, _retries(undone(spark, warehouse)), most)
     memory = IngestMemory.addressed(Markers(spark, warehouse, version))
     # Read after the tables: whatever maintenance has deleted from them by now is below this mark.
     mark = read_mark(files, warehouse.root)
     return Holding(version, memory, messages, redelivery, retries, closed, mark)
+
+
+def _retries(again: tuple[int, int] | None) -> str:
+    """Says in SQL of rows of `segments` that they are of what comes again; but for some batches of settle."""
+    of_kind = f"kind = '{schedule.RETRY}'"
+    return of_kind if again is None else f"{of_kind} AND NOT batch_id BETWEEN {again[0]} AND {again[1]}"
 
 
 def pending_rows(holding: Holding, segment: int, instant: int) -> DataFrame:
@@ -205,6 +212,8 @@ def retry_rows(holding: Holding, segment: int, instant: int) -> DataFrame | None
     number = F.expr(ROUND).alias("number")
     released = positions(holding.redelivery.where(f"{ROUND} > 0")).select(*keys, number)
     pending = pending.select("*", number).join(released, [*keys, "number"], "left_anti")
+    # Batches of settle that a copy did not know have put the same there as those that took their place.
+    pending = pending.dropDuplicates([*keys, "number"])
     due = F.unix_millis("due_time").alias("due_ms")
     places = pending.select(named, "topic", "ledger_id", F.col("first_entry").alias("entry_id"), due)
     encoded = places.mapInArrow(Encoder(heard, segment, instant).__call__, ROW)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
+from operator import attrgetter
 from typing import Any
 
+from pipeline.delta.logs.entries import newest
 from pipeline.storage.files import Files
+from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH
 
 _FILE = "plan.json"
 
@@ -73,6 +76,37 @@ class Plan:
         """The plan that a commit carries."""
         names = {each.name for each in fields(cls)}
         return cls(**{name: note[name] for name in names & note.keys()} | {"begin": Upto(**note["begin"])})
+
+
+def unfinished(plans: Iterable[Plan], last: Plan | None, reached: Callable[[Plan], bool]) -> Plan | None:
+    """The batch that was begun and is not in `cursors`: the one that follows the last one there.
+
+    In a copy that was made while settle ran, and in tables that were restored apart, later batches have left rows whose
+    plans begin elsewhere, or follow versions that are not there. They are not to be finished: what they took is taken
+    again, from where `cursors` ends.
+
+    Args:
+        plans: that commits and the checkpoint know.
+        last: the plan of the last batch that `cursors` holds.
+        reached: whether the tables that settle follows have all that a plan takes.
+    """
+    done = 0 if last is None else last.batch
+    newest = max((each for each in plans if each.batch > done), key=attrgetter("batch"), default=None)
+    if newest is None or not reached(newest):
+        return None
+    follows = newest.batch == done + 1 or (last is not None and newest.begin == last.end)
+    return newest if follows else None
+
+
+def reached(files: Files, root: str, plan: Plan) -> bool:
+    """Whether the tables that settle follows have all versions that a plan takes."""
+    ends = (
+        (CONSUMER_EVENTS, plan.events),
+        (REDELIVERY, plan.released),
+        (REJECTED_DISPATCH, plan.refused),
+        (COMMANDS, plan.commands),
+    )
+    return all(newest(files, f"{root}/{table.name}") >= version for table, version in ends)
 
 
 class PlanFile:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from uuid import uuid4
 
 import pyarrow as pa
@@ -31,7 +30,7 @@ from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
 from pipeline.settle.outcome import Outcome, bounded
-from pipeline.settle.plan import Plan, PlanFile, Upto
+from pipeline.settle.plan import Plan, PlanFile, Upto, reached, unfinished
 from pipeline.settle.registry import AckRegistry, Line, listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.writes import Writes
@@ -115,7 +114,7 @@ class Settle:
             self._take(plan)
         last = self._last
         if last is not None and last.now > latest:
-            self._take(replace(last, batch=last.batch + 1, now=latest, begin=last.end, letters=drawn()))
+            self._take(replace(last, batch=self._next, now=latest, begin=last.end, letters=drawn()))
 
     def _unfinished(self) -> Plan | None:
         """The plan of a batch that was begun and is not in `cursors`."""
@@ -123,9 +122,13 @@ class Settle:
             self._writes = Writes(self._spark, self._warehouse, self.owner, self._after(), self._observe)
             # Of a checkpoint that is lost the commits still know the plan.
             self._written = [*self._writes.plans()]
-        done = -1 if self._last is None else self._last.batch
-        left = (each for each in (self._noted.plan, *self._written) if each is not None and each.batch > done)
-        return max(left, key=attrgetter("batch"), default=None)
+        known = self._written if self._noted.plan is None else [self._noted.plan, *self._written]
+        return unfinished(known, self._last, lambda plan: reached(self._files, self._warehouse.root, plan))
+
+    @property
+    def _next(self) -> int:
+        """The number of the next batch: behind all that the tables have, also those that `cursors` does not know."""
+        return 1 + max((each.batch for each in (self._last, *self._written) if each is not None), default=0)
 
     def _after(self) -> int:
         """The version of `segments` behind which a batch may have written that is not in `cursors`."""
@@ -152,10 +155,9 @@ class Settle:
         if quiet and (end == begin or (patient and last is not None and instant - last.now < _RELEASES_MS)):
             return None
         now = instant if last is None else max(instant, last.now)
-        batch = 1 if last is None else last.batch + 1
         segments = newest(self._files, self._warehouse.path(SEGMENTS))
         upto = (end.events, end.released, end.refused, segments, commands)
-        return Plan(batch, now, registry, lives, begin, *upto, letters=drawn())
+        return Plan(self._next, now, registry, lives, begin, *upto, letters=drawn())
 
     def _begin(self) -> Upto:
         """Where the next batch begins: at the end of the last one; while there was nothing to follow, now.
