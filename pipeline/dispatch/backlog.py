@@ -188,9 +188,9 @@ def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> N
     last = max(noted, key=lambda each: each.number, default=None)
     if last is None or last.held is None:
         return
-    sink = Sink(spark, warehouse, HELD, DISPATCH)
-    # Nobody else adds versions to the table.
-    if sink.appender.newest() == last.held.version:
+    sink = Sink(spark, warehouse, HELD, DISPATCH, after=last.held.version)
+    # Others may have added versions, by a VACUUM or a property; none of them has a note of dispatch.
+    if sink.last is None:
         _commit(sink, last.held, last.owner, last.batch, last.begin, last.source)
 
 

@@ -60,6 +60,7 @@ class Held:
         waiting: the batches, in the order in which they were noted.
         broken: whether a file of theirs is gone.
         lost: whether a note is gone: numbers of parts have no gaps.
+        old: whether what is not visible may have been due at any time: it was held, and nothing notes when it was taken.
     """
 
     visible: Visible
@@ -67,6 +68,7 @@ class Held:
     waiting: Sequence[Prepared]
     broken: bool
     lost: bool
+    old: bool = False
 
     @classmethod
     def of(cls, shelf: PreparedStore, deliveries: Sink) -> "Held":
@@ -90,6 +92,8 @@ class Held:
     @property
     def due_from(self) -> int:
         """What is not visible was due from here on, ms UTC: parts become visible as they are due."""
+        if self.old:
+            return FIRST_INSTANT_MS
         firsts = (part.first_due for each in self.waiting for part in each.parts)
         return min([max(FIRST_INSTANT_MS, self.shown_ms - _PART_MS), *firsts])
 
@@ -116,8 +120,9 @@ def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, t
     elif last is None:
         work.forget(held)
     else:
-        # What was prepared behind it is taken from `redelivery` again.
-        work.replace(held, held.visible.source, last.owner, last.batch)
+        # What was prepared behind it is taken from `redelivery` again. What a pause or a rate had held may be long due.
+        was_held = bool(newest(session_files(spark), warehouse.path(HELD)))
+        work.replace(replace(held, old=was_held), held.visible.source, last.owner, last.batch)
 
 
 def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:

@@ -19,8 +19,7 @@ from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
-from pipeline.config.sources import SOURCES
-from pipeline.config.stages import DISPATCH, INGEST
+from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.logs.entries import commits
 from pipeline.delta.logs.logfiles import CHECKPOINT, LogFile, first_version, log_files
@@ -31,12 +30,14 @@ from pipeline.delta.writing.appender import Appender
 from pipeline.delta.writing.oncewriter import last_commit
 from pipeline.dispatch.prepared import PreparedStore
 from pipeline.maintenance.readers import unread_from
+from pipeline.settle.plan import PlanFile
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import (
     COMMANDS,
     CONSUMER_EVENTS,
+    CURSORS,
     DELIVERIES,
     HELD,
     INBOX,
@@ -98,6 +99,8 @@ def cut_log(
         _note_again(spark, path, table, stage)
     if table is REDELIVERY:
         limit = min(limit, _unmarked(spark, warehouse))
+    if table is SEGMENTS:
+        limit = min(limit, _unfinished(spark, warehouse))
     first = max((v for v in old if v <= limit), default=0)
     going = [file for file in found if file.version < first and file.is_understood]
     for file in going:
@@ -183,8 +186,8 @@ def _noted(files: Files, path: str, table: Table, newest: int) -> dict[str, int]
 
 
 def _is_repeated(table: Table, stage: str) -> bool:
-    """Whether the last note of a stage is repeated when it is in the way; that of a replay is not: replays end."""
-    return stage == table.writer if table in _SHARED else table is INBOX and stage.startswith(SOURCES)
+    """Whether the last note of a stage is repeated when it is in the way of the log; of a replay that is over, too."""
+    return stage == table.writer if table in _SHARED else table is INBOX
 
 
 class _Overtaken(Exception):
@@ -217,6 +220,19 @@ def _unmarked(spark: SparkSession, warehouse: Warehouse) -> int:
     if taken is None or (marked is not None and marked.note["next_ledger"] >= taken.note["next_ledger"]):
         return sys.maxsize
     return int(taken.note["redelivery"]) if taken.note.get("express") else sys.maxsize
+
+
+def _unfinished(spark: SparkSession, warehouse: Warehouse) -> int:
+    """The version of `segments` after which settle may have written what `cursors` does not know of yet.
+
+    Settle may have died between the two, and stay away for long. Its next start looks for that commit.
+    """
+    last = last_commit(spark, warehouse.path(CURSORS), SETTLE)
+    noted = PlanFile(session_files(spark), warehouse.checkpoint(SETTLE)).plan
+    if noted is None:
+        # Without a checkpoint nobody knows whether a batch was begun behind the last one.
+        return sys.maxsize if last is None else int(last.note["segments"])
+    return sys.maxsize if last is not None and noted.batch <= last.batch else noted.segments
 
 
 def _accounted(spark: SparkSession, warehouse: Warehouse) -> int:

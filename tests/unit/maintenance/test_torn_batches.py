@@ -1,0 +1,76 @@
+"""A log is cut while settle is away, which has died between two commits: its batch is finished, and not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
+
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.settings import SECOND_MS
+from pipeline.config.wallclock import wall_ms
+from pipeline.delta.deltars import append, open_table, query, rows_of
+from pipeline.delta.warehouse import Warehouse
+from pipeline.maintenance.cutlogs import cut_log
+from pipeline.subscriptions.policies import Policies
+from schemas import CONSUMER_EVENTS, REDELIVERY, SEGMENTS
+from tests.support.maintained import shorten_logs
+from tests.support.stream import at, message
+from tests.support.without_jvm import Session, Stages, no_jvm
+
+T0 = 2_000_000_000_000
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[Stages]:
+    """A message was released to a subscription, and has failed."""
+    with no_jvm():
+        found = Stages(str(tmp_path / "warehouse"))
+        shorten_logs(found.root)
+        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+        found.instant = T0
+        assert found.ingest()
+        assert found.ingest(message("m", "t"))
+        found.schedule.step(T0)
+        assert found.settle()
+        (row,) = open_table(found.root, REDELIVERY).to_pyarrow_table().to_pylist()
+        place = {"ledger_id": row["ledger_id"], "first_entry": 0, "last_entry": 0, "redelivery_count": 0}
+        failed = {"topic": "t", "subscription": "s", "life": 1, "kind": "nack", "at": at(0)} | place
+        append(found.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [failed]))
+        yield found
+
+
+def retries(stages: Stages) -> int:
+    """How many rows of what comes again `segments` has."""
+    found = query("SELECT count(*) AS n FROM s WHERE kind = 'retry'", s=open_table(stages.root, SEGMENTS))
+    return int(found[0]["n"])
+
+
+def begins(stages: Stages) -> int:
+    """The first entry of the log of `segments`."""
+    return min(int(each.stem) for each in Path(stages.root, SEGMENTS.name, "_delta_log").glob("*.json"))
+
+
+@pytest.mark.parametrize("step", ["settle.segments", None])
+def test_a_batch_of_settle_that_died_before_its_last_commit_is_found_in_a_log_that_was_cut(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, step: str | None
+) -> None:
+    """Its retries came twice: maintenance kept the note of ingest only. When settle has finished, its log may go."""
+    monkeypatch.setattr("pipeline.maintenance.cutlogs.unread_from", lambda *_: 99)
+    stages.die_after(step)
+    assert stages.settle() == (step is None)
+    assert retries(stages) == 1
+    written = begins(stages)
+    for number in range(8):
+        stages.instant += SECOND_MS
+        assert stages.ingest(message(f"later {number}", "t", after=60))
+    cut_log(Session(), Warehouse(stages.root), SEGMENTS, wall_ms() + SECOND_MS)  # type: ignore[arg-type]
+    assert (begins(stages) > written + 4) == (step is None)
+    assert stages.settle()
+    assert retries(stages) == 1
+    cut_log(Session(), Warehouse(stages.root), SEGMENTS, wall_ms() + SECOND_MS)  # type: ignore[arg-type]
+    assert begins(stages) > written + 4
