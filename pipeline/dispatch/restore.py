@@ -60,7 +60,7 @@ class Held:
         waiting: the batches, in the order in which they were noted.
         broken: whether a file of theirs is gone.
         lost: whether a note is gone: numbers of parts have no gaps.
-        old: whether what is not visible may have been due at any time: it was held, and nothing notes when it was taken.
+        old: whether what is not visible may have been due at any time: it was held, and no note says what was taken.
     """
 
     visible: Visible

@@ -12,7 +12,7 @@ from math import inf
 
 from pipeline.config.errors import ClockJumped
 from pipeline.config.settings import LiveClock
-from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.config.wallclock import elapsed_ms, monotonic_ms, wall_ms
 from pipeline.storage.bells import Bells
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
@@ -187,26 +187,31 @@ class VirtualWorkInstants(VirtualInstants):
 
 
 class SteadyClock:
-    """The wall clock, as long as it goes on like the monotonic one."""
+    """The wall clock, as long as it goes on like the one that counts since the machine was started."""
 
     def __init__(self, max_jump_ms: int) -> None:
         """Note how far the two are apart.
 
         Args:
-            max_jump_ms: by so much that may change.
+            max_jump_ms: by so much that may change from one look to the next.
         """
-        self._max_jump_ms, self._apart = max_jump_ms, wall_ms() - monotonic_ms()
+        self._max_jump_ms, self._apart = max_jump_ms, wall_ms() - elapsed_ms()
 
     def ms(self) -> int:
         """The time, ms UTC.
 
+        A clock that is corrected by a second now and then goes on, however much that is after a month. A machine that
+        slept was away, as after an outage: both clocks went on meanwhile.
+
         Raises:
-            ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
+            ClockJumped: the wall clock moved by more than `max_jump_ms` against the other one since the last look.
         """
         wall = wall_ms()
-        jump = wall - monotonic_ms() - self._apart
+        apart = wall - elapsed_ms()
+        jump = apart - self._apart
         if abs(jump) > self._max_jump_ms:
             raise ClockJumped(jump, self._max_jump_ms)
+        self._apart = apart
         return wall
 
 
@@ -214,7 +219,7 @@ class LiveInstants(NoInstants):
     """`min(wall + lookahead, last + max_step)`, never backwards."""
 
     def __init__(self, clock: LiveClock, start: int = 0, wakes: Wakes = NOTHING) -> None:
-        """Follow the wall clock, never before `start` (ms); notice when it leaves the monotonic one.
+        """Follow the wall clock, never before `start` (ms); notice when it is set.
 
         Args:
             clock: its settings.
@@ -233,7 +238,7 @@ class LiveInstants(NoInstants):
         """The next instant, or the last one again.
 
         Raises:
-            ClockJumped: the wall clock moved by more than `max_jump_ms` against the monotonic clock.
+            ClockJumped: the wall clock was set, by more than `max_jump_ms`.
         """
         instant = next_instant(last, self._wall.ms(), self._clock)
         if self._far and instant == last:

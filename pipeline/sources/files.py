@@ -28,6 +28,9 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
     "parquet": _EVERY,
 }
 """What a folder may hold, and which options of Spark's reader an address may name."""
+_ANY_AGE = "4000000d"
+"""Spark leaves out files that are older than the newest one by more than this, without a word; a week is its default. A
+file that is moved or copied keeps its time. Times end in the year 9999."""
 _BATCH_BYTES = 256 << 20
 """Of files that one batch takes; a file is never divided."""
 
@@ -83,7 +86,8 @@ class FileSource(Door):
 
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:  # noqa: ARG002 - the checkpoint says it
         """See `Door`."""
-        reader = spark.readStream.format(self._format).options(**self._options, maxBytesPerTrigger=str(_BATCH_BYTES))
+        ours = {"maxBytesPerTrigger": str(_BATCH_BYTES), "maxFileAge": _ANY_AGE}
+        reader = spark.readStream.format(self._format).options(**self._options, **ours)
         try:
             return reader.schema(str(self._source.columns)).load(self._path)
         except PySparkException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from os import utime
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -124,8 +125,11 @@ def test_several_sources_stand_side_by_side(spark: SparkSession, root: str, tabl
     assert payloads(root) == ["a", "a2"]
 
 
-def put(folder: Path, kind: str, *names: str) -> None:
-    """A file with rows, which is there at once."""
+_DAY_S = 86_400
+
+
+def put(folder: Path, kind: str, *names: str, modified: float | None = None) -> None:
+    """A file with rows, which is there at once; with another time than now, s since the epoch, if one is given."""
     folder.mkdir(exist_ok=True)
     rows = pa.table({"name": names, "wait": [1_000] * len(names)})
     made = folder.parent / "made"
@@ -135,6 +139,8 @@ def put(folder: Path, kind: str, *names: str) -> None:
         pa_csv.write_csv(rows, made)
     else:
         pq.write_table(rows, made)
+    if modified is not None:
+        utime(made, (modified, modified))
     made.rename(folder / f"{names[0]}.{kind}")
 
 
@@ -147,14 +153,17 @@ def files(folder: Path, kind: str = "json", **told: str) -> Source:
 
 @pytest.mark.parametrize("kind", ["json", "csv", "parquet"])
 def test_each_file_of_a_folder_is_taken_once(spark: SparkSession, root: str, tmp_path: Path, kind: str) -> None:
-    """Those that were there, and those that come; over starts."""
+    """Those that were there, and those that come; over starts. A file that was moved or copied has an old time."""
     folder = tmp_path / "theirs"
     put(folder, kind, "a", "b")
     take_all(spark, root, files(folder, kind))
-    put(folder, kind, "c")
-    for _ in range(2):
-        take_all(spark, root, files(folder, kind))
-    assert payloads(root) == ["a", "b", "c"]
+    now = (folder / f"a.{kind}").stat().st_mtime
+    for name, modified in {"c": now, "d": now - 8 * _DAY_S, "e": 0, "f": now + 20_000 * _DAY_S, "g": now}.items():
+        put(folder, kind, name, modified=modified)
+        if kind == "json" or name == "g":
+            take_all(spark, root, files(folder, kind))
+    take_all(spark, root, files(folder, kind))
+    assert payloads(root) == ["a", "b", "c", "d", "e", "f", "g"]
     assert {row["deliver_after_ms"] for row in inbox(root)} == {1_000}
 
 
