@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from pipeline.delta.views import rejected
-from schemas import DELIVERIES, INBOX, MESSAGES
+from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS
 from tests.support.stream import World, advance, append, check, delivered, message, play, restart, subscribe
 
 T0 = 1_700_000_000_000
@@ -65,13 +65,36 @@ def send_from_outside(*rows: dict[str, Any]) -> Any:  # noqa: ANN401 - a step
     return step
 
 
+NO_TEXTS = {
+    INBOX.name: [
+        "'t' AS topic, CAST(X'FF' AS STRING) AS message_key",
+        "CAST(X'74E282' AS STRING) AS topic, CAST(NULL AS STRING) AS message_key",
+    ],
+    CONSUMER_EVENTS.name: ["'t' AS topic, CAST(X'FF' AS STRING) AS subscription, CAST(X'FF' AS STRING) AS kind"],
+    COMMANDS.name: ["'t' AS topic, CAST(X'FF' AS STRING) AS command_id, 'cancel' AS kind"],
+    SUBSCRIPTIONS.name: [
+        "'t' AS topic, CAST(X'FF' AS STRING) AS subscription, 'shared' AS type, 'latest' AS start, 1L AS tick_ms,"
+        " map('ack', CAST(X'FF' AS STRING)) AS policies, true AS active"
+    ],
+}
+"""Rows with texts that are no UTF-8, by table."""
+
+
+def append_no_texts(world: World) -> None:
+    """Spark writes bytes as a text when it is told to."""
+    for name, rows in NO_TEXTS.items():
+        frame = world.spark.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows))
+        frame.write.format("delta").mode("append").save(f"{world.warehouse.root}/{name}")
+
+
 def test_poisoned_rows_are_delivered_or_rejected_and_the_counts_add_up(spark: SparkSession, folder: str) -> None:
-    """Far times, empty rows, odd names, a payload of 10 MB, in one append with good rows; then life goes on."""
+    """Far times, empty rows, odd names, texts that are none, a payload of 10 MB beside good rows; then life goes on."""
     sent = [*GOOD, *BAD]
 
     def nothing_vanished(world: World) -> None:
         assert len(world.rows(MESSAGES)) == len(GOOD)
-        assert rejected(world.spark, world.warehouse).count() == len(BAD)
+        # Besides, a line of the registry that nobody can follow.
+        assert rejected(world.spark, world.warehouse).count() == len(BAD) + len(NO_TEXTS[INBOX.name]) + 1
         assert len(GOOD) + len(BAD) == len(sent)
         topics = Counter(row["topic"] for row in world.rows(DELIVERIES))
         assert topics == Counter(row["topic"] for row in GOOD)
@@ -84,6 +107,7 @@ def test_poisoned_rows_are_delivered_or_rejected_and_the_counts_add_up(spark: Sp
             subscribe("💥 \n'\"`;--", "other"),
             advance(T0 - 1),
             send_from_outside(*sent),
+            append_no_texts,
             advance(T0 + 1),
             check(nothing_vanished),
             restart(),
