@@ -111,9 +111,9 @@ def rows_of(table: pa.Table, slots_of: SlotsOf) -> Rows:
     return Rows(table, ledgers, entries, counts, slots_of(table, ledgers, entries, counts), places)
 
 
-def chosen(table: pa.Table, topic: str, subscription: str, life: int) -> pa.Table:
-    """The rows of one subscription in one of its lives."""
-    named = zip(NAMES, (topic, subscription, life), strict=True)
+def chosen(table: pa.Table, key: tuple[str, str, int]) -> pa.Table:
+    """The rows of one subscription of a topic in one of its lives."""
+    named = zip(NAMES, key, strict=True)
     first, second, third = (pc.equal(table.column(name), value) for name, value in named)
     mask = pc.fill_null(pc.and_(first, pc.and_(second, third)), fill_value=False)
     return table if pc.all(mask, min_count=0).as_py() else table.filter(mask)

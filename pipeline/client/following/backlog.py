@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import pyarrow as pa
 from pyroaring import BitMap
 
 from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.rows import Mask, Rows, SlotsOf, chosen, rows_of
 from pipeline.client.following.closedlog import Key
 from pipeline.client.following.cursorlog import Open
-from pipeline.client.following.deliverylog import DataFile, DeliveryLog
+from pipeline.client.following.datarows import LIGHT, READ, DataFile
+from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.storage.arrays import IntArray
 from state.lease_events import Handed
 
@@ -95,18 +97,25 @@ class OpenRows:
 
     def of(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
         """The rows of a backlog that are open, those that are owed included."""
+        return self._read(backlog, still_open)
+
+    def light(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
+        """The same without what may be large."""
+        return self._read(backlog, still_open, LIGHT)
+
+    def _read(self, backlog: Backlog, still_open: Open, columns: Sequence[str] = READ) -> Iterator[Rows]:
+        def mine(table: pa.Table) -> pa.Table:
+            rows = rows_of(chosen(table, self._key), self._slots_of)
+            return rows.where(open_in(rows, still_open)).of_slots(backlog.slots).table
+
         ledgers = np.array(sorted(still_open), np.int64)
         files = self._log.table(backlog.version) if len(ledgers) else []
-        for file in (each for each in files if self._may_hold(each, ledgers, still_open)):
-            for table in self._log.data.of(file.path, backlog.version):
-                rows = rows_of(chosen(table, *self._key), self._slots_of)
-                rows = rows.where(open_in(rows, still_open)).of_slots(backlog.slots)
-                if len(rows):
-                    yield _in_order(rows)
+        wanted = [each for each in files if self._may_hold(each, ledgers, still_open)]
+        for table in self._log.data.of(wanted, backlog.version, mine, columns):
+            yield rows_of(table, self._slots_of)
 
     def _may_hold(self, file: DataFile, ledgers: IntArray, still_open: Open) -> bool:
-        names = zip(("topic", "subscription", "life"), self._key, strict=True)
-        if not all(file.may_hold(name, value) for name, value in names):
+        if not file.is_for(self._key):
             return False
         low, high = file.low.get("ledger_id"), file.high.get("ledger_id")
         if low is None or high is None:
@@ -171,12 +180,3 @@ def _within(entries: IntArray, bitmap: BitMap) -> Mask:
         return np.ones(len(entries), np.bool_)
     near = bitmap & BitMap(range(low, high))
     return np.isin(entries, np.array(near.to_array(), np.int64))
-
-
-def _in_order(rows: Rows) -> Rows:
-    """Rows by place: files that maintenance wrote may hold several batches."""
-    if (np.diff(rows.places) >= 0).all():
-        return rows
-    order = np.argsort(rows.places, kind="stable")
-    arrays = (rows.ledgers, rows.entries, rows.counts, rows.slots, rows.places)
-    return Rows(rows.table.take(order), *(each[order] for each in arrays))

@@ -66,7 +66,7 @@ class ClosedLog(Follower):
         for add in appended(actions) if self._entries else ():
             table = self._rows(CLOSED, add["path"], version, _COLUMNS)
             for key in list(self._entries):
-                self._put_all(key, chosen(table, *key))
+                self._put_all(key, chosen(table, key))
 
     def _put_all(self, key: Key, table: pa.Table) -> None:
         columns = (longs(table, name).tolist() for name in _COLUMNS[3:])

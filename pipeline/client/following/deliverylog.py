@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.client.following.datarows import DataRows
+from pipeline.client.following.datarows import DataFile, DataRows, data_file
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import commits
-from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended
 from pipeline.delta.logs.notes import note_of
 from pipeline.storage.files import Files
@@ -23,26 +20,6 @@ from schemas import DELIVERIES
 
 _MOST_VERSIONS = 10_000
 """Kept for who is behind; who is further behind reads the table, since an application may stand still for days."""
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A file of `deliveries`, with what the log knows of its rows.
-
-    Attributes:
-        path: in the folder of the table.
-        low: the least values of columns.
-        high: the greatest values of columns.
-    """
-
-    path: str
-    low: dict[str, Any]
-    high: dict[str, Any]
-
-    def may_hold(self, column: str, value: object) -> bool:
-        """Whether a row may have a value, as far as the log knows."""
-        low, high = self.low.get(column), self.high.get(column)
-        return low is None or high is None or bool(low <= value <= high)
 
 
 class DeliveryLog(Follower):
@@ -62,7 +39,7 @@ class DeliveryLog(Follower):
         self._begin_anew()
 
     def files(self, version: int) -> list[DataFile]:
-        """The files that a version added, in the order of delivery.
+        """The files that a version added, in no order.
 
         Raises:
             VersionGone: it is not held any more. What it added is in the table.
@@ -79,29 +56,37 @@ class DeliveryLog(Follower):
             del self._entries[version]
 
     def table(self, version: int) -> list[DataFile]:
-        """The files of the table at a version, in the order of delivery.
+        """The files of the table at a version, in no order.
 
         Raises:
             VersionGone: nobody can say what the table was then.
         """
-        try:
-            actions = DeltaTable(self._folder, version=version).get_add_actions(flatten=False)
-        except DeltaError as error:
-            raise VersionGone(DELIVERIES.name, version, "its checkpoint") from error
-        # Not `pa.table`: it loads pandas.
-        told = pa.RecordBatchReader.from_stream(actions).read_all().to_pylist()
-        files = [DataFile(unquote(each["path"]), each.get("min") or {}, each.get("max") or {}) for each in told]
-        return sorted(files, key=_first)
+        return files_at(self._folder, version)
 
     def _take(self, version: int, actions: Actions) -> None:
         source = _source(actions)
         self.source = self.source if source is None else source
-        self._entries[version] = sorted(map(_file, appended(actions)), key=_first)
+        self._entries[version] = [data_file(each) for each in appended(actions)]
 
     def _begin_anew(self) -> None:
         super()._begin_anew()
         noted = (_source(actions) for actions in commits(self._files, self._folder, self.last))
         self.source, self._entries = next((each for each in noted if each is not None), -1), {}
+
+
+def files_at(folder: str, version: int) -> list[DataFile]:
+    """The files of the table in a folder at a version, in no order.
+
+    Raises:
+        VersionGone: nobody can say what the table was then.
+    """
+    try:
+        actions = DeltaTable(folder, version=version).get_add_actions(flatten=False)
+    except DeltaError as error:
+        raise VersionGone(DELIVERIES.name, version, "its checkpoint") from error
+    # Not `pa.table`: it loads pandas.
+    told = pa.RecordBatchReader.from_stream(actions).read_all().to_pylist()
+    return [DataFile(unquote(each["path"]), each.get("min") or {}, each.get("max") or {}) for each in told]
 
 
 def _source(actions: Actions) -> int | None:
@@ -113,14 +98,3 @@ def _source(actions: Actions) -> int | None:
     # A stream ends before a version when it took no file of it.
     version, index = end
     return version if index >= 0 else version - 1
-
-
-def _file(add: dict[str, Any]) -> DataFile:
-    told = known(add.get("stats"))
-    return DataFile(add["path"], told.get("minValues") or {}, told.get("maxValues") or {})
-
-
-def _first(file: DataFile) -> tuple[bool, Any, int, int]:
-    """What files are in the order of: their first rows. Due times are texts or `datetime`, as the log has them."""
-    due = file.low.get("due_time")
-    return due is not None, due, file.low.get("batch_id") or 0, file.low.get("sequence") or 0

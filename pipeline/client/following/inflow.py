@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from pipeline.client.consuming.rows import Rows, SlotsOf, chosen, rows_of
 from pipeline.client.following.ahead import Ahead
 from pipeline.client.following.backlog import Backlog
 from pipeline.client.following.closedlog import ClosedLog, Key
-from pipeline.client.following.deliverylog import DataFile, DeliveryLog
+from pipeline.client.following.datarows import DataFile
+from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.config.errors import VersionGone
 from state.lease_events import CaughtUp, Event
 
@@ -164,13 +166,9 @@ class Inflow:
 
     def _version(self, version: int, files: Sequence[DataFile] | None = None) -> Iterator[Rows]:
         """The rows of a version, or of some files of it, that are for this subscription and not closed."""
-        names = tuple(zip(("topic", "subscription", "life"), self._key, strict=True))
-        for file in self._log.files(version) if files is None else files:
-            if all(file.may_hold(name, value) for name, value in names):
-                for table in self._log.data.of(file.path, version):
-                    found = chosen(table, *self._key)
-                    if found.num_rows:
-                        yield self._closed.without(self._key, rows_of(found, self._slots_of))
+        some = [each for each in (self._log.files(version) if files is None else files) if each.is_for(self._key)]
+        for table in self._log.data.of(some, version, partial(chosen, key=self._key)):
+            yield self._closed.without(self._key, rows_of(table, self._slots_of))
 
     def _merge(self) -> None:
         """Streams between two versions that stand at the same one become one."""

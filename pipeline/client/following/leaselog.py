@@ -83,7 +83,7 @@ class LeaseLog(Follower):
         tables = [self._leases(path, version) for path in added]
         for key, folded in wanted.items():
             for table in tables:
-                folded.replay.apply(map(_row, chosen(table, *key).to_pylist()))
+                folded.replay.apply(map(_row, chosen(table, key).to_pylist()))
             folded.upto = version
 
     def _leases(self, path: str, version: int) -> pa.Table:

@@ -2,37 +2,40 @@
 
 A commit is a batch of dispatch, and a version of the Delta log. The log is read, not the table: it knows which rows
 are new, in which order they became visible, and when. Nothing is held but the rows of one row group. What was delivered
-before the beginning of the log is read from the table (`pipeline.client.reading.history`).
+before the beginning of the log is read from the table, in the order of deliveries, as far as the rows know it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
 
+from pipeline.client.following.datarows import ORDER, DataFile, DataRows, data_file
+from pipeline.client.following.deliverylog import files_at
 from pipeline.client.following.tail import Actions, Tail
-from pipeline.client.reading.history import History
 from pipeline.config.errors import VersionGone
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import oldest
-from pipeline.delta.logs.filestats import count, known
+from pipeline.delta.logs.filestats import known
 from pipeline.delta.logs.logfiles import appended, info_of
 from pipeline.storage.files import Files
+from pipeline.storage.merge import Source, merged
 from pipeline.storage.parquet import typed
 from schemas import DELIVERIES, RESCHEDULED
 
 _PLACE = "place"
 _BEFORE_ALL = (-1, 0)
 """An order that comes before all others."""
-_MOST_AT_ONCE = 8_192
-"""Rows that are read together."""
+_MOST_AT_ONCE, _TAKEN_APART = 8_192, 1_024
+"""Rows that are read together, and that are Python's at a time."""
+_ALL: Mapping[str, str] = {}
+_Ordered = tuple[tuple[int, int], dict[str, Any]]
+"""A row after its version and place."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +105,12 @@ class Deliveries:
         """
         self.newest = open_table(root, DELIVERIES).version()
         self._folder, self._files = path_of(root, DELIVERIES), Files()
+        self._data = DataRows(self._folder, self._files)
         # A replay has the virtual clock's files; what the wall clock said when it committed means nothing then.
         self.virtual = self._files.exists(f"{root}/_clock")
         self._older = self._history() if earliest and begin is None else None
         self._given, self._wanted = _BEFORE_ALL, dict[str, str]()
-        behind = self.newest if not earliest else -1 if self._older is None else self._older.version
+        behind = self.newest if not earliest else -1 if self._older is None else self._older[0]
         self._tail = Tail(self._files, self._folder, behind + 1 if begin is None else begin)
 
     def take(self, topic: str | None = None, subscription: str | None = None) -> Iterator[Delivery]:
@@ -124,12 +128,13 @@ class Deliveries:
         wanted, older = _named(topic, subscription), self._older
         self._older = None
         if older is not None:
-            rows = (((older.version, place), row) for place, row in enumerate(older.rows(wanted), 1))
+            version, files = older
+            found = self._data.of(files, version, partial(_matching, wanted=wanted), DELIVERIES.columns.names)
             if wanted != self._wanted:
                 # Places in the table are those among the rows that are wanted.
                 self._given, self._wanted = _BEFORE_ALL, wanted
             try:
-                yield from self._new(rows, None)
+                yield from self._new(_numbered(version, found), None)
             except OSError:
                 self._older = older
                 raise
@@ -177,44 +182,42 @@ class Deliveries:
                 places = pa.array(range(place, place + batch.num_rows), pa.int64())
                 # A file that an earlier version wrote lacks the columns that came later.
                 rows = typed(DELIVERIES, batch, read).append_column(_PLACE, places)
-                for column, value in wanted.items():
-                    rows = rows.filter(pc.equal(rows.column(column), value))
+                rows = _matching(rows, wanted)
                 told = [rows.column(name).cast(pa.int64()) if name == in_us else rows.column(name) for name in columns]
                 yield rows.column(_PLACE).to_pylist(), pa.RecordBatch.from_arrays(told, list(columns)).to_pylist()
                 place += batch.num_rows
 
-    def _history(self) -> History | None:
-        """The table as of the version with which its log begins; None when the log says all that ever came.
+    def _history(self) -> tuple[int, list[DataFile]] | None:
+        """The version with which the log begins, and the table as of it; None when the log says all that ever came.
 
         Raises:
             VersionGone: nobody can say what the table was then.
         """
         while first := oldest(self._files, self._folder):
             try:
-                paths = pa.table(DeltaTable(self._folder, version=first).get_add_actions())["path"].to_pylist()
-            except DeltaError as error:
+                return first, files_at(self._folder, first)
+            except VersionGone:
                 # Maintenance may have cut the log meanwhile.
                 if oldest(self._files, self._folder) == first:
-                    raise VersionGone(DELIVERIES.name, first, "its checkpoint") from error
-            else:
-                return History(self._folder, first, [unquote(path) for path in paths])
+                    raise
         return None
 
-    def _commit(
-        self, version: int, log: list[dict[str, Any]], wanted: Mapping[str, str]
-    ) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-        # Files of a batch are cut by range, each sorted; of parts of several batches, the one due first is first.
-        before = 0
+    def _commit(self, version: int, log: Actions, wanted: Mapping[str, str]) -> Iterator[_Ordered]:
         # Where retention took rows out, those that it wrote again are not new.
-        for add in sorted(appended(log), key=first_row):
-            if may_hold(add, wanted):
-                for places, rows in self.rows(version, add["path"], wanted, DELIVERIES.columns.names):
-                    yield from zip(((version, before + place) for place in places), rows, strict=True)
-            before += count(add.get("stats")) or 0
+        adds = appended(log)
+        if not any(may_hold(add, wanted) for add in adds):
+            return iter(())
+        sources = [self._source(version, add, wanted) for add in adds]
+        return _numbered(version, merged(sources, ORDER), wanted)
 
-    def _new(
-        self, rows: Iterable[tuple[tuple[int, int], dict[str, Any]]], visible_ms: int | None
-    ) -> Iterator[Delivery]:
+    def _source(self, version: int, add: Mapping[str, Any], wanted: Mapping[str, str]) -> Source:
+        """The rows of a file; where none is wanted they are only counted."""
+        file, names = data_file(add), DELIVERIES.columns.names
+        if may_hold(add, wanted):
+            return self._data.source(file, version, lambda rows: rows, names)
+        return self._data.source(file, version, lambda rows: typed(DELIVERIES, rows, names), ORDER)
+
+    def _new(self, rows: Iterable[_Ordered], visible_ms: int | None) -> Iterator[Delivery]:
         """Those that were not given yet by a call before, which ended in the middle of a version."""
         for order, row in rows:
             if order > self._given:
@@ -246,9 +249,28 @@ def _named(topic: str | None, subscription: str | None) -> dict[str, str]:
 
 
 def first_row(add: Mapping[str, Any]) -> tuple[str, int, int]:
-    """What the files of a version are in the order of."""
+    """What the files of a version that names no parts are in the order of."""
     least = known(add.get("stats")).get("minValues", {})
     return least.get("due_time", ""), least.get("batch_id", 0), least.get("sequence", 0)
+
+
+def _numbered(version: int, pieces: Iterable[pa.Table], wanted: Mapping[str, str] = _ALL) -> Iterator[_Ordered]:
+    """Rows with these values; each after the version and its place among all rows, from 1 on."""
+    place = 1
+    for rows in pieces:
+        places = pa.array(range(place, place + rows.num_rows), pa.int64())
+        found = _matching(rows.append_column(_PLACE, places), wanted)
+        for start in range(0, found.num_rows, _TAKEN_APART):
+            some = found.slice(start, _TAKEN_APART)
+            orders = ((version, each) for each in some.column(_PLACE).to_pylist())
+            yield from zip(orders, some.drop_columns([_PLACE]).to_pylist(), strict=True)
+        place += rows.num_rows
+
+
+def _matching(rows: pa.Table | pa.RecordBatch, wanted: Mapping[str, str]) -> pa.Table | pa.RecordBatch:
+    for column, value in wanted.items():
+        rows = rows.filter(pc.equal(rows.column(column), value))
+    return rows
 
 
 def may_hold(add: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:

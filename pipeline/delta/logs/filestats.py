@@ -76,6 +76,14 @@ def last_ms(stats: str | None, column: str, unknown: float) -> float:
         return unknown
 
 
+def moment_us(value: object) -> int | None:
+    """A time as a log has it, a text or a `datetime`, in whole ms as us UTC; None when nobody knows which one it is."""
+    try:
+        return _ms(value, "") * 1_000
+    except KeyError:
+        return None
+
+
 def _ends(stats: str | None, column: str) -> tuple[Any, Any]:
     told = known(stats)
     return _of(told, "minValues", column), _of(told, "maxValues", column)

@@ -1,6 +1,6 @@
 """What a consumer reads that takes slots which others had."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import pyarrow as pa
@@ -10,7 +10,8 @@ from pyroaring import BitMap
 from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.rows import slot_rule
 from pipeline.client.following.backlog import Backlog, OpenRows
-from pipeline.client.following.deliverylog import DataFile, DeliveryLog
+from pipeline.client.following.datarows import DataFile
+from pipeline.client.following.deliverylog import DeliveryLog
 from state import SubscriptionType, UnackedLimit
 
 KEY = ("t", "s", 1)
@@ -27,9 +28,9 @@ class Listed:
         """The files."""
         return list(self.files)
 
-    def of(self, path: str, _version: int) -> Iterator[pa.Table]:
+    def of(self, files: Sequence[DataFile], *_: object) -> Iterator[pa.Table]:
         """No rows."""
-        self.read.append(path)
+        self.read += [each.path for each in files]
         return iter(())
 
 

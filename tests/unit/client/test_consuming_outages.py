@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from typing import Any
+
 import pyarrow as pa
 
 from pipeline.client.following import tail
@@ -50,15 +52,15 @@ def test_what_a_store_does_not_give_at_once_is_read_by_the_next_turn(
 @contextmanager
 def half_read(monkeypatch: pytest.MonkeyPatch, error: type[Exception] = OSError) -> Iterator[None]:
     """A store gives the first file that is read, and not the second one, which keeps a consumer from its turn."""
-    real, numbers = DataRows.of, count()
+    real, numbers = DataRows.pieces, count()
 
-    def of(self: DataRows, path: str, version: int) -> Iterator[pa.Table]:
+    def pieces(self: DataRows, *told: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
         if next(numbers) == 1:
             raise error("the store does not answer")
-        yield from real(self, path, version)
+        yield from real(self, *told)
 
     with monkeypatch.context() as patched:
-        patched.setattr(DataRows, "of", of)
+        patched.setattr(DataRows, "pieces", pieces)
         yield
 
 

@@ -12,11 +12,12 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
 from jobs.commands.receive import receive
+from pipeline.client.following.datarows import DataRows
 from pipeline.client.reading.deliveries import Deliveries, Delivery
-from pipeline.client.reading.history import History
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs import entries
 from schemas import DELIVERIES
@@ -42,21 +43,23 @@ def entry(delivery: Delivery) -> str:
     return str(delivery.position[1])
 
 
-class Going(Deliveries):
-    """A store that gives one more row of a version each time, and then does not answer."""
+@pytest.fixture
+def going(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that gives one more row of a version each time, and then does not answer, twice."""
+    read, halts = DataRows.pieces, [1, 2]
 
-    halts = 2
-
-    def rows(self, *told: Any, **more: Any) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:  # noqa: ANN401 - passed on
-        """As it does, a row at a time."""
-        for places, rows in super().rows(*told, **more):
-            for given, (place, row) in enumerate(zip(places, rows, strict=True)):
-                if given > 2 - self.halts and self.halts:
-                    self.halts -= 1
+    def some(self: DataRows, *told: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
+        for rows in read(self, *told):
+            for place in range(rows.num_rows):
+                if halts and place >= halts[0]:
+                    del halts[0]
                     raise OSError(AWAY)
-                yield [place], [row]
+                yield rows.slice(place, 1)
+
+    monkeypatch.setattr(DataRows, "pieces", some)
 
 
+@pytest.mark.usefixtures("going")
 def test_each_delivery_is_printed_once_however_often_the_store_does_not_answer(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +68,7 @@ def test_each_delivery_is_printed_once_however_often_the_store_does_not_answer(
     delivered(root, 4)
     printed, warned = list[str](), list[str]()
     monkeypatch.setattr("jobs.commands.receive.time", SimpleNamespace(sleep=lambda _: None))
-    count = receive(Going(root), (None, None), printed.append, warned.append, form=entry, follow=True, limit=4)
+    count = receive(Deliveries(root), (None, None), printed.append, warned.append, form=entry, follow=True, limit=4)
     assert (count, printed) == (4, ["1", "2", "3", "4"])
     assert warned == [f"the store does not answer, and is asked again: {AWAY}"] * 2
 
@@ -117,18 +120,18 @@ def test_what_was_delivered_before_the_beginning_of_the_log_comes_once_too(
     folder = path_of(root, DELIVERIES)
     DeltaTable(folder, version=1).create_checkpoint()
     Path(folder, "_delta_log", f"{0:020d}.json").unlink()
-    reader, rows = Deliveries(root), History.rows
+    reader, rows = Deliveries(root), DataRows.of
 
-    def some(self: History, wanted: dict[str, str]) -> Iterator[dict[str, Any]]:
-        monkeypatch.setattr(History, "rows", rows)
-        yield next(rows(self, wanted))
+    def some(self: DataRows, *what: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - whatever it takes
+        monkeypatch.setattr(DataRows, "of", rows)
+        yield next(rows(self, *what)).slice(0, 1)
         raise OSError(AWAY)
 
-    monkeypatch.setattr(History, "rows", some)
+    monkeypatch.setattr(DataRows, "of", some)
     taken = reader.take()
     assert entry(next(taken)) == "1"
     with pytest.raises(OSError, match="NETWORK_CONNECTION"):
         next(taken)
     assert [entry(each) for each in reader.take(*other)] == left
-    monkeypatch.setattr(History, "rows", None)
+    monkeypatch.setattr(DataRows, "of", None)
     assert list(reader.take()) == []

@@ -1,0 +1,186 @@
+"""Whoever reads files of `deliveries` gets rows in one order, however they are cut, overlap, or were merged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from deltalake import DeltaTable
+
+from pipeline.client.consuming.holding import Holding
+from pipeline.client.consuming.rows import Rows, slot_rule
+from pipeline.client.following.backlog import Backlog, OpenRows
+from pipeline.client.following.closedlog import ClosedLog
+from pipeline.client.following.datarows import ORDER
+from pipeline.client.following.deliverylog import DeliveryLog
+from pipeline.client.following.inflow import Inflow
+from pipeline.client.reading.deliveries import Deliveries
+from pipeline.delta.deltars import path_of, rows_of
+from pipeline.storage.files import Files
+from schemas import DELIVERIES
+from state import SubscriptionType, UnackedLimit
+from tests.support.client import at, delivery_row, empty_warehouse, message_row
+
+KEY, SLOTS = ("t", "s", 1), 4
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Versions of `deliveries`, each of files with rows; and which files of all maintenance merges, in which order."""
+
+    versions: list[list[list[Row]]]
+    merged: list[list[int]]
+    open: set[int]
+    step: int
+    group: int
+    statistics: bool
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows."""
+        return [row for files in self.versions for rows in files for row in rows]
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> Drawn:
+    """Batches with rows of any due times, cut into files; files of several batches become visible together."""
+    files: list[list[Row]] = []
+    entries = iter(range(1_000_000))
+    for batch in range(draw(st.integers(1, 5))):
+        dues = sorted(draw(st.lists(st.integers(0, 12), min_size=1, max_size=12)))
+        who = draw(st.lists(st.sampled_from("ssz"), min_size=len(dues), max_size=len(dues)))
+        rows = [
+            delivery_row(message_row(1, next(entries), due * 1_000), place, subscription=name)
+            | {"batch_id": batch % 3, "released_at": at(60_000 + batch), "message_key": f"k{place % 5}"}
+            for place, (due, name) in enumerate(zip(dues, who, strict=True), 1)
+        ]
+        cuts = sorted(draw(st.sets(st.integers(1, max(1, len(rows) - 1)), max_size=3)))
+        files += [part for low, high in zip([0, *cuts], [*cuts, len(rows)], strict=True) if (part := rows[low:high])]
+    files = draw(st.permutations(files))
+    ends = sorted(draw(st.sets(st.integers(1, len(files)), max_size=3)) | {len(files)})
+    versions = [files[low:high] for low, high in zip([0, *ends], ends, strict=False)]
+    numbers = draw(st.permutations(range(len(files))))
+    some = draw(st.integers(0, len(numbers)))
+    merged = [each for each in (numbers[:some], numbers[some : some + draw(st.integers(0, 9))]) if len(each) > 1]
+    every = [row["entry_id"] for each in files for row in each]
+    open_ = draw(st.sets(st.sampled_from(every)))
+    return Drawn(versions, merged, open_, draw(st.integers(1, 5)), draw(st.integers(1, 9)), draw(st.booleans()))
+
+
+class Written:
+    """The table of a drawn world in a folder."""
+
+    def __init__(self, root: Path, world: Drawn) -> None:
+        """Write all versions, and then what maintenance makes of their files."""
+        self.root, self._world = str(root), world
+        self._folder = Path(path_of(self.root, DELIVERIES))
+        copytree(path_of(empty_warehouse(), DELIVERIES), self._folder)
+        files = [rows for version in world.versions for rows in version]
+        names = iter(range(len(files)))
+        for number, version in enumerate(world.versions, 1):
+            self._commit(number, [self._add(f"file-{next(names)}", rows) for rows in version])
+        self.last = len(world.versions)
+        for each in world.merged:
+            self.last += 1
+            gone = [{"remove": {"path": f"file-{n}.parquet", "dataChange": False}} for n in each]
+            merged = self._add(f"merged-{self.last}", [row for n in each for row in files[n]], news=False)
+            self._commit(self.last, [*gone, merged])
+
+    def _add(self, name: str, rows: list[Row], *, news: bool = True) -> Row:
+        path = self._folder / f"{name}.parquet"
+        table = rows_of(DELIVERIES, rows)
+        pq.write_table(pa.table(table), path, row_group_size=self._world.group)
+        told: Row = {"numRecords": len(rows)}
+        if self._world.statistics:
+            names = (*ORDER, "topic", "subscription", "life")
+            told["minValues"] = {name: _text(min(row[name] for row in rows)) for name in names}
+            told["maxValues"] = {name: _text(max(row[name] for row in rows)) for name in names}
+        add = {"path": path.name, "size": path.stat().st_size, "partitionValues": {}, "modificationTime": 0}
+        return {"add": {**add, "dataChange": news, "stats": json.dumps(told)}}
+
+    def _commit(self, number: int, actions: list[Row]) -> None:
+        log = self._folder / "_delta_log" / f"{number:020d}.json"
+        log.write_text("\n".join(json.dumps(each) for each in [{"commitInfo": {"timestamp": 90_000}}, *actions]))
+
+    def cut(self) -> None:
+        """Cut the log, so that what it said is read from the table."""
+        DeltaTable(str(self._folder), version=self.last).create_checkpoint()
+        for number in range(self.last):
+            (self._folder / "_delta_log" / f"{number:020d}.json").unlink()
+
+
+def _text(value: object) -> object:
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def ordered(rows: list[Row]) -> list[int]:
+    """The entries of rows in the order of deliveries."""
+    return [row["entry_id"] for row in sorted(rows, key=lambda row: tuple(row[name] for name in ORDER))]
+
+
+def entries(parts: Iterator[Rows]) -> list[int]:
+    """Those of rows, as they come."""
+    return [entry for rows in parts for entry in rows.entries.tolist()]
+
+
+def one_by_one(versions: list[list[Row]]) -> list[int]:
+    """The same, version after version."""
+    return [entry for rows in versions for entry in ordered(rows)]
+
+
+def backlog(version: int, slots: set[int], rows: Iterator[Rows] | None = None) -> Backlog:
+    """Slots that were just taken."""
+    return Backlog(slots, version, 0, 0, {}, announces=False, mark=0, exclude=Holding(UnackedLimit(0)), rows=rows)
+
+
+def followed(log: DeliveryLog, slots: set[int]) -> list[int]:
+    """What a consumer gets that has slots from the first version on."""
+    inflow = Inflow(log, ClosedLog(empty_warehouse(), Files()), KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))
+    inflow.take(backlog(0, slots, iter(())))
+    found: list[int] = []
+    while (rows := inflow.next()[0]) is not None:
+        found += rows.entries.tolist()
+    return found
+
+
+@settings(max_examples=15, deadline=None)
+@given(world=worlds())
+def test_every_reader_gets_rows_in_the_order_of_deliveries_each_once(world: Drawn) -> None:
+    """A file whose first row was old was read before files that belong before its other rows: keys lost their order."""
+    step = patch("pipeline.client.following.datarows.step_of", lambda _: world.step)
+    with TemporaryDirectory() as folder, step:
+        table = Written(Path(folder), world)
+        with patch("pipeline.client.following.tail.newest", lambda *_: 0):
+            log = DeliveryLog(folder, Files())
+        log.read()
+        versions = [[row for file in version for row in file] for version in world.versions]
+        mine = [[row for row in rows if row["subscription"] == "s"] for rows in versions]
+        assert [each.position[1] for each in Deliveries(folder).take()] == one_by_one(versions)
+        taken = list(Deliveries(folder).take(subscription="s"))
+        places = {entry: place for rows in versions for place, entry in enumerate(ordered(rows), 1)}
+        assert [each.position[1] for each in taken] == one_by_one(mine)
+        assert [each.order[1] for each in taken] == [places[each.position[1]] for each in taken]
+        assert followed(log, set(range(SLOTS))) == one_by_one(mine)
+        still_open, at_end = {1: {0: BitMap(world.open)}}, backlog(table.last, set(range(SLOTS)))
+        reader = OpenRows(log, KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))
+        wanted = ordered([row for rows in mine for row in rows if row["entry_id"] in world.open])
+        assert entries(reader.of(at_end, still_open)) == entries(reader.light(at_end, still_open)) == wanted
+        table.cut()
+        assert [each.position[1] for each in Deliveries(folder).take()] == ordered(world.rows)
