@@ -65,6 +65,7 @@ def send_from_outside(*rows: dict[str, Any]) -> Any:  # noqa: ANN401 - a step
     return step
 
 
+LINE = "'t' AS topic, CAST(X'FF' AS STRING) AS subscription, 'shared' AS type, 'latest' AS start, 1L AS tick_ms"
 NO_TEXTS = {
     INBOX.name: [
         "'t' AS topic, CAST(X'FF' AS STRING) AS message_key",
@@ -72,10 +73,7 @@ NO_TEXTS = {
     ],
     CONSUMER_EVENTS.name: ["'t' AS topic, CAST(X'FF' AS STRING) AS subscription, CAST(X'FF' AS STRING) AS kind"],
     COMMANDS.name: ["'t' AS topic, CAST(X'FF' AS STRING) AS command_id, 'cancel' AS kind"],
-    SUBSCRIPTIONS.name: [
-        "'t' AS topic, CAST(X'FF' AS STRING) AS subscription, 'shared' AS type, 'latest' AS start, 1L AS tick_ms,"
-        " map('ack', CAST(X'FF' AS STRING)) AS policies, true AS active"
-    ],
+    SUBSCRIPTIONS.name: [f"{LINE}, map('ack', CAST(X'FF' AS STRING)) AS policies, true AS active"],
 }
 """Rows with texts that are no UTF-8, by table."""
 
