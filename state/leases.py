@@ -22,6 +22,9 @@ MAX_NUMBER = 1 << 62
 MAX_PRIORITY = 1 << 31
 MIN_LEASE, MAX_LEASE = 1_000, 600_000
 """Ms. A row that asks for another lease is void: one that lasts for years would keep its slots for years."""
+MOST_PEERS = MAX_SLOTS
+"""Consumers that are there at once. When more come, half of those without a slot are gone: their rows may be anybody's,
+and a consumer that lives joins anew."""
 REMEMBERED = 256
 """Sessions that ended and are remembered, so that a late or repeated row of theirs does not begin them again."""
 
@@ -154,11 +157,21 @@ class LeaseReplay:
             return False
         handed = max(row.handed or 0, peer.handed if peer else 0)
         self.peers[row.session] = Peer(row.consumer, row.priority, row.counter, row.lease_ms, handed)
+        if len(self.peers) > MOST_PEERS:
+            self._make_room(row.session)
         for number in self.owned(row.session):
             slot = self.slots[number]
             slot.counter += 1
             slot.handed = slot.handed if slot.behind else max(slot.handed, handed)
         return True
+
+    def _make_room(self, newcomer: int) -> None:
+        """End half of the sessions that have no slot, those first that have renewed least often."""
+        owners = {slot.owner for slot in self.slots}
+        idle = [session for session in self.peers if session not in owners and session != newcomer]
+        idle.sort(key=lambda session: (self.peers[session].beat, session))
+        for session in idle[: len(idle) // 2 + 1]:
+            self._end(session, lost=False)
 
     def _claim(self, row: LeaseRow, slot: LeasedSlot) -> bool:
         if row.session not in self.peers or slot.owner == row.session or slot.counter != row.counter:

@@ -348,8 +348,9 @@ class LeaseMember:
     def _farewells(self) -> list[LeaseRow]:
         """Rows that end the sessions of consumers that died without a slot; the first one of the living writes them."""
         peers = self.replay.peers
-        living = [session for session in peers if self._lives(session)]
-        dead = [session for session in peers if session not in living and not self.replay.owned(session)]
+        living = {session for session in peers if self._lives(session)}
+        owners = {slot.owner for slot in self.replay.slots}
+        dead = [session for session in peers if session not in living and session not in owners]
         if min(living, default=None) != self.session:
             return []
         return [LeaseRow(LeaseKind.LEAVE, peers[each].consumer, each, peers[each].beat) for each in dead]

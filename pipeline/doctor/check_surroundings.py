@@ -14,7 +14,15 @@ from pipeline.doctor.look import Look
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.sourcestates import SourceStates
-from schemas import CURSORS, LEFT_OUT, REJECTED_DISPATCH, REJECTED_INGEST, REJECTED_SCHEDULE, REJECTED_SETTLE
+from schemas import (
+    CURSORS,
+    LEFT_OUT,
+    REJECTED_DISPATCH,
+    REJECTED_INGEST,
+    REJECTED_SCHEDULE,
+    REJECTED_SETTLE,
+    SUBSCRIPTIONS,
+)
 
 _AHEAD_MS = LiveClock().lookahead_ms + LiveClock().max_jump_ms
 """A start is refused when the clock of its stage is further ahead, unless the profile allows for more."""
@@ -78,6 +86,18 @@ def guards(look: Look) -> Iterator[Finding]:
     for name, why in sorted(GuardStates(Files(), look.root).errors(registered).items()):
         remedy = "mend what it says; what waits then comes by itself. Or set another guard"
         yield warning("guard_fails", "/".join(name), f"its guard fails, and what it guards waits: {why}", remedy)
+
+
+def lines(look: Look) -> Iterator[Finding]:
+    """Each subscription has one line of the registry; of two, which only somebody else writes, the last one counts."""
+    sql = (  # noqa: S608 - a number
+        "SELECT topic, subscription, COUNT(*) AS n FROM t WHERE active "
+        f"GROUP BY topic, subscription HAVING COUNT(*) > 1 ORDER BY n DESC LIMIT {_SHOWN}"
+    )
+    for row in query(sql, t=look.table(SUBSCRIPTIONS).delta):
+        text = f"{row['n']} lines of `subscriptions` name it, and one of them counts: the last one by type and policies"
+        remedy = "delete the others from `subscriptions`"
+        yield warning("two_lines", f"{row['topic']}/{row['subscription']}", text, remedy)
 
 
 def rejected(look: Look) -> Iterator[Finding]:

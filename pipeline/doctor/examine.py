@@ -10,7 +10,7 @@ from pipeline.doctor.check_ingest import accounted
 from pipeline.doctor.check_prepared import prepared
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import settled
-from pipeline.doctor.check_surroundings import clock, guards, rejected, sources, space
+from pipeline.doctor.check_surroundings import clock, guards, lines, rejected, sources, space
 from pipeline.doctor.check_tables import tables
 from pipeline.doctor.finding import Finding, Severity, error
 from pipeline.doctor.look import Look, Unreadable
@@ -29,6 +29,7 @@ CHECKS: Mapping[str, Check] = {
     "space": space,
     "sources": sources,
     "guards": guards,
+    "lines": lines,
     "rejected": rejected,
 }
 """By name, in the order in which they are told."""

@@ -82,7 +82,7 @@ class Membership:
         new = {name: each for name, each in registered.items() if name not in stayed and each.fits}
         joined = {name: _joined(each, known.get(name), first_ledger) for name, each in new.items()}
         lives = next_lives(known, joined, left)
-        changed = (each for name, each in stayed.items() if each.tick_ms != known[name].tick_ms)
+        changed = (each for name, each in stayed.items() if each.tick_ms != known[name].tick_ms or each.lost)
         misfits = (each for name, each in registered.items() if name not in stayed and not each.fits)
         listening = (stayed | new).values()
         late = [each for each in new.values() if each.earliest or each.sought]

@@ -14,7 +14,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Incarnation, Name
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import Policies, line_order
 from schemas import SUBSCRIPTIONS
 from state import SubscriptionType
 
@@ -69,8 +69,9 @@ class AckRegistry:
         """The lines at a version, by topic and subscription."""
         if self._known[0] != version:
             rows = ask(self.spark, self.warehouse, SUBSCRIPTIONS, _LINES, version)
-            told = sorted(((r["topic"], r["subscription"]), r["type"], dict(r["policies"])) for r in rows)
-            self._known = version, {name: Line.of_row(kind, texts) for name, kind, texts in told}
+            told = ((r["topic"] or "", r["subscription"] or "", r["type"] or "", dict(r["policies"])) for r in rows)
+            lines = sorted(told, key=lambda line: line_order(*line))
+            self._known = version, {(topic, name): Line.of_row(kind, texts) for topic, name, kind, texts in lines}
         return self._known[1]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pipeline.storage.texts import MAX_NAMES_BYTES, REPLACED
-from pipeline.subscriptions.incarnations import BAD_NAME, TICK_OUT_OF_RANGE, Incarnation, Name
+from pipeline.subscriptions.incarnations import BAD_NAME, BAD_START, TICK_OUT_OF_RANGE, Incarnation, Name
 from pipeline.subscriptions.sought import Sought
 from pipeline.worker.audience import Audience, Listener
 from state import OutOfRange, tick_bits
@@ -16,19 +16,25 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Subscription:
-    """A line of the registry; `tick_ms` is the subscription's precision, `sought` where a seek lets it begin."""
+    """A line of the registry; `tick_ms` is the subscription's precision, `sought` where a seek lets it begin.
+
+    `lost`: it says a life or a place that cannot be.
+    """
 
     topic: str
     name: str
     tick_ms: int
     earliest: bool
     sought: Sought | None = None
+    lost: bool = False
 
     @property
     def wrong(self) -> str | None:
         """Why nobody can join by this line; None: somebody can."""
         if wrong_names(self.topic, self.name) is not None:
             return BAD_NAME
+        if self.lost:
+            return BAD_START
         try:
             tick_bits(self.tick_ms)
         except OutOfRange:

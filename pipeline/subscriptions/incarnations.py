@@ -11,7 +11,7 @@ from schemas import LEFT
 
 Name = tuple[str, str]
 """Topic and subscription."""
-TICK_CHANGED, TICK_OUT_OF_RANGE, BAD_NAME = "tick_changed", "tick_out_of_range", "bad_name"
+TICK_CHANGED, TICK_OUT_OF_RANGE, BAD_NAME, BAD_START = "tick_changed", "tick_out_of_range", "bad_name", "bad_start"
 """Why ingest does not follow a line of the registry; rows of `rejected_ingest` say so, once for each change."""
 
 

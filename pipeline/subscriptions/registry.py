@@ -8,6 +8,7 @@ ingest says when a message is due.
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -20,12 +21,12 @@ from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.audience import Subscription
 from pipeline.subscriptions.incarnations import TICK_CHANGED, Name
-from pipeline.subscriptions.policies import Shaping
+from pipeline.subscriptions.policies import Shaping, line_order
 from pipeline.subscriptions.sought import Sought
 from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, Topics
 from schemas import INBOX, SUBSCRIPTIONS
 
-_LINES = f"SELECT topic, subscription, active, tick_ms, start, policies FROM {{told}} WHERE active OR {LINES}"  # noqa: S608
+_LINES = f"SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{told}} WHERE active OR {LINES}"  # noqa: S608
 _NOTHING: Mapping[str, str] = {}
 TOPIC_POLICY = "topic_policy"
 """The reason in `rejected_ingest` for a topic whose policies cannot be followed."""
@@ -135,7 +136,7 @@ class Registry:
 
     def _read(self, version: int) -> Registered:
         rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _LINES, version)
-        told = [row for row in rows if row["active"]]
+        told = sorted((row for row in rows if row["active"]), key=_order)
         found = [_line(row["topic"], row["subscription"], row["tick_ms"], row["start"]) for row in told]
         lines = {(each.topic, each.name): each for each in sorted(found, key=_settings)}
         topics = Topics.of_rows((row["topic"], row["policies"]) for row in rows if not row["active"])
@@ -147,9 +148,15 @@ class Registry:
         return Registered(lines, topics, {name: each for name, each in shapings.items() if each != Shaping()})
 
 
+def _order(row: Any) -> tuple[object, ...]:  # noqa: ANN401 - a row of Spark, or a dictionary
+    return line_order(row["topic"] or "", row["subscription"] or "", row["type"] or "", dict(row["policies"] or ()))
+
+
 def _line(topic: str | None, name: str | None, tick_ms: int | None, start: str | None) -> Subscription:
     """A line; any Delta writer may have left NULL in it, by which nobody can join."""
-    return Subscription(topic or "", name or "", tick_ms or 0, start == "earliest", Sought.of_text(start))
+    sought = Sought.of_text(start)
+    lost = Sought.is_meant(start, sought)
+    return Subscription(topic or "", name or "", tick_ms or 0, start == "earliest", sought, lost)
 
 
 def _shaping(texts: Iterable[tuple[str, str]] | None, topic: str, topics: Topics) -> Shaping:

@@ -6,7 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from state.runs import MAX_ENTRY, MAX_LEDGER
+
 _TEXT = re.compile(r"([1-9][0-9]{0,18})@([0-9]{1,19}):([0-9]{1,10})")
+_MEANT = re.compile(r"[0-9]+@[0-9]+:[0-9]+")
+_MOST_LIFE = 1 << 53
+"""More lives than anybody begins, and far from the end of the column."""
 
 
 @dataclass(frozen=True, order=True)
@@ -25,9 +30,17 @@ class Sought:
 
     @classmethod
     def of_text(cls, start: str | None) -> Self | None:
-        """From the column; None: no seek wrote it."""
+        """From the column; None: no seek wrote it, or it says what cannot be."""
         found = _TEXT.fullmatch(start or "")
-        return None if found is None else cls(*(int(each) for each in found.groups()))
+        if found is None:
+            return None
+        life, ledger, entry = map(int, found.groups())
+        return cls(life, ledger, entry) if life <= _MOST_LIFE and ledger <= MAX_LEDGER and entry <= MAX_ENTRY else None
+
+    @staticmethod
+    def is_meant(start: str | None, sought: Sought | None) -> bool:
+        """Whether the column has the form of a seek, and says a life or a position that cannot be."""
+        return sought is None and _MEANT.fullmatch(start or "") is not None
 
     def __str__(self) -> str:
         """The text of the column."""

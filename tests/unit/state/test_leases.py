@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state import CorruptBytes, LeaseKind, LeaseReplay, LeaseRow, OutOfRange, pack_leases, unpack_leases
+from state.leases import MOST_PEERS
 
 ANN, BOB, CID = 1, 2, 3
 NAMES = {ANN: "ann", BOB: "bob", CID: "cid"}
@@ -254,3 +255,19 @@ def test_bytes_that_make_no_sense_are_refused_though_their_checksum_fits() -> No
         data = struct.pack("<B1sI", 1, b"L", zlib.crc32(body, zlib.crc32(b"\x01"))) + body
         with pytest.raises(CorruptBytes):
             unpack_leases(data)
+
+
+def test_a_million_sessions_leave_room_for_those_that_live() -> None:
+    """Rows are anybody's: what is remembered of them has a bound, and who has slots keeps them."""
+    replay = LeaseReplay(4)
+
+    def joins(session: int, beat: int = 1) -> LeaseRow:
+        return LeaseRow(LeaseKind.RENEW, "c", session, beat, lease_ms=10_000)
+
+    assert replay.apply([joins(1), LeaseRow(LeaseKind.CLAIM, "c", 1, 0, 0)]) == 2
+    assert replay.apply(joins(session) for session in range(2, 3 * MOST_PEERS)) > 0
+    assert len(replay.peers) <= MOST_PEERS
+    assert replay.owned(1) == [0]
+    assert replay.apply([joins(7 * MOST_PEERS)]) == 1
+    assert 7 * MOST_PEERS in replay.peers
+    assert unpack_leases(pack_leases(replay)).peers == replay.peers
