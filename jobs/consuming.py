@@ -309,7 +309,7 @@ def list_dead_letters(
     from pipeline.client.subscribing.deadletters import dead_letters as letters
 
     dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
-    for each in islice(letters(warehouse, dead, every=every), limit):
+    for each in islice(letters(warehouse, dead, origin=(topic, subscription), every=every), limit):
         echo(command.as_json(each) if as_json else command.line(each))
 
 
@@ -327,7 +327,7 @@ def put_back_dead_letters(
     from pipeline.client.subscribing.deadletters import put_back
 
     dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
-    for count in put_back(warehouse, dead, limit):
+    for count in put_back(warehouse, dead, limit, (topic, subscription)):
         total += count
         echo(f"{total:,} put back", err=True)
     if not total:

@@ -243,6 +243,21 @@ class NoWarehouse(PipelineError):
         self.root, self.table = root, table
 
 
+class NotedAhead(PipelineError):
+    """A table notes under a name of ours a number that cannot be ours: somebody else has written it there.
+
+    What was done under the name nobody knows any more. Look at what is there, and note the right number under the name
+    by an append of your own (`txn`).
+    """
+
+    def __init__(self, table: str, name: str, number: int) -> None:
+        """Name the table, the application name, and the number."""
+        super().__init__(
+            f"{table}: the number {number} under {name!r} is ahead of all that is there; somebody else wrote it"
+        )
+        self.table, self.name, self.number = table, name, number
+
+
 class StillConflicting(PipelineError):
     """Other writers took every version that was tried; nothing was written. Try again when they are less busy."""
 

@@ -4,13 +4,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from pipeline.client.inbox import Message, rows_of_messages
-from pipeline.config.errors import BadValue
+from pipeline.config.errors import BadValue, NotedAhead
 from pipeline.delta.deltars import append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.records import whole_number
-from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
+from schemas import INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS
 
 _SENDERS = """
     SELECT DISTINCT topic, subscription FROM t
@@ -68,6 +69,10 @@ class DeadLetter:
         known = (self.origin, self.subscription) in senders
         return self if known else replace(self, origin="", subscription="", redelivery_count=0, cause="")
 
+    def is_of(self, origin: Name | None) -> bool:
+        """Whether it comes from a topic and subscription; None: from any."""
+        return origin is None or (self.origin, self.subscription) == origin
+
     @property
     def again(self) -> Message:
         """The message to send to where it came from, without a delay."""
@@ -95,22 +100,31 @@ def check_letters(new: tuple[str, str | None], ways: Iterable[tuple[str, str | N
         raise BadValue("dead_letter_topic", where, f"one from which nothing comes back to {topic!r}")
 
 
-def dead_letters(root: str, topic: str, *, every: bool = False) -> Iterator[DeadLetter]:
+def dead_letters(root: str, topic: str, *, origin: Name | None = None, every: bool = False) -> Iterator[DeadLetter]:
     """The messages of a topic of dead letters, in order; those that were put back are left out but for `every`.
 
     They stay for `run.retain_dead_letters_ms`.
 
+    Args:
+        root: the warehouse.
+        topic: of the dead letters.
+        origin: only those of this topic and subscription, and those of which nobody says where they come from; None:
+            all of them.
+        every: also those that were put back.
+
     Raises:
         NoWarehouse: the folder lacks a table.
+        NotedAhead: somebody else noted how far letters were put back.
     """
-    last = (-1, -1) if every else _put_back_upto(root, topic)
+    last = (-1, -1) if every else _put_back_upto(root, topic, origin)
     messages, senders = open_table(root, MESSAGES), _senders(root, topic)
     while True:
         behind = f"(ledger_id > {last[0]} OR ledger_id = {last[0]} AND entry_id > {last[1]})"
         columns = "topic, ledger_id, entry_id, message_key, properties, payload"
         sql = f"SELECT {columns} FROM t WHERE topic = {quoted(topic)} AND {behind} "  # noqa: S608 - quoted
         found = query(f"{sql} ORDER BY ledger_id, entry_id LIMIT {_AT_ONCE}", t=messages)
-        yield from (each.of_senders(senders) for each in map(DeadLetter.of_row, found))
+        letters = (each.of_senders(senders) for each in map(DeadLetter.of_row, found))
+        yield from (each for each in letters if not each.origin or each.is_of(origin))
         if len(found) < _AT_ONCE:
             return
         last = found[-1]["ledger_id"], found[-1]["entry_id"]
@@ -143,46 +157,69 @@ def letters_of(root: str, topic: str, origin: Name, positions: Sequence[str]) ->
             yield letter, row["publish_time"]
 
 
-def put_back(root: str, topic: str, most: int | None = None) -> Iterator[int]:
+def put_back(root: str, topic: str, most: int | None = None, origin: Name | None = None) -> Iterator[int]:
     """Send dead letters to the topics that they come from, in order, the first ones; give how many, commit by commit.
 
-    Each goes to all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the
-    last position beside the rows, so none is put back twice wherever this is ended. Only one may do this for a topic at
-    a time. One of which nobody says where it comes from is passed over.
+    Several subscriptions may share a topic of dead letters: then those of one are put back without the others. Each
+    goes to all subscriptions of its topic, at once, and with a property that says what it was. Delta keeps the last
+    position beside the rows, so none is put back twice wherever this is ended. Only one may do this for a topic at a
+    time. One of which nobody says where it comes from is passed over.
 
     Args:
         root: the warehouse.
         topic: of the dead letters.
         most: so many; None: all.
+        origin: only those of this topic and subscription; None: all of them.
 
     Raises:
         NoWarehouse: the folder lacks a table.
+        NotedAhead: somebody else noted how far letters were put back.
         StillConflicting: other writers were faster every time; earlier commits stand.
     """
     waiting: list[DeadLetter] = []
-    for count, each in enumerate(dead_letters(root, topic), 1):
+    for count, each in enumerate(dead_letters(root, topic, origin=origin), 1):
         waiting.append(each)
         if len(waiting) == _AT_ONCE or count == most:
-            yield _send(root, topic, waiting)
+            yield _send(root, topic, origin, waiting)
             waiting = []
         if count == most:
             return
     if waiting:
-        yield _send(root, topic, waiting)
+        yield _send(root, topic, origin, waiting)
 
 
-def _send(root: str, topic: str, letters: list[DeadLetter]) -> int:
+def _send(root: str, topic: str, origin: Name | None, letters: list[DeadLetter]) -> int:
     messages = [each.again for each in letters if each.origin]
     ledger, entry = letters[-1].position
-    append(root, INBOX, rows_of_messages(messages), once=(_application(topic), ledger << _ENTRY_BITS | entry))
+    append(root, INBOX, rows_of_messages(messages), once=(_application(topic, origin), ledger << _ENTRY_BITS | entry))
     return len(messages)
 
 
-def _put_back_upto(root: str, topic: str) -> tuple[int, int]:
-    """The last position that was put back."""
-    last = open_table(root, INBOX).transaction_version(_application(topic))
-    return (-1, -1) if last is None else (last >> _ENTRY_BITS, last & (1 << _ENTRY_BITS) - 1)
+def _put_back_upto(root: str, topic: str, origin: Name | None) -> tuple[int, int]:
+    """The last position up to which all letters of one origin, or of any, were put back.
+
+    Raises:
+        NotedAhead: no message has got that far.
+    """
+    inbox, last = open_table(root, INBOX), -1
+    for name in {_application(topic, None), _application(topic, origin)}:
+        told = inbox.transaction_version(name)
+        if told is not None and told >> _ENTRY_BITS > _last_ledger(root):
+            # Whoever appends to `inbox` may note any number under any name.
+            raise NotedAhead(INBOX.name, name, told)
+        last = max(last, -1 if told is None else told)
+    return (-1, -1) if last < 0 else (last >> _ENTRY_BITS, last & (1 << _ENTRY_BITS) - 1)
 
 
-def _application(topic: str) -> str:
-    return f"delayline-put-back {topic}"
+def _last_ledger(root: str) -> int:
+    """The last ledger that ingest may have used. What it has accepted may have been deleted since."""
+    (noted,) = query("SELECT MAX(next_ledger) AS ledger FROM t", t=open_table(root, SEGMENTS))
+    (there,) = query("SELECT MAX(ledger_id) AS ledger FROM t", t=open_table(root, MESSAGES))
+    return max(noted["ledger"] or 0, there["ledger"] or 0)
+
+
+def _application(topic: str, origin: Name | None) -> str:
+    """The name under which it is noted how far letters were put back; of one origin those of any count, too."""
+    if origin is None:
+        return f"delayline-put-back {topic}"
+    return " ".join(["delayline-put-back-of", *(quote(each, safe="") for each in (topic, *origin))])

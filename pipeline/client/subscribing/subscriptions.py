@@ -224,6 +224,9 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
         if policies.slots_of(found.type) != old.slots_of(found.type):
             raise BadValue("slots", policies.slots, f"{old.slots} until the subscription ends")
         policies = replace(policies, ack_after=old.ack_after if policies.ack_after is None else policies.ack_after)
+    elif policies.ack and policies.ack_after == old.ack_after:
+        # While it did not acknowledge, all that came counted as settled; and what was settled before stays so.
+        policies = replace(policies, ack_after=None)
     policies = replace(policies, sink_after=_sink_after(old, policies))
     if (policies.guard, policies.guard_tables) != (old.guard, old.guard_tables):
         _check_guard(policies)

@@ -14,10 +14,12 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from pipeline.client.subscribing import deadletters
 from pipeline.client.subscribing.deadletters import dead_letters, put_back
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe
+from pipeline.config.errors import NotedAhead
 from pipeline.delta.deltars import open_table
 from pipeline.subscriptions.policies import Policies
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, new_warehouse, put
+from tests.support.forged import INFO, version
 
 DEAD = "orders-billing-DLQ"
 
@@ -123,3 +125,27 @@ def test_letters_of_a_topic_that_a_policy_named_before_can_be_put_back(root: str
     set_policies(root, "orders", "other", Policies(ack=True))
     put(root, MESSAGES, letter(9, 3) | {"properties": {"delayline.topic": "orders", "delayline.subscription": "other"}})
     assert list(put_back(root, DEAD)) == [6]
+
+
+def test_of_a_shared_topic_only_the_letters_of_one_subscription_are_put_back(root: str) -> None:
+    """The others' cause is not repaired. Each has a place of its own, also behind what was put back of all of them."""
+    other = {"delayline.topic": "orders", "delayline.subscription": "shipping"}
+    subscribe(root, Subscription("orders", "shipping", policies=Policies(ack=True, dead_letter_topic=DEAD)))
+    row = letter(10, 0)
+    put(root, MESSAGES, row | {"properties": {**row["properties"], **other}}, letter(10, 1))
+    assert [each.position for each in dead_letters(root, DEAD, origin=("orders", "shipping"))] == [(10, 0)]
+    assert list(put_back(root, DEAD, 2)) == [2]
+    assert list(put_back(root, DEAD, origin=("orders", "billing"))) == [4]
+    assert list(put_back(root, DEAD, origin=("orders", "shipping"))) == [1]
+    assert list(put_back(root, DEAD, origin=("orders", "billing"))) == []
+    assert sorted(each["payload"] for each in sent(root)) == [b"10.0", b"10.1", b"3.0", b"3.1", b"9.0", b"9.1", b"9.2"]
+
+
+@pytest.mark.parametrize("name", [f"delayline-put-back {DEAD}", f"delayline-put-back-of {DEAD} orders billing"])
+def test_a_number_that_somebody_else_noted_is_an_error_and_hides_no_letter(root: str, name: str) -> None:
+    """All letters counted as put back, and nobody said so."""
+    version(root, INBOX, INFO, {"txn": {"appId": name, "version": 1 << 60}})
+    with pytest.raises(NotedAhead):
+        list(put_back(root, DEAD, origin=("orders", "billing")))
+    assert len(list(dead_letters(root, DEAD, every=True))) == 5
+    assert sent(root) == []

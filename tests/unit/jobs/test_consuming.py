@@ -219,7 +219,7 @@ def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
 def test_dead_letters_are_listed_and_put_back(root: str) -> None:
     """By the usual topic, or by the one that the policies name."""
     told(root, "subscribe", *NAMED, "--ack", "--max-redeliveries", "1", "--dead-letter-topic", "dead")
-    put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ"))
+    put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ", "x"))
     assert told(root, "dead-letters", "list", *NAMED) == "3:0  t/s 1:0 [k]  text  (nack after 3 redeliveries)\n"
     usual = ("--topic", "t", "--subscription", "x")
     assert json.loads(told(root, "dead-letters", "list", *usual, "--json"))["dead_letter_topic"] == "t-x-DLQ"
@@ -229,8 +229,8 @@ def test_dead_letters_are_listed_and_put_back(root: str) -> None:
     assert told(root, "dead-letters", "list", *NAMED, "--all").startswith("3:0")
 
 
-def _letter(topic: str) -> dict[str, Any]:
-    says = {"topic": "t", "subscription": "s", "position": "1:0", "redelivery_count": "3", "cause": "nack"}
+def _letter(topic: str, subscription: str = "s") -> dict[str, Any]:
+    says = {"topic": "t", "subscription": subscription, "position": "1:0", "redelivery_count": "3", "cause": "nack"}
     properties = {f"delayline.{name}": text for name, text in says.items()}
     return message_row(3, 0, 0, topic) | {"message_key": "k", "properties": properties, "payload": b"text"}
 
