@@ -244,17 +244,11 @@ class NoWarehouse(PipelineError):
 
 
 class NotedAhead(PipelineError):
-    """A table notes under a name of ours a number that cannot be ours: somebody else has written it there.
-
-    What was done under the name nobody knows any more. Look at what is there, and note the right number under the name
-    by an append of your own (`txn`).
-    """
+    """Somebody else noted a number under a name of ours (`txn`). Note the right one by an append of your own."""
 
     def __init__(self, table: str, name: str, number: int) -> None:
         """Name the table, the application name, and the number."""
-        super().__init__(
-            f"{table}: the number {number} under {name!r} is ahead of all that is there; somebody else wrote it"
-        )
+        super().__init__(f"{table}: the number {number} under {name!r} is ahead of all that is there")
         self.table, self.name, self.number = table, name, number
 
 
