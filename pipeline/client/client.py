@@ -39,6 +39,7 @@ from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tracing.trace import HowTraced, Trace, trace
 from pipeline.config.errors import NoWarehouse
+from pipeline.config.threads import panics_raised
 from schemas import CURSORS
 from state import DelaylineError
 
@@ -353,7 +354,8 @@ class _Recurring:
     def _run(self) -> None:
         while not self._ended.wait(self._period_s):
             try:
-                self.now()
+                with panics_raised():
+                    self.now()
             except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
                 _LOG.exception("looking for new topics failed; it is tried again in %s s", self._period_s)
 

@@ -1,8 +1,34 @@
-"""Work in threads of its own."""
+"""Work in threads of its own, and errors that end no thread in silence."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+
+
+class Panic(RuntimeError):
+    """Native code panicked, or something asked a thread to exit. Its cause says what. Report it with that."""
+
+    def __init__(self, cause: BaseException) -> None:
+        """Take over what the cause says."""
+        super().__init__(f"{type(cause).__name__}: {cause}")
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """Whatever a block raises, it is an `Exception`; also as a decorator.
+
+    A panic of delta-rs is none (`pyo3_runtime.PanicException`), nor is `SystemExit`. Who runs a thread for others, Py4J
+    among them, looks for an `Exception`: such a thread would die, and whoever waits for it would wait for ever.
+
+    Raises:
+        Panic: in the place of what is no `Exception`.
+    """
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as cause:
+        raise Panic(cause) from cause
 
 
 @contextmanager

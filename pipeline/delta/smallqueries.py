@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.threads import panics_raised
 from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.entries import is_whole, newest
 from pipeline.delta.logs.opening import table_at
@@ -108,8 +109,9 @@ def read_here(files: Files, path: str, version: int | None, read: Callable[[Delt
     if folder is None:
         return None
     try:
-        table = table_at(folder, version)
-        return read(table) if _has_all(files, path, table) else None
+        with panics_raised():
+            table = table_at(folder, version)
+            return read(table) if _has_all(files, path, table) else None
     except Exception:  # noqa: BLE001 - most of all a table feature that it does not know
         which = "the newest version" if version is None else f"version {version}"
         _LOG.warning("%s: %s is left to Spark, which takes seconds", path, which, exc_info=True)

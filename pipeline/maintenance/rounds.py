@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import MINUTE_MS, Upkeep
+from pipeline.config.threads import panics_raised
 from pipeline.delta.logs.entries import newest
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.cutlogs import VACUUM, cut_log, vacuum
@@ -109,7 +110,8 @@ class _Steps:
     def take(self, table: Table, name: str, step: Callable[[], T], otherwise: T) -> T:
         """Take a step for a table; when it fails, log that and give what there is otherwise."""
         try:
-            return step()
+            with panics_raised():
+                return step()
         except _CONFLICTS:
             _LOG.warning("%s: %s waits for the next round: another commit was in the way", table.name, name)
         except SettleBehind as error:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.config.errors import StageRunning
 from pipeline.config.settings import SECOND_MS, Upkeep
-from pipeline.config.threads import beside
+from pipeline.config.threads import beside, panics_raised
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.layout import SmallFiles
@@ -49,7 +49,8 @@ def _keep_maintaining(spark: SparkSession, warehouse: Warehouse, upkeep: Upkeep,
         if ended.wait(max(0.0, due[chore] - time.monotonic())):
             return
         try:
-            chore()
+            with panics_raised():
+                chore()
         except StageRunning:
             _LOG.info("another round of maintenance is on its way")
         except OSError as error:

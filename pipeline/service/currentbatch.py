@@ -7,6 +7,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import StageRunning
+from pipeline.config.threads import panics_raised
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import between
 from pipeline.delta.offsets import SOURCES
@@ -45,7 +46,8 @@ class AtWork:
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Take a batch."""
         self._batch = self._last = batch_id
-        self._body(rows, batch_id)
+        with panics_raised():
+            self._body(rows, batch_id)
         self._batch = None
         if self._remote:
             # It may have left something for the next one.

@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.settings import Clock, LiveClock
 from pipeline.config.stages import SETTLE
+from pipeline.config.threads import panics_raised
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.instants import SteadyClock, given
 from pipeline.service.outages import no_answer
@@ -96,7 +97,7 @@ class SettleLoop:
         self._body.watch.ended(SETTLE)
 
     def _step(self, instant: int, *, patient: bool) -> bool:
-        with self._turn:
+        with self._turn, panics_raised():
             more = self._body.step(instant, patient=patient)
             self._steps += 1
             return more

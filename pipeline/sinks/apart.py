@@ -24,6 +24,7 @@ from typing import TextIO
 
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import python_path
+from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import path_of
@@ -97,7 +98,8 @@ class Keeper:
                 continue
             begun = monotonic_ms()
             try:
-                end: object = self._follow()
+                with panics_raised():
+                    end: object = self._follow()
             except Exception as error:  # noqa: BLE001 - this thread is all that starts it again
                 end = error
             if self._ended.is_set():
@@ -110,12 +112,13 @@ class Keeper:
     def _wanted(self) -> bool:
         """Whether a subscription has a sink, or had one whose notes are still there."""
         try:
-            version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
-            if version == self._seen:
-                return False
-            if any(map(Line.of, subscriptions(self._root))) or SinkPlaces(self._files, self._root).names():
-                return True
-            self._seen = version
+            with panics_raised():
+                version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
+                if version == self._seen:
+                    return False
+                if any(map(Line.of, subscriptions(self._root))) or SinkPlaces(self._files, self._root).names():
+                    return True
+                self._seen = version
         except Exception as error:  # noqa: BLE001 - a store that does not answer; it is asked again
             _LOG.warning("the registry could not be read for sinks; it is tried again: %s", error)
         return False

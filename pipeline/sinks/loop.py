@@ -16,6 +16,7 @@ from threading import Event, Thread
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
+from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.sinks.taking import Taking
 from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Topic
@@ -243,7 +244,8 @@ class SinkLoop:
         wait_s = _FIRST_PAUSE_S
         while not self._ended.is_set():
             try:
-                self.step()
+                with panics_raised():
+                    self.step()
                 wait_s = _FIRST_PAUSE_S
                 if not self._more:
                     self._ended.wait(self._until_next_s())

@@ -9,7 +9,7 @@ from threading import Event
 from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active, unclear
-from pipeline.config.threads import beside
+from pipeline.config.threads import beside, panics_raised
 from pipeline.config.wallclock import wall_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
@@ -60,8 +60,9 @@ class Sinks:
         """Follow it until it is ended, and wait for all sinks then."""
         while not ended.is_set():
             try:
-                self._look()
-                self._tell()
+                with panics_raised():
+                    self._look()
+                    self._tell()
             except Exception:  # noqa: BLE001 - a store that does not answer; it is asked again
                 _LOG.warning("the registry could not be read for sinks; it is tried again", exc_info=True)
             ended.wait(self._look_s)

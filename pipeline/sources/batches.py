@@ -18,6 +18,7 @@ from pipeline.config.options import Observer
 from pipeline.config.routes import DRIVER, SIZE
 from pipeline.config.session import compiled
 from pipeline.config.sources import Source
+from pipeline.config.threads import panics_raised
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.notes import Commit
@@ -78,6 +79,7 @@ class Batches:
             self._sink.commit([], uuid4().hex, _BEFORE_THE_FIRST, {NOTE: place})
             self.place = place
 
+    @panics_raised()
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Append a batch."""
         assert self._checkpoint is not None  # noqa: S101 - the query began behind `begin`

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.options import Options
 from pipeline.config.sources import LATEST, Source
+from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.warehouse import Warehouse
@@ -152,12 +153,13 @@ class SourceLoop:
         wait_s, noted = _FIRST_PAUSE_S, 0
         while not self._ended.wait(_LOOK_S):
             try:
-                if not self._begun:
-                    self._start()
-                self.look()
-                if monotonic_ms() - noted >= _NOTE_MS or self._state.error is not None:
-                    self._note(None)
-                    noted, wait_s = monotonic_ms(), _FIRST_PAUSE_S
+                with panics_raised():
+                    if not self._begun:
+                        self._start()
+                    self.look()
+                    if monotonic_ms() - noted >= _NOTE_MS or self._state.error is not None:
+                        self._note(None)
+                        noted, wait_s = monotonic_ms(), _FIRST_PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever it is, the stages go on, and so does it later
                 self._fail(error)
                 self._ended.wait(wait_s)

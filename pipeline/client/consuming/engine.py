@@ -17,6 +17,7 @@ from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.client.following.leaselog import LeaseLog
 from pipeline.client.following.supply import Logs
 from pipeline.config.paths import local_path, one_spelling
+from pipeline.config.threads import panics_raised
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 from schemas import DELIVERIES
@@ -105,7 +106,8 @@ class Engine:
             failed: list[Exception] = []
             for core in list(self._cores):
                 try:
-                    core.turn()
+                    with panics_raised():
+                        core.turn()
                 except Exception as error:  # noqa: BLE001 - the others go on
                     failed.append(error)
             needed = [core.oldest for core in self._cores]
@@ -159,7 +161,8 @@ class Engine:
 
     def _try_turn(self, ended: threading.Event) -> bool:
         try:
-            return self.turn()
+            with panics_raised():
+                return self.turn()
         except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
             _LOG.exception("a turn of the consumers failed; it is tried again")
             ended.wait(_IDLE_S)

@@ -10,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.consuming.clock import Clock
 from pipeline.config.errors import PipelineError
+from pipeline.config.threads import panics_raised
 from pipeline.delta.deltars import append
 from schemas import CONSUMER_EVENTS
 
@@ -71,7 +72,8 @@ class EventWriter:
                 self._given.clear()
                 continue
             try:
-                self.flush()
+                with panics_raised():
+                    self.flush()
             except Exception:  # noqa: BLE001 - whatever it is, it may be over next time
                 _LOG.exception("consumer_events: an append failed; it is tried again")
                 ended.wait(_LOOK_MS / 1_000)

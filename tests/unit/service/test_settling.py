@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 
 from pipeline.config.errors import ClockJumped
-from pipeline.config.settings import LiveClock
+from pipeline.config.settings import LiveClock, VirtualClock
+from pipeline.config.threads import Panic
 from pipeline.config.watching import Watch
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service import instants, settling
@@ -45,3 +46,38 @@ def test_settle_stops_when_the_clock_jumps(monkeypatch: pytest.MonkeyPatch, tmp_
     loop._thread.join(60)
     assert isinstance(loop.exception(), ClockJumped)
     assert body.took == [1_000_000]
+
+
+class Panicking:
+    """Settle, in which delta-rs panics: PyO3's panics are no `Exception`."""
+
+    def __init__(self) -> None:
+        """Nobody watches."""
+        self.watch = Watch()
+
+    def step(self, instant: int, *, patient: bool) -> bool:
+        """Take a batch."""
+        raise PanicException(f"at {instant}, {patient}")
+
+
+class PanicException(BaseException):
+    """Stands for `pyo3_runtime.PanicException`."""
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_panic_ends_settle_and_is_known(tmp_path: Path, *, live: bool) -> None:
+    """Its thread was gone and the stage went on for whoever looked: nothing was settled any more."""
+    warehouse = Warehouse(str(tmp_path))
+    loop = SettleLoop(cast("Any", Panicking()), warehouse, LiveClock() if live else VirtualClock())
+    if live:
+        assert loop._thread is not None
+        loop._thread.join(60)
+    else:
+        Path(warehouse.root, "_clock").mkdir()
+        Path(loop._instants).write_text("5\n", encoding="utf-8")
+        with pytest.raises(Panic):
+            loop.processAllAvailable()
+    assert not loop.isActive
+    failed = loop.exception()
+    assert isinstance(failed, Panic)
+    assert isinstance(failed.__cause__, PanicException)

@@ -99,6 +99,26 @@ def test_a_broker_that_is_away_stops_nobody_else(root: str) -> None:
     assert errors(root) == {None, "ConnectionRefusedError: 127.0.0.1:1"}
 
 
+class PanicException(BaseException):
+    """Stands for `pyo3_runtime.PanicException`, which is no `Exception`."""
+
+
+def test_a_panic_stops_one_sink_only_and_is_noted(root: str) -> None:
+    """Its thread ended, and nobody was told: the sink stood still for ever."""
+    broker, panics = MemoryBroker(), [PanicException("index out of bounds")]
+
+    def connect(to: Destination, producer: str, group: str) -> MemoryTopic:
+        if panics:
+            raise panics.pop()
+        return broker.connect(to, producer, group)
+
+    subscribe(root, Subscription("t", "s", policies=Policies(sink=ADDRESS)))
+    with publishing(root, Watch(), connect):
+        until(lambda: "Panic: PanicException: index out of bounds" in errors(root))
+        delivered(root, "a")
+        until(lambda: broker.payloads == [b"a"])
+
+
 def test_a_sink_that_is_named_and_taken_away_is_followed_while_it_runs(root: str) -> None:
     """It begins with what comes after it was named; afterwards nothing keeps the log for it."""
     broker = MemoryBroker()
