@@ -1,4 +1,4 @@
-"""Tables with texts that are no UTF-8, for DataFusion, which refuses to read their files.
+"""Tables with texts that are no UTF-8, or with NULL where none may be, for DataFusion, which refuses to read them.
 
 Any writer of Delta may leave such texts in the tables that others append to, and earlier versions of this project took
 them over into `messages` and `deliveries`. Who asks gets the answer of a copy, in which something stands for each of
@@ -24,8 +24,8 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _ROWS = 8_192
 """So many are read at a time."""
-_NOT_UTF8 = "non UTF-8"
-"""What the error says that a file with such a text gives."""
+_UNREADABLE = ("non UTF-8", "declared as non-nullable")
+"""What the errors say that a file gives with such a text, or with NULL where the table has none."""
 _ALL = re.compile(r"(select|,)\s*(\w+\.)?\*", re.IGNORECASE)
 
 
@@ -40,9 +40,10 @@ def answered(sql: str, tables: Mapping[str, DeltaTable], ask: Callable[[Mapping[
     try:
         return ask(tables)
     except pa.ArrowInvalid as error:
-        if _NOT_UTF8 not in str(error):
+        if not any(each in str(error) for each in _UNREADABLE):
             raise
-    _LOG.warning("%s: texts that are no UTF-8; a copy is read", ", ".join(each.table_uri for each in tables.values()))
+    named = ", ".join(each.table_uri for each in tables.values())
+    _LOG.warning("%s: texts that are no UTF-8, or NULL where none may be; a copy is read", named)
     with TemporaryDirectory() as folder:
         return ask({name: _copy(table, sql, f"{folder}/{name}") for name, table in tables.items()})
 

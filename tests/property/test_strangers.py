@@ -40,6 +40,7 @@ from schemas import (
     MESSAGES,
     REJECTED_INGEST,
     REJECTED_SETTLE,
+    SEGMENTS,
     SUBSCRIPTIONS,
     Table,
 )
@@ -202,3 +203,29 @@ def test_what_cannot_be_followed_is_listed(tmp_path: Path) -> None:
             ("bad_name", None),
             ("key_not_utf8", "a\ufffd"),
         ]
+
+
+def test_a_file_that_is_too_large_is_listed_and_the_others_count(tmp_path: Path) -> None:
+    """One long text in a file of some kB, written a million times, ended settle at each start."""
+    with no_jvm():
+        ours = Ours(str(tmp_path))
+        ours.run(message("a", OWN), message("b", OWN))
+        strangers.put(ours.root, CONSUMER_EVENTS, {"kind": b"ack", "topic": OWN.encode(), "consumer": b"x" * 20_000})
+        ours.acknowledge("a")
+        ours.run()
+        assert ours.outstanding == 1
+        found = query("SELECT reason FROM t", t=open_table(ours.root, REJECTED_SETTLE))
+        assert [row["reason"].partition(":")[0] for row in found] == ["file_too_large"]
+
+
+def test_a_cause_that_nobody_knows_counts_as_a_failure(tmp_path: Path) -> None:
+    """Each cause is a series of the metrics, and a hundred thousand of them were a page of 35 MB."""
+    with no_jvm():
+        ours = Ours(str(tmp_path))
+        ours.run(message("a", OWN))
+        (row,) = ours.rows(DELIVERIES, "subscription = 's'")
+        named = {name: row[name] for name in ("life", "ledger_id", "redelivery_count")}
+        run = {"first_entry": row["entry_id"], "last_entry": row["entry_id"], "topic": OWN, "subscription": "s"}
+        strangers.put(ours.root, CONSUMER_EVENTS, named | run | {"kind": "nack", "cause": "whatever"})
+        ours.run()
+        assert [row["cause"] for row in ours.rows(SEGMENTS, "kind = 'retry'")] == ["nack"]
