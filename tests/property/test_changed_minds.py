@@ -1,4 +1,4 @@
-"""Commands, consumers, pauses, due times and deaths against a plain model, on the stages as they are.
+"""Commands, consumers, operators, due times and deaths against a plain model, on the stages as they are.
 
 Ingest, dispatch, settle and the client are the real ones, without a JVM (`tests.support.without_jvm`); they do batches,
 and die, in any order. The model holds for each message and subscription what commands said, and says what a batch of
@@ -23,7 +23,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
 pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
@@ -70,6 +70,7 @@ from tests.support.changed_minds import (
     where,
 )
 from tests.support.examined import wrong
+from tests.support.operators import Operators
 from tests.support.stream import at, message
 from tests.support.without_jvm import NO_CHECKPOINTS, Stages, no_jvm
 
@@ -86,8 +87,8 @@ MOST = 8
 """Messages."""
 
 
-class Minds(RuleBasedStateMachine):
-    """Users, consumers, a clock, three stages, and what kills them."""
+class Minds(Operators):
+    """Users, consumers, operators, a clock, three stages, and what kills them."""
 
     @initialize(delays=st.lists(st.integers(0, 40), min_size=3, max_size=6), horizon=st.sampled_from([0, 86_400_000]))
     def begin(self, delays: list[int], horizon: int) -> None:
@@ -96,6 +97,7 @@ class Minds(RuleBasedStateMachine):
         self.jvm.__enter__()
         self.stages = Stages(f"{self.folder}/warehouse", Settings(horizon_ms=horizon))
         self.root = self.stages.root
+        self.shorten_logs()
         write_deltalake(f"{self.folder}/paid", pa.table({"key": pa.array([], pa.string())}))
         guard = Policies(guard=UNPAID, guard_tables=json.dumps({"paid": f"{self.folder}/paid"}))
         for name, policies in zip(NAMES, (Policies(), Policies(ack=True), guard), strict=True):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
-from schemas import CANCELLED
+from schemas import CANCELLED, HELD, SEGMENTS
 from tests.property.test_changed_minds import Minds
 from tests.support.changed_minds import Place
 
@@ -53,3 +53,31 @@ def test_of_two_undos_of_a_message_that_was_left_out_the_last_one_came_too_late(
     machine.cancel({0}, "plain")
     machine.undo(0)
     left_out_before_its_undo(machine)
+
+
+def test_what_was_held_comes_once_when_an_operator_changes_the_table_before_a_dead_dispatch_is_back() -> None:
+    """A version of `held` without a note passed for that of the batch that had died: what it took out came twice."""
+    machine = scripted()
+    machine.pause_or_resume("plain")
+    machine.tick(10)
+    machine.dispatch()
+    machine.pause_or_resume("plain")
+    machine.dispatch(death="dispatch.shelved")
+    machine.change(HELD, 3, vacuum=False)
+    machine.teardown()
+
+
+def test_what_failed_comes_once_when_a_log_is_cut_before_a_dead_settle_is_back() -> None:
+    """Its last commit to `segments` was forgotten, and made once more."""
+    machine = scripted()
+    machine.tick(10)
+    machine.settle()
+    machine.dispatch()
+    machine.consume(0, ack=False)
+    machine.settle(death="settle.segments")
+    for _ in range(3):
+        machine.send([60])
+        machine.change(SEGMENTS, 2, vacuum=False)
+    machine.tick(1)
+    machine.cut(SEGMENTS)
+    machine.teardown()

@@ -136,6 +136,11 @@ class Schedule:
         self._seen, self._batch = -1, 0
         self.waiting: list[Placed] = []
 
+    @property
+    def seen(self) -> int:
+        """The version of `segments` up to which it has read."""
+        return max(0, self._seen)
+
     def step(self, instant: int) -> None:
         """Take in what is new, and release what is due."""
         last = newest(self._files, self._path)
@@ -249,6 +254,13 @@ class Stages:
             self._bodies.pop("settle", None)
             return False
         return True
+
+    def begun(self, stage: str) -> int:
+        """The version of its source at which the last batch of a stage began that is done."""
+        if stage == SCHEDULE:
+            return self.schedule.seen
+        book = self._books[stage]
+        return book.start(book.done - 1).version if book.done else 0
 
     def restart(self, stage: str) -> None:
         """Begin a stage anew from what the tables hold, when it is called next."""
