@@ -232,3 +232,12 @@ def test_statistics_that_lie_hide_no_message(stages: Stages, name: str) -> None:
     ingests(stages)
     assert taken(stages) == [GOOD, "next"]
     assert not {what for what, _ in wrong(stages.root)} & UNACCOUNTED
+
+
+def test_a_change_whose_files_are_said_to_be_empty_is_listed(stages: Stages) -> None:
+    """Its rows are not taken in, so somebody has to say so."""
+    told = good(stages)["add"] | {"stats": json.dumps({"numRecords": 0})}
+    version(stages.root, INBOX, INFO, {"remove": {"path": "x.parquet", "dataChange": True}}, {"add": told})
+    ingests(stages)
+    assert taken(stages) == ["next"]
+    assert [reason for reason, _ in listed(stages)] == ["not_an_append"]
