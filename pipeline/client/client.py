@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -86,8 +87,9 @@ class Client(SetsPolicies, Commander, Closing):
         super().__init__(root_of(service_url))
         self._timeout_s, self._stats_s = operation_timeout_seconds, stats_interval_in_seconds
         self._writer = Writer(self._root, memory_limit_bytes, stats_interval_in_seconds)
-        self._made: list[Producer | Consumer | Reader] = []
-        self._looks: dict[Producer | Consumer | Reader, _Recurring] = {}
+        self._made: list[Producer | Reader] = []
+        self._consumers = weakref.WeakSet[Consumer]()
+        self._looks = weakref.WeakKeyDictionary[Producer | Consumer | Reader, _Recurring]()
 
     def create_producer(
         self, topic: str, producer_name: str | None = None, schema: Schema = _BYTES, **how: Unpack[HowProduced]
@@ -168,23 +170,27 @@ class Client(SetsPolicies, Commander, Closing):
             policies = register(self._root, topics, subscription_name, consumer_type, how)
         options = consumer_options(consumer_type, how, policies, self._stats_s)
 
-        def take(new: str) -> None:
+        def take(new: str, held: Consumer) -> None:
             register(self._root, [new], subscription_name, consumer_type, whole)
-            listen_to(made, [new])
+            listen_to(held, [new])
 
         def look() -> None:
-            known = {each.topic for each in made.cores}
-            # One that cannot be subscribed keeps no other one away.
-            _each(partial(take, each) for each in found() if each not in known)
+            if (held := known()) is not None:
+                there = {each.topic for each in held.cores}
+                # One that cannot be subscribed keeps no other one away.
+                _each(partial(take, each, held) for each in found() if each not in there)
 
-        def end() -> None:
-            self._unsubscribe(made, asked, subscription_name)
+        def end(held: Consumer) -> None:
+            self._unsubscribe(held, asked, subscription_name)
 
         wait_s, forget = self._timeout_s, self._forget
-        made: Consumer = open_consumer(self._engine(), topics, subscription_name, options, wait_s, forget, end)
-        self._made.append(made)
+        made = open_consumer(self._engine(), topics, subscription_name, options, wait_s, forget, end)
+        # Nothing of the client keeps a consumer that the program has forgotten: others are to get its messages.
+        known = weakref.ref(made)
+        self._consumers.add(made)
         if topics != asked:
-            self._looks[made] = _Recurring(period_s, look)
+            self._looks[made] = recurring = _Recurring(period_s, look)
+            weakref.finalize(made, recurring.end).atexit = False
         return made
 
     def create_reader(
@@ -290,7 +296,7 @@ class Client(SetsPolicies, Commander, Closing):
             DelaylineError: the first error among messages without a callback since the last flush.
         """
         try:
-            _each(each.close for each in list(self._made))
+            _each(each.close for each in [*self._made, *self._consumers])
         finally:
             self.shutdown()
 
@@ -300,7 +306,7 @@ class Client(SetsPolicies, Commander, Closing):
         for look in list(self._looks.values()):
             look.end()
         self._writer.queue.shut()
-        for each in list(self._made):
+        for each in [*self._made, *self._consumers]:
             if not isinstance(each, Producer):
                 with suppress(DelaylineError):
                     each.close()
@@ -328,7 +334,9 @@ class Client(SetsPolicies, Commander, Closing):
     def _forget(self, made: Producer | Consumer | Reader) -> None:
         if (look := self._looks.pop(made, None)) is not None:
             look.end()
-        if made in self._made:
+        if isinstance(made, Consumer):
+            self._consumers.discard(made)
+        elif made in self._made:
             self._made.remove(made)
 
 

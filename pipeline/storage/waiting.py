@@ -60,7 +60,11 @@ class Folders:
         """
         told = len(self._watches) == len(self._paths)
         most = min(seconds, _QUIET_LOOK_S if told else _LOOK_S)
-        ready = select.select([self._woken, self._events] if told else [self._woken], [], [], most)[0]
+        # Not `select`, which takes no file above the 1,023rd one of a process.
+        poll = select.poll()
+        for each in (self._woken, self._events) if told else (self._woken,):
+            poll.register(each, select.POLLIN)
+        ready = {each for each, _ in poll.poll(most * 1_000)}
         if self._woken in ready:
             os.read(self._woken, _MOST_BYTES)
         return self._events in ready and self._read()

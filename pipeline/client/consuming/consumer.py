@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from threading import Condition
@@ -59,7 +60,7 @@ class Consumer(Receiver):
         engine: Engine,
         cores: Sequence[Core],
         on_close: Callable[[Consumer], None] | None = None,
-        on_unsubscribe: Callable[[], None] | None = None,
+        on_unsubscribe: Callable[[Consumer], None] | None = None,
     ) -> None:
         """A consumer of topics, one core each, which share one lock; `open_consumer` makes it.
 
@@ -73,6 +74,7 @@ class Consumer(Receiver):
         self._changed, self._options = cores[0].lock, cores[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
         self._closed, self.events, self._process = False, Announcer(), os.getpid()
+        self._let_go_of(cores)
 
     # ---- who it is
 
@@ -103,6 +105,8 @@ class Consumer(Receiver):
         Raises:
             Timeout: none came.
             AlreadyClosed: the consumer is closed.
+            SubscriptionNotFound: somebody has ended the subscription, of all its topics.
+            AlreadySubscribed: the same, and it was made anew with another type.
             OperationNotSupported: a listener gets the messages.
         """
         return self._received("receive", _LISTENER, timeout_millis)
@@ -299,7 +303,7 @@ class Consumer(Receiver):
             forget = self._on_unsubscribe
         self.close()
         if forget is not None:
-            forget()
+            forget(self)
 
     def close(self) -> None:
         """Say what was acknowledged, and leave; others get the rest at once. A second call does nothing.
@@ -328,10 +332,15 @@ class Consumer(Receiver):
         with self._changed:
             if not self._closed:
                 self.cores = [*self.cores, *cores]
+                self._let_go_of(cores)
                 return
         self.engine.remove(cores)
 
     # ---- inside
+
+    def _let_go_of(self, cores: Sequence[Core]) -> None:
+        """When nobody has this consumer any more, its slots are for others."""
+        weakref.finalize(self, self.engine.forget, tuple(cores)).atexit = False
 
     def _opened(self) -> Condition:
         check_process(self._process, "this call")
@@ -354,6 +363,8 @@ class Consumer(Receiver):
                 found = take()
                 if found is not None:
                     return found
+                if all(core.failure for core in self.cores) and (failure := self.cores[0].failure):
+                    raise failure
                 if not told:
                     self.engine.hurry()
                 left = _LOOK_S if ends is None else min(_LOOK_S, ends - time.monotonic())

@@ -11,8 +11,9 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Protocol, Self
 
 from pipeline.client.checks import Closing, checked_timeout
-from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, Timeout
+from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, SubscriptionNotFound, Timeout
 from pipeline.client.message import Message
+from pipeline.config.errors import AlreadySubscribed
 
 if TYPE_CHECKING:
     from pipeline.client.consuming.consumer import Consumer
@@ -85,7 +86,7 @@ class Worker:
             self._goes.wait()
             try:
                 message = None if self._ended.is_set() else self._take(_LOOK_MS)
-            except AlreadyClosed:
+            except (AlreadyClosed, SubscriptionNotFound, AlreadySubscribed):
                 return
             except BaseException:  # noqa: BLE001 - whatever the store says, and panics of delta-rs
                 _LOG.exception("the listener gets no message for now; the next one is asked for again")

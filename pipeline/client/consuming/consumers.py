@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -44,7 +45,7 @@ def open_consumer(
     options: ConsumerOptions,
     timeout_s: float = 30.0,
     on_close: Callable[[Consumer], None] | None = None,
-    on_unsubscribe: Callable[[], None] | None = None,
+    on_unsubscribe: Callable[[Consumer], None] | None = None,
 ) -> Consumer:
     """A consumer of a subscription that is registered, with acknowledgement, for each of the topics.
 
@@ -77,7 +78,7 @@ def new_consumer(
     subscription: str,
     options: ConsumerOptions,
     on_close: Callable[[Consumer], None] | None = None,
-    on_unsubscribe: Callable[[], None] | None = None,
+    on_unsubscribe: Callable[[Consumer], None] | None = None,
 ) -> Consumer:
     """The same, without waiting for anything; see `open_consumer`."""
     lock = threading.Condition()
@@ -111,22 +112,24 @@ def await_subscription(consumer: Consumer, timeout_s: float) -> None:
     """
     for core in consumer.cores:
         with core.lock:
-            core.lock.wait_for(lambda core=core: core.owns or core.busy is not None, timeout_s)  # type: ignore[misc]
+            core.lock.wait_for(lambda core=core: core.owns or core.busy or core.failure, timeout_s)  # type: ignore[misc]
         if core.owns:
             continue
         consumer.close()
+        if core.failure is not None:
+            raise core.failure
         if core.busy is not None:
             raise ConsumerBusy(core.topic, core.subscription, core.busy)
         raise Timeout("subscribe: the service does not run, or does not know the subscription: it", timeout_s * 1_000)
 
 
 def _telling(consumer: Consumer, core: Core, listener: ConsumerEventListener) -> Callable[[bool], None]:
-    partition = partition_of(core.topic)
+    # The engine has the core for as long as somebody has the consumer.
+    partition, held = partition_of(core.topic), weakref.ref(consumer)
 
     def tell(active: bool) -> None:  # noqa: FBT001 - what the core calls it with
         # The engine turns all consumers of the process: it does not wait for an application.
-        consumer.events.tell(
-            partial(listener.became_active if active else listener.became_inactive, consumer, partition)
-        )
+        if (mine := held()) is not None:
+            mine.events.tell(partial(listener.became_active if active else listener.became_inactive, mine, partition))
 
     return tell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Callable
@@ -10,9 +11,10 @@ from pipeline.client.consuming.desk import Desk
 from pipeline.client.consuming.events import Voice
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.rows import Rows
+from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.following.closedlog import Key
 from pipeline.client.following.supply import Logs, Supply
-from pipeline.config.errors import VersionGone
+from pipeline.config.errors import AlreadySubscribed, VersionGone
 from pipeline.subscriptions.incarnations import Name
 from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming
 from state.lease_events import (
@@ -35,6 +37,7 @@ from state.lease_events import (
     Take,
 )
 
+_LOG = logging.getLogger(__name__)
 _ASK_MS = 500
 """Between two questions whether settle knows the subscription by now."""
 _LIFE_MS = 5_000
@@ -63,6 +66,7 @@ class Core:
         busy: who has the exclusive subscription, when somebody else does.
         life: the number of the subscription's life in which it is; 0: in none.
         over: the last life of which it knows that it is over; 0: of none.
+        failure: why it gets nothing any more; None: it does.
         active: called with True when a failover consumer comes to be the one that gets messages, else with False.
     """
 
@@ -73,6 +77,7 @@ class Core:
         self._logs, self.topic, self.subscription, self.options, self.lock = logs, topic, subscription, options, lock
         self.desk = Desk(logs.clock, options, self._may, logs.writer.add)
         self.busy: str | None = None
+        self.failure: Exception | None = None
         self.life = self.over = 0
         self.active: Callable[[bool], None] = _nobody
         self._key: Key = (topic, subscription, 0)
@@ -102,7 +107,7 @@ class Core:
 
     def turn(self) -> None:
         """Do what is to be done now: the logs were read to their ends."""
-        if self._left or (self._member is None and not self._join()) or self._lives_anew():
+        if self._left or self.failure or (self._member is None and not self._join()) or self._lives_anew():
             return
         member, supply = self._member, self._supply
         assert member is not None  # noqa: S101 - it has joined
@@ -148,6 +153,8 @@ class Core:
         picture = self._logs.cursors.picture(*self.named)
         if picture is None:
             return False
+        if not self._is_registered():
+            return False
         self._key = (*self.named, picture.rows.life)
         replay = self._replay()
         if replay is None:
@@ -166,12 +173,35 @@ class Core:
         if self._asked_at is not None and now // _LIFE_MS == self._asked_at // _LIFE_MS and lives == self._lives:
             return False
         self._asked_at, self._lives = now, lives
+        if not self._is_registered():
+            return True
         life = self._logs.cursors.life(*self._key[:2])
         if life is None or life == self._key[2]:
             return False
         self.over = self._key[2]
         self._reset()
         return True
+
+    def _is_registered(self) -> bool:
+        """Whether the subscription is there, and of the type of this consumer; else it fails.
+
+        A subscription that is ended and made anew may have another type. Whoever shares it in another way would hand
+        out what others hand out, too.
+        """
+        types = self._logs.registry.types(*self.named)
+        if types is None or self.options.kind in types:
+            return True
+        found = f"type {', '.join(sorted(types))}"
+        self.fail(AlreadySubscribed(*self.named, found) if types else SubscriptionNotFound(*self.named))
+        return False
+
+    def fail(self, error: Exception) -> None:
+        """Get nothing any more; who waits for messages is given the error."""
+        _LOG.warning("consumer %s gets nothing any more: %s", self.options.consumer_name, error)
+        self.failure = error
+        self._reset()
+        with self.lock:
+            self.lock.notify_all()
 
     def _begin_session(self, replay: LeaseReplay) -> None:
         told, session = self.options, secrets.randbits(_SESSION_BITS)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from pipeline.client.consuming.clock import Clock
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
+from pipeline.client.exceptions import AlreadyClosed
 from pipeline.client.following.closedlog import ClosedLog
 from pipeline.client.following.cursorlog import CursorLog
 from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.client.following.leaselog import LeaseLog
+from pipeline.client.following.registrylog import RegistryLog
 from pipeline.client.following.supply import Logs
 from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.threads import panics_raised
@@ -48,10 +51,17 @@ class Engine:
         # `closed` before `cursors`: what settle closes in between is in both.
         closed = ClosedLog(root, files)
         self.logs = Logs(
-            self.clock, DeliveryLog(root, files), CursorLog(root, files), closed, LeaseLog(root, files), self._writer
+            self.clock,
+            DeliveryLog(root, files),
+            CursorLog(root, files),
+            closed,
+            LeaseLog(root, files),
+            self._writer,
+            RegistryLog(root, files),
         )
         self.root = root
         self._cores: list[Core] = []
+        self._forgotten = deque[Core]()
         self._lock = threading.RLock()
         self._hunger = threading.Event()
         self._ended = threading.Event()
@@ -83,9 +93,31 @@ class Engine:
         # The other consumers do not wait for the store.
         self._writer.flush(at_once=True)
         with self._lock:
-            if not self._cores:
-                self._ended.set()
-                self._hunger.set()
+            self._end_without_cores()
+
+    def forget(self, cores: Iterable[Core]) -> None:
+        """Consumers are gone without a word: the next turn gives up their slots.
+
+        Takes no lock: a collector of garbage calls it, in whichever thread.
+        """
+        self._forgotten.extend(cores)
+
+    def _let_go(self) -> None:
+        while self._forgotten:
+            core = self._forgotten.popleft()
+            if core in self._cores:
+                core.leave()
+                self._cores.remove(core)
+                if not self._cores:
+                    try:
+                        self._writer.flush(at_once=True)
+                    finally:
+                        self._end_without_cores()
+
+    def _end_without_cores(self) -> None:
+        if not self._cores:
+            self._ended.set()
+            self._hunger.set()
 
     @property
     def ended(self) -> bool:
@@ -102,6 +134,7 @@ class Engine:
         """
         logs = self.logs
         with self._lock:
+            self._let_go()
             news = [logs.leases.read(), logs.deliveries.read(), logs.cursors.read(), logs.closed.read()]
             failed: list[Exception] = []
             for core in list(self._cores):
@@ -113,6 +146,7 @@ class Engine:
             needed = [core.oldest for core in self._cores]
             logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
             logs.cursors.end_turn()
+            logs.registry.end_turn()
             wrote = self._writer.begin() if self._started else self._writer.flush()
             if failed:
                 raise failed[0]
@@ -125,7 +159,18 @@ class Engine:
         with self._lock:
             self._started, self._ended = True, threading.Event()
             for work, name in ((self._run, "delayline-consumers"), (self._writer.run, "delayline-consumer-events")):
-                threading.Thread(target=work, args=(self._ended,), name=name, daemon=True).start()
+                threading.Thread(target=self._serve, args=(work, self._ended), name=name, daemon=True).start()
+
+    def _serve(self, work: Callable[[threading.Event], None], ended: threading.Event) -> None:
+        """Do the work of a thread. When it dies, nobody waits for what it would have done."""
+        try:
+            work(ended)
+        except BaseException as error:  # noqa: BLE001 - whatever it is; panics of delta-rs, too
+            _LOG.exception("the consumers of this process end; whoever subscribes again gets new ones")
+            ended.set()
+            self._hunger.set()
+            for core in list(self._cores):
+                core.fail(AlreadyClosed(f"consumer: {error!r} ended its thread; it"))
 
     def hurry(self) -> None:
         """An application waits for a message."""

@@ -19,6 +19,7 @@ from pipeline.client.following.cursorlog import CursorLog, Open, Picture
 from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.client.following.inflow import Inflow
 from pipeline.client.following.leaselog import LeaseLog
+from pipeline.client.following.registrylog import RegistryLog
 from pipeline.config.errors import VersionGone
 from state import Condition, LeaseReplay, SubscriptionType
 from state.lease_events import Event, Take
@@ -34,6 +35,7 @@ class Logs:
     closed: ClosedLog
     leases: LeaseLog
     writer: EventWriter
+    registry: RegistryLog
 
     def replay(self, key: Key, picture: Picture | None = None) -> LeaseReplay | None:
         """Who leases the slots of a subscription; None when it cannot be told yet.

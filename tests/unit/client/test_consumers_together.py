@@ -197,9 +197,10 @@ def test_what_is_taken_over_is_announced_before_it_is_handed_out(tmp_path: Path)
         world.run(0.2)
     world.crash(second)
     assert names(found) == [(1, 1)]
-    world.joined("c")
+    third = world.joined("c")
     world.run(15)
     assert sorted(world.settle.retries().items()) == [(1, [(1, 0), (1, 1)])]
+    assert third.is_connected()
 
 
 def test_what_was_delivered_meanwhile_is_announced_together_however_many_files_it_is_in(tmp_path: Path) -> None:

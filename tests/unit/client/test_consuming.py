@@ -321,7 +321,7 @@ def test_unsubscribing_closes_and_takes_the_subscription_out_of_the_registry(tmp
         SUBSCRIPTION,
         options,
         on_close=lambda consumer: done.append(consumer.consumer_name()),
-        on_unsubscribe=lambda: done.append("out"),
+        on_unsubscribe=lambda _: done.append("out"),
     )
     world.run(3)
     consumer.unsubscribe()

@@ -1,0 +1,153 @@
+"""Consumers whose subscription, thread or program is gone: nobody waits for ever, and others get the messages."""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import os
+import resource
+import weakref
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client.choices import ConsumerType
+from pipeline.client.client import Client
+from pipeline.client.consuming.consumers import engine_of, new_consumer
+from pipeline.client.consuming.options import ConsumerOptions
+from pipeline.client.exceptions import AlreadyClosed, SubscriptionNotFound
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
+from pipeline.config.errors import AlreadySubscribed
+from pipeline.storage.waiting import Folders
+from state import SubscriptionType
+from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
+from tests.unit.client.test_consuming import TEN
+
+HIGH = 1_100
+"""A handle above those that `select` takes."""
+
+
+def test_who_waits_in_a_process_with_many_open_files_is_told_of_news(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`select` takes no handle above 1,023: the thread of all consumers ended without a word."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard <= HIGH + 1:
+        pytest.skip("the system allows no more open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, HIGH + 10), hard))
+    real = os.pipe
+
+    def pipe() -> tuple[int, int]:
+        low = real()
+        high = fcntl.fcntl(low[0], fcntl.F_DUPFD, HIGH), fcntl.fcntl(low[1], fcntl.F_DUPFD, HIGH)
+        for each in low:
+            os.close(each)
+        return high
+
+    try:
+        monkeypatch.setattr(os, "pipe", pipe)
+        folders = Folders([str(tmp_path)])
+        folders.state()
+        folders.wake()
+        assert not folders.wait(0)
+        folders.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_consumers_whose_thread_died_are_told_and_others_get_a_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They waited for ever, and whoever subscribed later got the same dead thread."""
+
+    class Panic(BaseException):
+        """As delta-rs raises it."""
+
+    def broken(*_: object) -> None:
+        raise Panic
+
+    world = World(str(tmp_path))
+    monkeypatch.setattr(Folders, "state", broken)
+    engine = engine_of(world.root)
+    consumer = new_consumer(engine, [TOPIC], SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"))
+    with pytest.raises(AlreadyClosed):
+        consumer.receive(60_000)
+    assert engine.ended
+    monkeypatch.undo()
+    other = engine_of(world.root)
+    assert other is not engine
+    for each in (consumer, new_consumer(other, [TOPIC], SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "b"))):
+        each.close()
+
+
+def test_a_consumer_whose_subscription_somebody_ended_is_told(tmp_path: Path) -> None:
+    """It waited for ever for messages that nobody sends it."""
+    world = World(str(tmp_path))
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION))
+    consumer = world.joined()
+    world.dispatch.deliver(*TEN)
+    world.run(1)
+    assert len(drained(consumer)) == len(TEN)
+    unsubscribe(world.root, TOPIC, SUBSCRIPTION)
+    world.run(6)
+    with pytest.raises(SubscriptionNotFound) as ended:
+        consumer.receive(60_000)
+    assert (ended.value.topic, ended.value.subscription) == (TOPIC, SUBSCRIPTION)
+    consumer.close()
+
+
+def test_a_consumer_stays_out_of_a_subscription_that_was_made_anew_with_another_type(tmp_path: Path) -> None:
+    """It shared the slots in its own way: some messages came to two, others to nobody."""
+    world = World(str(tmp_path))
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION))
+    old = world.joined("a")
+    unsubscribe(world.root, TOPIC, SUBSCRIPTION)
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION, type="key_shared"))
+    world.begin_anew(2)
+    world.kind = SubscriptionType.KEY_SHARED
+    new = world.joined("b")
+    world.run(20)
+    world.dispatch.deliver(*TEN, keys=[f"k{number}" for number in range(10)])
+    world.run(2)
+    with pytest.raises(AlreadySubscribed) as refused:
+        old.receive(60_000)
+    assert refused.value.found == "type key_shared"
+    assert names(drained(new)) == TEN
+
+
+def test_a_consumer_that_a_program_forgot_leaves_its_slots_to_others(tmp_path: Path) -> None:
+    """Half of the messages went to nobody for as long as the process lived."""
+    world = World(str(tmp_path))
+    forgotten, other = world.joined("a"), world.joined("b")
+    world.run(20)
+    gone = weakref.ref(forgotten)
+    del forgotten
+    gc.collect()
+    assert gone() is None
+    world.run(5)
+    world.dispatch.deliver(*TEN)
+    world.run(2)
+    assert sorted(names(drained(other))) == sorted(TEN)
+
+
+def test_a_client_keeps_no_consumer_that_its_program_forgot(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that looks for new topics now and then, and is told when it becomes active."""
+    made = World(root)
+    monkeypatch.setattr("pipeline.client.client.engine_of", lambda _: made.process())
+    with Client(root) as client:
+        gone = weakref.ref(client.subscribe([TOPIC], SUBSCRIPTION, ConsumerType.Shared, consumer_event_listener=Told()))
+        gc.collect()
+        assert gone() is None
+
+
+class Told:
+    """A listener that does nothing."""
+
+    def became_active(self, *_: object) -> None:
+        """Nothing."""
+
+    def became_inactive(self, *_: object) -> None:
+        """Nothing."""
