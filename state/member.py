@@ -131,8 +131,9 @@ class LeaseMember:
 
     def may_hand_out(self, slot: int, now: int) -> bool:
         """Whether a message of this slot may be given to the application at `now`; asked anew for each one. O(1)."""
-        mine = self._mine.get(slot)
-        in_time = self.until is not None and self._now <= now < self.until
+        # Read once: another thread may turn the consumer meanwhile.
+        mine, until = self._mine.get(slot), self.until
+        in_time = until is not None and self._now <= now < until
         return in_time and mine is not None and mine.draining is None
 
     @property

@@ -174,23 +174,19 @@ class Client(SetsPolicies, Commander, Closing):
             register(self._root, [new], subscription_name, consumer_type, whole)
             listen_to(held, [new])
 
-        def look() -> None:
-            if (held := known()) is not None:
-                there = {each.topic for each in held.cores}
-                # One that cannot be subscribed keeps no other one away.
-                _each(partial(take, each, held) for each in found() if each not in there)
+        def look(held: Consumer) -> None:
+            there = {each.topic for each in held.cores}
+            # One that cannot be subscribed keeps no other one away.
+            _each(partial(take, each, held) for each in found() if each not in there)
 
         def end(held: Consumer) -> None:
             self._unsubscribe(held, asked, subscription_name)
 
         wait_s, forget = self._timeout_s, self._forget
         made = open_consumer(self._engine(), topics, subscription_name, options, wait_s, forget, end)
-        # Nothing of the client keeps a consumer that the program has forgotten: others are to get its messages.
-        known = weakref.ref(made)
         self._consumers.add(made)
         if topics != asked:
-            self._looks[made] = recurring = _Recurring(period_s, look)
-            weakref.finalize(made, recurring.end).atexit = False
+            self._look(made, period_s, look)
         return made
 
     def create_reader(
@@ -324,6 +320,17 @@ class Client(SetsPolicies, Commander, Closing):
         if isinstance(asked, list):
             mine |= registered_for(self._root, expanded(self._root, asked), name)
         _each(partial(unsubscribe, self._root, each, name) for each in sorted(mine))
+
+    def _look(self, made: Consumer, period_s: int, look: Callable[[Consumer], None]) -> None:
+        """Look for new topics of a consumer for as long as the program has it: else others are to get its messages."""
+        known = weakref.ref(made)
+
+        def look_again() -> None:
+            if (held := known()) is not None:
+                look(held)
+
+        self._looks[made] = recurring = _Recurring(period_s, look_again)
+        weakref.finalize(made, recurring.end).atexit = False
 
     def _engine(self) -> Engine:
         try:

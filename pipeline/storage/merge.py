@@ -34,48 +34,52 @@ class Source:
 
 def in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Rows in the order of columns of numbers or times; the same object when they are in it."""
+    if not rows.num_rows:
+        return rows
     order = ordered([longs(rows, name) for name in columns])
     return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
 
 
 def merged(sources: Iterable[Source], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of all sources in the order of columns of numbers or times, without empty pieces.
+    """The rows of all sources in the order of columns of numbers or times.
 
-    Each row comes once, also where a source is not in order. Costs O(n) where sources do not overlap, and no copy.
+    Each row comes once, also where a source is not in order. A piece without rows comes as it is: whoever has little
+    time may go on later. Costs O(n), and no copy, where sources do not overlap.
     """
     waiting = sorted(sources, key=lambda each: each.least, reverse=True)
     heads: list[_Head] = []
     while waiting or heads:
-        while waiting and (not heads or waiting[-1].least <= min(each.first for each in heads)):
-            head = _Head(waiting.pop().pieces(), columns)
-            heads += [head] if head.left else []
-        if heads:
-            limit = min(each.last for each in heads)
-            before = waiting[-1].least if waiting else None
+        if empty := next((each for each in heads if not each.rows.num_rows), None):
+            yield empty.rows
+            empty.advance()
+        elif waiting and (not heads or waiting[-1].least <= min(each.first for each in heads)):
+            heads.append(_Head(waiting.pop().pieces(), columns))
+        else:
+            limit, before = min(each.last for each in heads), waiting[-1].least if waiting else None
             found = [rows for each in heads if (rows := each.take(limit, before)).num_rows]
-            heads = [each for each in heads if each.left]
-            if found:
-                yield found[0] if len(found) == 1 else in_order(pa.concat_tables(found), columns)
+            yield found[0] if len(found) == 1 else in_order(pa.concat_tables(found), columns)
+        heads = [each for each in heads if each.left]
 
 
 class _Head:
     """A source that is open: what is left of one piece of it.
 
     Attributes:
-        left: whether anything is.
+        left: whether there is a piece.
+        rows: the piece; that it has none tells nothing of the next one.
     """
 
     def __init__(self, pieces: Iterator[pa.Table], columns: Sequence[str]) -> None:
         self._pieces, self._columns = pieces, columns
-        self._advance()
+        self.advance()
 
-    def _advance(self) -> None:
-        """Go on with the next piece that has rows."""
-        found = next((each for each in self._pieces if each.num_rows), None)
+    def advance(self) -> None:
+        """Go on with the next piece."""
+        found = next(self._pieces, None)
         self.left = found is not None
         if found is not None:
-            self._rows, self._at = in_order(found, self._columns), 0
-            self._keys: list[IntArray] = [longs(self._rows, name) for name in self._columns]
+            self.rows, self._at = in_order(found, self._columns), 0
+            self._keys: list[IntArray] = [longs(self.rows, name) for name in self._columns]
 
     def _key(self, number: int) -> Key:
         return tuple(int(column[number]) for column in self._keys)
@@ -88,15 +92,15 @@ class _Head:
     @property
     def last(self) -> Key:
         """The place of its last row."""
-        return self._key(self._rows.num_rows - 1)
+        return self._key(self.rows.num_rows - 1)
 
     def take(self, upto: Key, before: Key | None) -> pa.Table:
         """Take the rows of the piece up to a place, and before another one."""
-        past = bisect_right(range(self._rows.num_rows), upto, self._at, key=self._key)
+        past = bisect_right(range(self.rows.num_rows), upto, self._at, key=self._key)
         if before is not None:
             past = bisect_left(range(past), before, self._at, key=self._key)
-        rows = self._rows.slice(self._at, past - self._at)
+        rows = self.rows.slice(self._at, past - self._at)
         self._at = past
-        if past == self._rows.num_rows:
-            self._advance()
+        if past == self.rows.num_rows:
+            self.advance()
         return rows

@@ -23,6 +23,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from deltalake import DeltaTable
 
+from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.rows import Rows, slot_rule
 from pipeline.client.following.backlog import Backlog, OpenRows
@@ -152,7 +153,9 @@ def backlog(version: int, slots: set[int], rows: Iterator[Rows] | None = None) -
 
 def followed(log: DeliveryLog, slots: set[int]) -> list[int]:
     """What a consumer gets that has slots from the first version on."""
-    inflow = Inflow(log, ClosedLog(empty_warehouse(), Files()), KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))
+    inflow = Inflow(
+        log, ClosedLog(empty_warehouse(), Files()), KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS), Pace(Clock())
+    )
     inflow.take(backlog(0, slots, iter(())))
     found: list[int] = []
     while (rows := inflow.next()[0]) is not None:

@@ -7,7 +7,7 @@ import time
 
 from pipeline.config.wallclock import wall_ms
 
-_RENEWAL_MS = 3_000
+_RENEWAL_MS, _READ_MS = 3_000, 1_000
 
 
 class Clock:
@@ -29,3 +29,24 @@ class Clock:
     def wall(self) -> int:
         """The wall clock, UTC; nothing is decided by it."""
         return wall_ms()
+
+
+class Pace:
+    """How long the consumers of a process may read in one turn: leases are renewed in between.
+
+    Each of them goes on by one piece all the same.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """A turn begins."""
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Another turn begins."""
+        self._until = self._clock.now() + _READ_MS
+
+    @property
+    def more(self) -> bool:
+        """Whether there is time to read more."""
+        return self._clock.now() < self._until

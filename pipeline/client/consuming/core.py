@@ -226,7 +226,8 @@ class Core:
     # ---- what happens
 
     def _may(self, slot: int, now: int) -> bool:
-        return self._member is not None and self._member.may_hand_out(slot, now)
+        member = self._member
+        return member is not None and member.may_hand_out(slot, now)
 
     def _fill(self, supply: Supply) -> tuple[list[Rows], list[Event]]:
         """Read ahead; give the rows, and what the lease is to be told before they may be handed out."""
@@ -240,8 +241,10 @@ class Core:
             events += says
             if rows is None:
                 break
-            found.append(rows)
+            found += [rows] if len(rows) else []
             room -= len(rows)
+            if not self._logs.pace.more:
+                break
         return found, events
 
     def _drop_closed(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pipeline.client.consuming.clock import Clock
+from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.consuming.writer import EventWriter
@@ -58,6 +58,7 @@ class Engine:
             LeaseLog(root, files),
             self._writer,
             RegistryLog(root, files),
+            Pace(self.clock),
         )
         self.root = root
         self._cores: list[Core] = []
@@ -135,6 +136,9 @@ class Engine:
         logs = self.logs
         with self._lock:
             self._let_go()
+            logs.pace.begin()
+            # Another one is first each time: it has the time to read.
+            self._cores = self._cores[1:] + self._cores[:1]
             news = [logs.leases.read(), logs.deliveries.read(), logs.cursors.read(), logs.closed.read()]
             failed: list[Exception] = []
             for core in list(self._cores):

@@ -18,8 +18,8 @@ from pipeline.client.following.deliverylog import DeliveryLog
 from pipeline.storage.arrays import IntArray
 from state.lease_events import Handed
 
-_ANNOUNCED = 1_000
-"""So many rows are announced at once, where somebody died with rows of these slots."""
+_ANNOUNCED, _ANNOUNCED_BYTES = 1_000, 16 << 20
+"""So many rows, or bytes, are announced at once, where somebody died with rows of these slots."""
 Place = dict[int, int]
 """A place by slot."""
 
@@ -38,6 +38,9 @@ class Backlog:
         mark: what this process has said so far, which settle must have read, too (`EventWriter.asked`).
         exclude: what the application had when the slots were taken.
         told: how far the log has it that messages of a slot may have been handed out.
+        still_open: what was open when settle had read so far; None: it waits for settle.
+        paying: looks for what is owed; None: nobody has begun to.
+        lost: what was found of it: ledgers, entries, redelivery counts.
         rows: what is left of it; None: it waits for settle, or all was given.
         held: rows that wait to be announced.
     """
@@ -51,6 +54,9 @@ class Backlog:
     mark: int
     exclude: Holding
     told: Place = field(default_factory=dict)
+    still_open: Open | None = None
+    paying: Iterator[Rows] | None = None
+    lost: list[tuple[IntArray, IntArray, IntArray]] = field(default_factory=list)
     rows: Iterator[Rows] | None = None
     held: Rows | None = None
 
@@ -149,9 +155,11 @@ def behind(rows: Rows, owed: Mapping[int, int]) -> Mask:
 def careful(parts: Iterator[Rows]) -> Iterator[Rows]:
     """Rows in parts that may be announced at once: what has failed before comes alone, it may have killed somebody.
 
-    An announcement takes a commit, and a file may have few rows of a slot.
+    An announcement takes a commit, and a file may have few rows of a slot. A part without rows comes as it is.
     """
     for rows in _gathered(parts):
+        if not len(rows):
+            yield rows
         start = 0
         while start < len(rows):
             stop = min(start + _ANNOUNCED, len(rows))
@@ -163,11 +171,14 @@ def careful(parts: Iterator[Rows]) -> Iterator[Rows]:
 
 
 def _gathered(parts: Iterator[Rows]) -> Iterator[Rows]:
-    """The same rows in parts of at least `_ANNOUNCED`, but for the last one."""
+    """The same rows in parts of at least `_ANNOUNCED` rows or so many bytes, but for the last one."""
     held: list[Rows] = []
     for rows in parts:
+        if not len(rows):
+            yield rows
+            continue
         held.append(rows)
-        if sum(map(len, held)) >= _ANNOUNCED:
+        if sum(map(len, held)) >= _ANNOUNCED or sum(each.table.nbytes for each in held) >= _ANNOUNCED_BYTES:
             yield Rows.concat(held)
             held = []
     if held:

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
+from pipeline.client.consuming.clock import Pace
 from pipeline.client.consuming.rows import Rows, SlotsOf, chosen, rows_of
 from pipeline.client.following.ahead import Ahead
 from pipeline.client.following.backlog import Backlog
@@ -35,10 +36,11 @@ class Inflow:
         lost: slots whose versions are gone: what is open of them has to be read from the table.
     """
 
-    def __init__(self, log: DeliveryLog, closed: ClosedLog, key: Key, slots_of: SlotsOf) -> None:
+    def __init__(self, log: DeliveryLog, closed: ClosedLog, key: Key, slots_of: SlotsOf, pace: Pace) -> None:
         """No slots."""
         self._log, self._closed, self._key, self._slots_of = log, closed, key, slots_of
         self._streams: list[_Stream] = []
+        self._pace = pace
         self.backlogs: list[Backlog] = []
         self.lost: set[int] = set()
         self._ahead = Ahead()
@@ -67,6 +69,8 @@ class Inflow:
 
     def next(self) -> tuple[Rows | None, list[Event]]:
         """The next rows, None when there are none now; and what the lease is to be told before they are handed out.
+
+        Where a piece of a file has none, rows of length 0 come: there may be more.
 
         Raises:
             OSError: a file cannot be read now.
@@ -111,8 +115,8 @@ class Inflow:
                 rows = next(stream.rows, None)
                 if rows is None:
                     stream.rows, stream.version = None, stream.version + 1
-                elif len(mine := self._ahead.without(rows.of_slots(stream.slots))):
-                    return mine
+                else:
+                    return self._ahead.without(rows.of_slots(stream.slots))
         except VersionGone:
             self.lose(stream.slots)
         return None
@@ -151,6 +155,8 @@ class Inflow:
         begun |= {slot: each.version for each in self.backlogs for slot in each.slots}
         first = max(self._ahead.upto, self.oldest) + 1
         for version in range(first, self._log.last + 1) if begun else ():
+            if not self._pace.more:
+                return
             self._ahead.upto = version
             mine = [slot for slot, upto in begun.items() if upto < version]
             for rows in self._again(version):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.client.consuming.clock import Clock
+from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.events import OWNER_LOST, Voice, runs_of
 from pipeline.client.consuming.holding import Holding
 from pipeline.client.consuming.rows import Rows, slot_rule
@@ -24,6 +24,8 @@ from pipeline.config.errors import VersionGone
 from state import Condition, LeaseReplay, SubscriptionType
 from state.lease_events import Event, Take
 
+_NONE = (np.zeros(0, np.int64),) * 3
+
 
 @dataclass(frozen=True)
 class Logs:
@@ -36,6 +38,7 @@ class Logs:
     leases: LeaseLog
     writer: EventWriter
     registry: RegistryLog
+    pace: Pace
 
     def replay(self, key: Key, picture: Picture | None = None) -> LeaseReplay | None:
         """Who leases the slots of a subscription; None when it cannot be told yet.
@@ -57,7 +60,7 @@ class Supply:
         """No slots."""
         rule = slot_rule(kind, slots)
         self._logs, self._key = logs, key
-        self._inflow = Inflow(logs.deliveries, logs.closed, key, rule)
+        self._inflow = Inflow(logs.deliveries, logs.closed, key, rule, logs.pace)
         self._table = OpenRows(logs.deliveries, key, rule)
         logs.closed.watch(key)
 
@@ -100,21 +103,26 @@ class Supply:
 
     def begin_backlogs(self, voice: Voice) -> None:
         """Read what is open of slots, as soon as settle has read what was said of them."""
-        waiting = (each for each in self._inflow.backlogs if each.rows is None and each.held is None)
-        ready = [each for each in waiting if self._covered(each)]
-        picture = self._logs.cursors.picture(*self._key[:2]) if ready else None
-        if picture is None or picture.rows.life != self._key[2]:
-            return
-        still_open = picture.entries(Condition.OUTSTANDING)
-        self._logs.closed.add(self._key, picture.entries(Condition.WITHDRAWN))
-        for backlog in ready:
-            try:
-                self._pay(backlog, still_open, voice)
-            except VersionGone:
-                self._inflow.lose(backlog.slots)
-                continue
-            rows = self._rows(backlog, still_open)
-            backlog.rows = careful(rows) if backlog.owed else rows
+        waiting = [each for each in self._inflow.backlogs if each.rows is None and each.held is None]
+        new = [each for each in waiting if each.still_open is None and self._covered(each)]
+        picture = self._logs.cursors.picture(*self._key[:2]) if new else None
+        if picture is not None and picture.rows.life == self._key[2]:
+            still_open = picture.entries(Condition.OUTSTANDING)
+            self._logs.closed.add(self._key, picture.entries(Condition.WITHDRAWN))
+            for backlog in new:
+                backlog.still_open = still_open
+        for backlog in waiting:
+            if backlog.still_open is not None:
+                try:
+                    self._begin_rows(backlog, backlog.still_open, voice)
+                except VersionGone:
+                    self._inflow.lose(backlog.slots)
+
+    def _begin_rows(self, backlog: Backlog, still_open: Open, voice: Voice) -> None:
+        if not backlog.owed:
+            backlog.rows = self._rows(backlog, still_open)
+        elif self._is_paid(backlog, still_open, voice):
+            backlog.rows = careful(self._rows(backlog, still_open))
 
     def _begin_all(self, taken: Mapping[int, tuple[int | None, bool]], holding: Holding) -> None:
         """Read what is open of slots; by slot what is owed, and whether the lease is to be told how far this is."""
@@ -143,19 +151,22 @@ class Supply:
     def _rows(self, backlog: Backlog, still_open: Open) -> Iterator[Rows]:
         for rows in self._table.of(backlog, still_open):
             left = rows.where(behind(rows, backlog.owed)) if backlog.owed else rows
-            left = left.where(~backlog.exclude.held(left))
-            if len(left):
-                yield left
+            yield left.where(~backlog.exclude.held(left))
 
-    def _pay(self, backlog: Backlog, still_open: Open, voice: Voice) -> None:
-        """Count a failure for what the last owner may have handed out."""
-        if not backlog.owed:
-            return
-        lost = [rows.where(~behind(rows, backlog.owed)) for rows in self._table.of(backlog, still_open)]
-        for count in {int(each) for rows in lost for each in np.unique(rows.counts)}:
-            mine = [rows.where(rows.counts == count) for rows in lost]
-            positions = runs_of(*(np.concatenate([getattr(r, n) for r in mine]) for n in ("ledgers", "entries")))
+    def _is_paid(self, backlog: Backlog, still_open: Open, voice: Voice) -> bool:
+        """Count a failure for what the last owner may have handed out; False: another turn has to read the rest."""
+        backlog.paying = backlog.paying or self._table.light(backlog, still_open)
+        for rows in backlog.paying:
+            lost = rows.where(~behind(rows, backlog.owed))
+            backlog.lost.append((lost.ledgers, lost.entries, lost.counts))
+            if not self._logs.pace.more:
+                return False
+        ledgers, entries, counts = (np.concatenate(each) for each in zip(_NONE, *backlog.lost, strict=True))
+        for count in np.unique(counts).tolist():
+            positions = runs_of(ledgers[counts == count], entries[counts == count])
             self._say(voice.nacks(positions, count, None, OWNER_LOST, self._logs.clock.wall()))
+        backlog.lost = []
+        return True
 
     def _say(self, rows: pa.Table) -> None:
         self._logs.writer.add(rows)

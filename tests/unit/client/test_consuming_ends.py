@@ -7,8 +7,11 @@ import gc
 import os
 import resource
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
@@ -19,6 +22,8 @@ from pipeline.client.client import Client
 from pipeline.client.consuming.consumers import engine_of, new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import AlreadyClosed, SubscriptionNotFound
+from pipeline.client.following.datarows import DataRows
+from pipeline.client.message import Message
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import AlreadySubscribed
 from pipeline.storage.waiting import Folders
@@ -141,6 +146,40 @@ def test_a_client_keeps_no_consumer_that_its_program_forgot(root: str, monkeypat
         gone = weakref.ref(client.subscribe([TOPIC], SUBSCRIPTION, ConsumerType.Shared, consumer_event_listener=Told()))
         gc.collect()
         assert gone() is None
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_a_lease_is_renewed_while_a_large_backlog_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, crashes: bool
+) -> None:
+    """On a store a gigabyte takes longer than a lease lasts: whoever took over lost its slots again, for ever."""
+    world = World(str(tmp_path), SubscriptionType.EXCLUSIVE)
+    first = world.joined("a", receiver_queue_size=1)
+    for number in range(40):
+        world.dispatch.deliver((1, number))
+    world.run(1)
+    assert names([first.receive(0)]) == [(1, 0)]
+    world.run(4)
+    if crashes:
+        world.crash(first)
+    else:
+        first.close()
+    read = DataRows.pieces
+
+    def slow(self: DataRows, *told: Any) -> Iterator[pa.Table]:  # noqa: ANN401 - passed on
+        world.clock.time += 600
+        return read(self, *told)
+
+    monkeypatch.setattr(DataRows, "pieces", slow)
+    second, took, found = world.consumer(world.process(), "b"), list[int](), list[Message]()
+    for _ in range(150):
+        before = world.clock.time
+        second.engine.turn()
+        took.append(world.clock.time - before)
+        world.run(0.2)
+        found += drained(second)
+    assert max(took) <= 3_000
+    assert names(found) == [(1, number) for number in range(1 if crashes else 0, 40)]
 
 
 class Told:
