@@ -153,8 +153,10 @@ def _listeners(root: str, topic: str, subscription: str | None) -> dict[Name, tu
         raise SubscriptionNotFound(topic, subscription or "(any)")
     known, acks = alive(lives(root)), {each.named: each.policies.ack for each in lines}
     found = {name: (known[name], ack) for name, ack in acks.items() if name in known}
-    if subscription is not None and not found:
-        raise BadValue("subscription", subscription, "one that ingest has noticed; start the job")
+    unknown = sorted(each[1] for each in acks.keys() - found.keys())
+    if unknown:
+        # It would get what is withdrawn from the others.
+        raise BadValue("subscription", ", ".join(unknown), "one that ingest has noticed; start the job")
     return found
 
 

@@ -383,3 +383,12 @@ def test_a_client_cancels_undoes_and_lists(flights: str) -> None:
         assert client.undo(done.command_id, reason="sun").selection.count == 3
         assert [each.kind for each in client.commands()] == ["undo", "cancel"]
         assert [each.reason for each in client.commands(limit=1)] == ["sun"]
+
+
+def test_a_command_for_all_is_refused_while_ingest_does_not_know_one_of_them(flights: str) -> None:
+    """It would get what is cancelled for the others, and nobody would have said so."""
+    subscribe(flights, Subscription("t", "new"))
+    with pytest.raises(BadValue) as refused:
+        cancel(flights, "t", where="true")
+    assert refused.value.field == "subscription"
+    assert cancel(flights, "t", "s", where="true").selection.count > 0
