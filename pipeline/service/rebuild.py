@@ -231,7 +231,7 @@ def _asked(retries: DataFrame) -> DataFrame:
 
 def _one(row: Row) -> Audience:
     """One subscription, to all ledgers."""
-    return Audience((0,), (((row["subscription"], row["life"], row["tick_ms"]),),))
+    return Audience((0,), ((row["subscription"], row["life"], row["tick_ms"]),))
 
 
 def _listeners(holding: Holding) -> DataFrame:

@@ -67,7 +67,11 @@ def audiences(subscriptions: Iterable[Subscription], lives: Mapping[Name, Incarn
 
 
 def _audience(members: list[tuple[Place, Listener]]) -> Audience:
-    since = sorted({first for first, _ in members})
-    heard = tuple(tuple(listener for first, listener in members if first <= place) for place in since)
-    entries = tuple(entry for _, entry in since)
-    return Audience(tuple(ledger for ledger, _ in since), heard, entries if any(entries) else ())
+    ends: dict[Place, int] = {}
+    for number, (first, _) in enumerate(members, 1):
+        ends[first] = number
+    entries = tuple(entry for _, entry in ends)
+    listeners = tuple(listener for _, listener in members)
+    return Audience(
+        tuple(ledger for ledger, _ in ends), listeners, tuple(ends.values()), entries if any(entries) else ()
+    )

@@ -14,7 +14,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.entries import entry, newest
+from pipeline.delta.logs.logfiles import takes_out
+from pipeline.delta.reading.files import read_files
 from pipeline.delta.smallqueries import ask
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
@@ -74,7 +76,7 @@ class Registry:
         self._spark, self._warehouse, self._files = spark, warehouse, session_files(spark)
         self._known: tuple[int, Registered] = (-1, Registered({}))
         self._before: tuple[int, Registered] = (-1, Registered({}))
-        self._between: tuple[tuple[int, int], frozenset[Name] | None] = ((-1, -1), None)
+        self._between: tuple[tuple[int, int], frozenset[Name]] = ((-1, -1), frozenset())
 
     def version(self) -> int:
         """The newest version of the table. One look at its log when it has not moved."""
@@ -94,9 +96,8 @@ class Registry:
         A version that was cleaned away tells nothing.
         """
         if self._between[0] != (before, after):
-            self._between = ((before, after), self._present(range(before + 1, after)))
-        present = self._between[1]
-        return frozenset() if present is None else frozenset(known) - present
+            self._between = ((before, after), self._gone(before, after))
+        return self._between[1].intersection(known)
 
     def shapings(self, version: int) -> dict[Name, Shaping]:
         """What dispatch follows of policies at a version of the table, of those for whom that is something."""
@@ -126,13 +127,39 @@ class Registry:
                 self._before = (version, self._read(version) if version >= 0 else Registered({}))
         return self._before[1]
 
-    def _present(self, versions: Iterable[int]) -> frozenset[Name] | None:
-        """Those who are active at each of several versions; None when none can be read."""
-        found: list[frozenset[Name]] = []
-        for version in versions:
+    def _gone(self, before: int, after: int) -> frozenset[Name]:
+        """Who is active after some versions and was not at one of them.
+
+        Most commits add a line, or put another one in its place. So only what commits took out is looked at, and a
+        version is read as a whole when somebody who left in it has come back.
+        """
+        left = {version: names for version in range(before + 1, after) if (names := self._left_in(version))}
+        back = set(self.at(after)) & set().union(*left.values()) if left else set[Name]()
+        gone = set[Name]()
+        for version, names in left.items():
+            # A version that was cleaned away tells nothing.
             with suppress(PySparkException):
-                found.append(frozenset(self._read(version).lines))
-        return frozenset.intersection(*found) if found else None
+                gone |= names & back - self._read(version).lines.keys() if names & back else set()
+        return frozenset(gone)
+
+    def _left_in(self, version: int) -> set[Name]:
+        """Whose active lines a commit took out without putting others in their place."""
+        path = self._warehouse.path(SUBSCRIPTIONS)
+        actions = entry(self._files, path, version) or ()
+        if not takes_out(actions):
+            return set()
+        out = [action["remove"]["path"] for action in actions if "remove" in action]
+        new = [action["add"]["path"] for action in actions if "add" in action]
+        try:
+            return self._active_in(out) - self._active_in(new)
+        except (OSError, PySparkException):
+            return set()
+
+    def _active_in(self, paths: list[str]) -> set[Name]:
+        """Who has an active line in some files."""
+        columns = ("topic", "subscription", "active")
+        rows = read_files(self._spark, self._files, self._warehouse.path(SUBSCRIPTIONS), SUBSCRIPTIONS, paths, columns)
+        return {(row["topic"], row["subscription"]) for row in rows.to_pylist() if row["active"]}
 
     def _read(self, version: int) -> Registered:
         rows = ask(self._spark, self._warehouse, SUBSCRIPTIONS, _LINES, version)

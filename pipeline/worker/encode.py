@@ -79,7 +79,7 @@ class Encoder:
             if cohort < 0:
                 continue  # older than the first position that anybody listens to
             chunk = encode_chunk(ledgers[rows], entries[rows], dues[rows], audience.tick_ms(cohort))
-            listeners = [dict(zip(LISTENER.names, each, strict=True)) for each in audience.listeners[cohort]]
+            listeners = [dict(zip(LISTENER.names, each, strict=True)) for each in audience.listeners(cohort)]
             first, last = int(dues[rows].min()), int(dues[rows].max())
             yield {
                 "kind": key[0],

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from pipeline.delta.deltars import fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
@@ -14,6 +16,8 @@ from schemas import SUBSCRIPTIONS
 
 TOPIC_LINE, HISTORY, PARTITIONS = TOPIC, "history", "partitions"
 """Types of lines that are not active: policies of a topic, what policies were, how many partitions a topic has."""
+_FILES = 64
+"""So many files the registry has before they are merged: whoever reads it opens all of them."""
 _REMEMBERED = 100
 """So many changes of the policies of a topic or a subscription are remembered."""
 
@@ -61,9 +65,20 @@ def replace_lines(
         if new is not None:
             rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
             write_deltalake(registry, rows, mode="overwrite", predicate=mine)
+            keep_small(registry)
         return new is not None
 
     return retried(root, SUBSCRIPTIONS, write, pause)
+
+
+def keep_small(registry: DeltaTable) -> None:
+    """Merge the files of the registry when they are many: each line that is registered alone is a file of its own.
+
+    Another writer may be faster. Then the next one does it.
+    """
+    if len(registry.file_uris()) > _FILES:
+        with suppress(CommitFailedError):
+            registry.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
 
 
 def named_in_sql(name: Name) -> str:

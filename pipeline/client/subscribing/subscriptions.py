@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.deadletters import check_letters
-from pipeline.client.subscribing.lines import grown_history, replace_lines, with_history
+from pipeline.client.subscribing.lines import grown_history, keep_small, replace_lines, with_history
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.audience import wrong_names
@@ -148,6 +148,7 @@ def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) 
         new = [row_of(each, active=True) for each in begun if each.named not in known]
         if rows := [row for each in new for row in grown_history([], each)]:
             write_deltalake(registry, fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, rows)), mode="append")
+            keep_small(registry)
         return [each for each in begun if each.named in known]
 
     for each in retried(root, SUBSCRIPTIONS, write):

@@ -30,7 +30,7 @@ def batch(*topics: str, first: int = 0) -> pa.RecordBatch:
 
 def encoded(topics: Sequence[str], *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
     """What leaves the encoder."""
-    audience = Audience((0,), ((("s", 1, TICK),),))
+    audience = Audience((0,), (("s", 1, TICK),))
     return list(Encoder({(NEAR, topic): audience for topic in topics}, SEGMENT, NOW)(iter(batches)))
 
 

@@ -31,7 +31,7 @@ def rows(positions: list[tuple[str, int, int]], dues: list[int], until: int) -> 
     kinds = [NOW if due <= T0 else EXPRESS for due in dues]
     columns = {"kind": kinds, "topic": topics, "ledger_id": ledgers, "entry_id": entries, "due_ms": dues}
     heard = itertools.product((NOW, EXPRESS), LISTENERS)
-    audiences = {(kind, topic): Audience(SINCE[topic], (LISTENERS[topic],)) for kind, topic in heard}
+    audiences = {(kind, topic): Audience(SINCE[topic], LISTENERS[topic]) for kind, topic in heard}
     encoded = Encoder(audiences, 300_000, T0)(iter(pa.table(columns).to_batches()))
     return [row for batch in Express(until, 7, T0)(encoded) for row in batch.to_pylist()]
 
