@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.deadletters import check_letters
-from pipeline.client.subscribing.lines import grown_history, keep_small, replace_lines, with_history
+from pipeline.client.subscribing.lines import grown_history, keep_small, named_in_sql, replace_lines, with_history
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.audience import wrong_names
@@ -33,7 +33,7 @@ _ACTIVE = f"""
         CASE WHEN type IN {TYPES} THEN type ELSE 'shared' END AS type,
         start, tick_ms, policies
     FROM registry
-    WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> ''
+    WHERE active AND tick_ms BETWEEN 1 AND {MAX_TICK} AND TRIM(topic) <> '' AND TRIM(subscription) <> '' AND {{whose}}
     ORDER BY topic, name
 """  # noqa: S608 - our own words
 
@@ -237,8 +237,7 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
 
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
     """The active line of a subscription; of several the one that ingest follows."""
-    mine = [each for each in active(registry) if each.named == name]
-    return max(mine, key=_settings, default=None)
+    return max(active(registry, named_in_sql(name)), key=_settings, default=None)
 
 
 def existing(found: Subscription | None, name: Name) -> Subscription:
@@ -271,9 +270,13 @@ def subscriptions(root: str) -> list[Subscription]:
     return active(open_table(root, SUBSCRIPTIONS))
 
 
-def active(registry: DeltaTable) -> list[Subscription]:
-    """The same of the registry at a version."""
-    rows = (row for row in query(_ACTIVE, registry=registry) if wrong_names(row["topic"], row["name"]) is None)
+def active(registry: DeltaTable, whose: str = "TRUE") -> list[Subscription]:
+    """The same of the registry at a version, of all or of those that a condition names."""
+    rows = (
+        row
+        for row in query(_ACTIVE.format(whose=whose), registry=registry)
+        if wrong_names(row["topic"], row["name"]) is None
+    )
     return [Subscription(**{**row, "start": _start(row["start"]), **_read(row["policies"])}) for row in rows]
 
 
