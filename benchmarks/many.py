@@ -1,7 +1,8 @@
 """Many subscriptions: what each further one costs when ten, a hundred, a thousand or ten thousand are there.
 
-They are registered one by one, as programs do, and ingest then takes batches, as it is and without a JVM. The baseline
-is the smallest number of the same run: each figure is also told as a multiple of that one.
+They are registered one by one, as programs do. Then ingest follows the registry as it does in a batch: who left
+meanwhile, who is there, who joins. The baseline is the smallest number of the same run: each figure is also told as a
+multiple of that one.
 """
 
 from __future__ import annotations
@@ -14,19 +15,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from benchmarks.support.machine import describe, resident_bytes
 from benchmarks.support.report import tell
+from benchmarks.support.usual import usual_machine
+from pipeline.client.create import create_all
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
+from pipeline.config.session import local_session
 from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.warehouse import Warehouse
 from pipeline.subscriptions.audience import Subscription as Line
 from pipeline.subscriptions.audience import audiences
-from pipeline.subscriptions.incarnations import Incarnation
+from pipeline.subscriptions.incarnations import Incarnation, Name
+from pipeline.subscriptions.registry import Registry
 from schemas import SUBSCRIPTIONS
-from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
 
 SIZES, FULL = (10, 100, 1_000), (10, 100, 1_000, 10_000)
-T0, SECOND_MS = 2_000_000_000_000, 1_000
 TIMED = ("register_ms", "first_batch_ms", "further_batch_ms", "one_more_ms", "read_ms", "audience_ms")
 _LOOKS = 5
 
@@ -38,23 +43,39 @@ def timed(call: Callable[[], object]) -> float:
     return (time.perf_counter() - begun) * 1_000
 
 
-def grown(stages: Stages, begin: int, size: int) -> dict[str, Any]:
-    """Register subscriptions one by one until there are so many; then let ingest take batches."""
-    root = stages.root
+class Following:
+    """What a batch of ingest does with the registry."""
 
-    def batch() -> None:
-        stages.instant += SECOND_MS
-        stages.ingest(message("m", "t0"))
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        """Nothing is known yet."""
+        self._registry = Registry(spark, warehouse)
+        self._seen, self._ledger = self._registry.version(), 0
+        self._lives: dict[Name, Incarnation] = {}
+
+    def batch(self) -> None:
+        """Follow the registry to where it is."""
+        version = self._registry.version()
+        if version != self._seen:
+            gone = self._registry.gone_between(self._lives, self._seen, version)
+            lines = self._registry.at(version)
+            joined = {name: Incarnation(1, self._ledger, each.tick_ms) for name, each in lines.items()}
+            self._lives = joined | {name: each for name, each in self._lives.items() if name not in gone}
+            audiences(lines.values(), self._lives)
+        self._seen, self._ledger = version, self._ledger + 1
+
+
+def grown(following: Following, root: str, begin: int, size: int) -> dict[str, Any]:
+    """Register subscriptions one by one until there are so many; then let ingest follow."""
 
     def register() -> None:
         for number in range(begin, size):
             subscribe(root, Subscription(f"t{number}", f"s{number}"))
 
     registered = timed(register) / (size - begin)
-    first = timed(batch)
-    further = sorted(timed(batch) for _ in range(_LOOKS))[_LOOKS // 2]
+    first = timed(following.batch)
+    further = sorted(timed(following.batch) for _ in range(_LOOKS))[_LOOKS // 2]
     subscribe(root, Subscription("one", f"more{size}"))
-    one_more = timed(batch)
+    one_more = timed(following.batch)
     read = sorted(timed(lambda: subscriptions(root)) for _ in range(_LOOKS))[_LOOKS // 2]
     files = len(open_table(root, SUBSCRIPTIONS).file_uris())
     entries = len(list(Path(path_of(root, SUBSCRIPTIONS), "_delta_log").glob("*.json")))
@@ -86,16 +107,18 @@ def one_by_one(size: int) -> tuple[float, float]:
 
 def rows(sizes: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     """A row for each number of subscriptions, of one warehouse that grows."""
-    with tempfile.TemporaryDirectory(prefix="delayline-many-") as folder, no_jvm():
-        stages = Stages(f"{folder}/warehouse")
-        stages.instant = T0
-        stages.ingest()
+    with tempfile.TemporaryDirectory(prefix="delayline-many-") as root:
+        spark = local_session("delayline bench", usual_machine("2g"), root)
+        spark.sparkContext.setLogLevel("OFF")
+        create_all(root)
+        following = Following(spark, Warehouse(root))
         begin, least = 0, dict[str, float]()
         for size in sizes:
-            found = grown(stages, begin, size)
+            found = grown(following, root, begin, size)
             least = least or {name: max(found[name], 0.01) for name in TIMED}
             yield found | {"by_least": {name: found[name] / least[name] for name in TIMED}}
             begin = size
+        spark.stop()
 
 
 def show(found: dict[str, Any]) -> Iterator[str]:
@@ -116,7 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
-    tell(describe("deltalake", "pyarrow"), rows(FULL if chosen.full else SIZES), show, as_json=chosen.json)
+    tell(describe("pyspark", "deltalake", "pyarrow"), rows(FULL if chosen.full else SIZES), show, as_json=chosen.json)
     return 0
 
 
