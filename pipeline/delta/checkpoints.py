@@ -90,6 +90,11 @@ class Checkpoint:
         found = [int(name) for name in self._files.names(f"{self.path}/offsets") if name.isdigit()]
         return range(min(found), max(found) + 1) if found else range(0)
 
+    @property
+    def done(self) -> int | None:
+        """The last batch that is done; None: there is none."""
+        return max((int(name) for name in self._files.names(f"{self.path}/commits") if name.isdigit()), default=None)
+
     def know_clock(self) -> None:
         """Give the entries that Spark reads at a start the line of a clock that has not ticked, where they lack it.
 
@@ -128,6 +133,20 @@ class Checkpoint:
             told = self._files.text_if_there(f"{self.path}/{WRITTEN}")
             self._written = {} if told is None else _numbers(told)
         return self._written
+
+
+class Passed:
+    """How far a query of another stage is that runs beside this one, as its checkpoint says it."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        """Nothing is known yet."""
+        self._checkpoint, self._instant = checkpoint, -1
+
+    def has_passed(self, instant: int) -> bool:
+        """Whether a batch at an instant (ms UTC), or at a later one, is done. A look at a folder, if not known."""
+        if self._instant < instant and (last := self._checkpoint.done) is not None:
+            self._instant = self._checkpoint.position(last).instant
+        return self._instant >= instant
 
 
 def _numbers(text: str) -> dict[str, int]:

@@ -21,10 +21,10 @@ from pipeline.config.options import Observer
 from pipeline.config.routes import DRIVER, FORM, NotInDriver
 from pipeline.config.session import compiled
 from pipeline.config.settings import MINUTE_MS, Settings
-from pipeline.config.stages import INGEST
+from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.config.timeline import Timeline
 from pipeline.config.watching import Watch
-from pipeline.delta.checkpoints import Log
+from pipeline.delta.checkpoints import Checkpoint, Log, Passed
 from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, newest, rows_of, spelled
 from pipeline.delta.logs.logstore import TableLog
@@ -97,6 +97,7 @@ class Ingest:
         self._roll = Roll()
         self._changes, tables = Changes(spark, warehouse), (MESSAGES, REJECTED_INGEST, SEGMENTS)
         self.sinks = {t.name: Sink(spark, warehouse, t, INGEST, checkpoint.wrote) for t in tables}
+        self._schedule = Passed(Checkpoint(self._files, warehouse.checkpoint(SCHEDULE)))
         self._memory: IngestMemory | None = None
         self._express = Sink(spark, warehouse, REDELIVERY, INGEST, after=self._unmarked())
         last = [sink.last for sink in self.sinks.values() if sink.last is not None]
@@ -348,6 +349,9 @@ class Ingest:
             # Who has just come is known to dispatch by a marker of this batch: it has to come first.
             return plan
         soon = min(now + self._settings.express_ms, until)
+        if self._timeline.live and not self._schedule.has_passed(soon):
+            # What was due before, and waits in the state, comes first: after a start, or when the schedule is late.
+            return plan
         return replace(plan, express=soon, redelivery=self._express.appender.newest())
 
     def _recall(self, plan: Plan | None) -> IngestMemory:
