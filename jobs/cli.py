@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from jobs import commanding, consuming, importing, insight
 from jobs.commands import options
-from jobs.commands.failures import explain
+from jobs.commands.failures import INTERRUPTED, explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import named
 from jobs.commands.values import UNITS_MS, pairs
@@ -59,6 +59,9 @@ class Rebuilt(StrEnum):
     ALL = "all"
 
 
+_FOLLOWING = ("consume", "receive", "run")
+
+
 class Commands(TyperGroup):
     """A group whose commands fail with one line and an exit code, instead of a stack trace."""
 
@@ -68,7 +71,8 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise typer.Exit(0) from None
+            # Who follows is ended like that; of all others it says that they did not come to their end.
+            raise typer.Exit(0 if ctx.invoked_subcommand in _FOLLOWING else INTERRUPTED) from None
         except Exception as error:
             if isinstance(error, typer.Exit | typer.Abort | typer.TyperException | BrokenPipeError):
                 raise
@@ -268,9 +272,16 @@ def replay(
 @app.command()
 def stop(warehouse: Warehouse) -> None:
     """Ask whoever runs on a warehouse to stop between two batches."""
+    from pipeline.config.errors import NoWarehouse
+    from pipeline.delta.deltars import path_of
     from pipeline.delta.warehouse import Warehouse as Folder
     from pipeline.service.process import StopFile
+    from pipeline.storage.files import Files
+    from schemas import INBOX
 
+    files = Files()
+    if files.reaches(warehouse) and not files.names(f"{path_of(warehouse, INBOX)}/_delta_log"):
+        raise NoWarehouse(warehouse, INBOX.name)
     StopFile(Folder(warehouse)).ask()
 
 

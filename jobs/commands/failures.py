@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-FAILED, USAGE = 1, 2
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _READ_ONLY = os.strerror(errno.EROFS)
 

@@ -5,10 +5,14 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from state.buckets import MAX_TIME
+
 UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-DURATIONS = "a whole number with a unit: 250ms, 5s, 10m, 6h, 7d"
-SPANS = "a whole number with a unit and a sign: +2h, -30m"
+_LONGEST_MS = 1_000 * 366 * 86_400_000
+DURATIONS = "a whole number with a unit: 250ms, 5s, 10m, 6h, 7d; up to a thousand years"
+SPANS = "a whole number with a unit and a sign: +2h, -30m; up to a thousand years"
 TIMES = "an ISO time: 2026-01-31, 2026-01-31T12:00:00, 2026-01-31T12:00:00.250+02:00 (UTC when no offset is given)"
+_DATE_DIGITS, _LEAST_DIGITS = 8, 12
 _DURATION = re.compile(rf"([0-9]{{1,15}})({'|'.join(UNITS_MS)})")
 
 
@@ -33,7 +37,7 @@ def duration_ms(text: str) -> int:
         BadText: another form.
     """
     match = _DURATION.fullmatch(text.strip())
-    if match is None:
+    if match is None or int(match[1]) * UNITS_MS[match[2]] > _LONGEST_MS:
         raise BadText(text, DURATIONS)
     return int(match[1]) * UNITS_MS[match[2]]
 
@@ -45,7 +49,7 @@ def span_ms(text: str) -> int:
         BadText: another form.
     """
     match = _DURATION.fullmatch(text.strip().lstrip("+-"))
-    if match is None or text.strip()[1:2] in {"+", "-"}:
+    if match is None or text.strip()[1:2] in {"+", "-"} or int(match[1]) * UNITS_MS[match[2]] > _LONGEST_MS:
         raise BadText(text, SPANS)
     return int(match[1]) * UNITS_MS[match[2]] * (-1 if text.strip().startswith("-") else 1)
 
@@ -86,10 +90,17 @@ def position(text: str) -> Place:
 def since(text: str) -> int:
     """A time in ms since the epoch, from an ISO time or from such a number.
 
+    A number has 12 digits or more, as times from 1973 on have. One of 8 digits is an ISO date without hyphens. Others
+    are refused: seconds, as `date +%s` prints them, would be a day of 1970 as ms.
+
     Raises:
         BadText: another form.
     """
-    return int(text) if text.isdecimal() else round(instant(text).timestamp() * 1_000)
+    if not (text.isascii() and text.isdigit()) or len(text) == _DATE_DIGITS:
+        return round(instant(text).timestamp() * 1_000)
+    if len(text) < _LEAST_DIGITS or int(text[:20]) > MAX_TIME:
+        raise BadText(text, f"{TIMES}; or ms since 1970, which have {_LEAST_DIGITS} digits or more")
+    return int(text)
 
 
 def pairs(texts: list[str]) -> dict[str, str]:

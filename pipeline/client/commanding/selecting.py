@@ -192,7 +192,8 @@ class _Log:
         try:
             text = _CHOSEN.format(due=_DUE, pending=pending, where=self._where)
             found = arrow_of(text, messages=self._messages, **tables)
-        except DeltaError as error:
+        except (DeltaError, pa.ArrowException) as error:
+            # Of rows that it reads it may only fail while they are read.
             raise BadValue("where", self._where, _allowed(str(error))) from error
         return found.combine_chunks().sort_by([("ledger_id", "ascending"), ("entry_id", "ascending")])
 

@@ -28,6 +28,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS, TABLES, Table
+from tests.support.client import new_warehouse
 from tests.support.invoked import invoke
 
 TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [FOREACH_BATCH] SQLSTATE: 38000
@@ -120,6 +121,7 @@ def test_a_write_that_failed_for_the_disk_names_the_disk_and_the_remedy(
 
 def test_stop_leaves_a_request_in_the_warehouse(tmp_path: Path) -> None:
     """For those who cannot send a signal to the process."""
+    new_warehouse(str(tmp_path))
     assert invoke(["stop", "-w", str(tmp_path)]).exit_code == 0
     assert (tmp_path / "_control" / "stop").exists()
 
