@@ -64,8 +64,13 @@ class Kept:
         return cls(Path(cache) / "delayline", name)
 
     def jars(self) -> list[str]:
-        """The JARs of an earlier start; none when there was none, or when one of them is gone."""
+        """The JARs of an earlier start; none when there was none, or when one of them is gone.
+
+        Whoever may write to the folder chooses what runs as this user: then it is not used.
+        """
         try:
+            if not _is_ours(self.folder):
+                return []
             found = self._list.read_text(encoding="utf-8").split("\n")
         except OSError:
             return []
@@ -77,7 +82,9 @@ class Kept:
         own = map(str, (Path(pyspark.__file__).parent / "jars").glob("*.jar"))
         resolved = [re.sub("^(file:)?/+", "/", each) for each in told.split(",") if each]
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_ours(self.folder):
+                return
             self._list.write_text("\n".join(lacking(resolved, own)), encoding="utf-8")
         except OSError:
             return
@@ -119,6 +126,12 @@ class Kept:
     @property
     def _archive(self) -> Path:
         return self.folder / f"classes-{self.name}.jsa"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is this user's, and nobody else may write to it."""
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 def _is_jar(path: str) -> bool:

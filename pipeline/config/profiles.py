@@ -17,6 +17,7 @@ from pipeline.config.sizing import Choice, Place, choose
 from pipeline.config.sources import Source, sources_of
 from pipeline.config.watching import Watching
 
+_WATCHED = ("metrics_port", "progress_log", "metrics_address")
 _UPKEEP = {
     "maintain_ms": "every_ms",
     "retain_ms": "retain_ms",
@@ -57,11 +58,11 @@ def read_profile(path: Path) -> Profile:
         if not isinstance(values, dict):
             raise BadSetting(name, values, f"a table: [{name}]")
     run = told.get("run", {})
-    _known("run", run, {"trigger", "metrics_port", "progress_log", *_UPKEEP})
+    _known("run", run, {"trigger", *_WATCHED, *_UPKEEP})
     clock = _made(LiveClock, "clock", told.get("clock", {}))
     settings = _made(Settings, "settings", told.get("settings", {}))
     options = Options(clock, settings, run.get("trigger"), _upkeep(run))
-    watching = Watching(run.get("metrics_port"), run.get("progress_log"))
+    watching = Watching(**{name: run[name] for name in _WATCHED if name in run})
     stated = frozenset(f"{section}.{name}" for section, values in told.items() for name in values)
     machine, sources = _made(Machine, "session", told.get("session", {})), sources_of(told.get("source", {}))
     return Profile(machine, options, watching, stated, sources)

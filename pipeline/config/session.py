@@ -1,10 +1,14 @@
 """The Spark session: every setting with its reason."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from delta import configure_spark_with_delta_pip
@@ -22,6 +26,8 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
+_SHORT = 40
+"""Characters of the folder for temporary files in which a socket may lie: its path has 104 at most."""
 _ATTEMPTS = 4
 """Of a task, as on a cluster. Spark's default here is one: a Python worker that is killed, for memory most of all,
 would end its query."""
@@ -168,6 +174,17 @@ def builder(app: str, *paths: str) -> SparkSession.Builder:
     return plain
 
 
+def private_folders() -> dict[str, str]:
+    """Settings by which sockets, and what Spark spills, lie in a folder that only the user of this process may enter.
+
+    Whoever may write to a socket of Spark's Python workers runs code as the job, and what is spilled has payloads; both
+    have the rights that the umask leaves. The folder goes when the process ends.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="delayline-", dir=None if len(tempfile.gettempdir()) <= _SHORT else "/tmp"))  # noqa: S108 - a folder of its own in it
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return {"spark.python.unix.domain.socket.dir": str(folder), "spark.local.dir": str(folder)}
+
+
 def local_session(
     app: str,
     machine: Machine | None = None,
@@ -198,6 +215,8 @@ def local_session(
     # The one that Spark chooses for this machine starts four processes (`readlink`) for each file that it renames.
     plain = plain.config("spark.sql.streaming.checkpointFileManagerClass", _FILE_MANAGER)
     plain = plain.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+    for key, value in private_folders().items():
+        plain = plain.config(key, value)
     for key, value in (extra or {}).items():
         plain = plain.config(key, value)
     if jars:

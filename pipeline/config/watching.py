@@ -5,7 +5,9 @@ Dispatch tells what became visible, and how late that was; settle, which is no q
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 
+from pipeline.config.errors import BadSetting
 from pipeline.config.settings import check
 
 
@@ -109,15 +111,24 @@ class Watching:
     """How a process may be watched from outside; nothing of it is needed for its work.
 
     Attributes:
-        metrics_port: Prometheus finds the metrics at this port, on all addresses; None: they are not served.
+        metrics_port: Prometheus finds the metrics at this port; None: they are not served.
+        metrics_address: an address of this machine at which they are served: 127.0.0.1 is for who is on the machine,
+            0.0.0.0 is all addresses. They have names of topics, and how much passes.
         progress_log: file to which a line of JSON for each batch is appended; None: the Python logger
             `delayline.progress` alone has them.
     """
 
     metrics_port: int | None = None
     progress_log: str | None = None
+    metrics_address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         """Refuse what is no port."""
         if self.metrics_port is not None:
             check("run.metrics_port", self.metrics_port, 1, 65_535)
+        if not isinstance(self.metrics_address, str):
+            raise BadSetting("run.metrics_address", self.metrics_address, "an IP address of this machine")
+        try:
+            ip_address(self.metrics_address)
+        except ValueError as error:
+            raise BadSetting("run.metrics_address", self.metrics_address, "an IP address of this machine") from error

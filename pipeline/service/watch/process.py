@@ -84,7 +84,7 @@ def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = F
         if told.progress_log is not None:
             stack.enter_context(_logged(Path(told.progress_log)))
         if told.metrics_port is not None:
-            stack.enter_context(_served(watcher, told.metrics_port))
+            stack.enter_context(_served(watcher, told.metrics_port, told.metrics_address))
         if counted or told.metrics_port is not None:
             stack.enter_context(beside(_count, root, watcher, patience_s=_PATIENCE_S))
         listener = Listener(watcher)
@@ -94,9 +94,9 @@ def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = F
 
 
 @contextmanager
-def _served(watcher: Watcher, port: int) -> Iterator[None]:
+def _served(watcher: Watcher, port: int, address: str) -> Iterator[None]:
     try:
-        server, thread = start_http_server(port, registry=watcher.registry)
+        server, thread = start_http_server(port, address, watcher.registry)
     except OSError as error:
         raise BadSetting("run.metrics_port", port, f"a free port ({error.strerror})") from error
     try:

@@ -243,7 +243,8 @@ def test_seek_and_clear_say_what_they_drop_and_bring(root: str) -> None:
     said = told(root, "clear", *NAMED, "--dry-run").splitlines()
     assert said == ["t/s would begin anew at 1:3", "dropped: 0 pending, 0 outstanding, 0 waiting", NOTHING]
     assert subscriptions(root) == before
-    wanted = {("--position", "1:2"): 1, ("--time", "1970-01-01T00:00:01"): 2, ("--time", "000000002000"): 1, ("--earliest",): 3}
+    times = {("--time", "1970-01-01T00:00:01"): 2, ("--time", "000000002000"): 1}
+    wanted = {("--position", "1:2"): 1, ("--earliest",): 3} | times
     for words, count in wanted.items():
         assert f"comes: {count:,} messages" in told(root, "seek", *NAMED, *words)
         assert str(subscriptions(root)[0].sought) != str(before[0].sought)

@@ -1,0 +1,46 @@
+"""What lies outside of the warehouse is for the user of the job alone: sockets, spilled rows, kept JARs, metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the session needs requirements/all.lock")
+
+from jobs.commands.startcache import Kept
+from pipeline.config.errors import BadSetting
+from pipeline.config.session import private_folders
+from pipeline.config.watching import Watching
+
+
+def test_sockets_and_spilled_rows_lie_in_a_folder_that_nobody_else_may_enter() -> None:
+    """With a loose umask others could write to a socket of a worker, and so run code as the job."""
+    settings = private_folders()
+    assert set(settings) == {"spark.python.unix.domain.socket.dir", "spark.local.dir"}
+    (folder,) = {Path(each) for each in settings.values()}
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert len(str(folder)) < 70
+
+
+def test_jars_are_not_taken_from_a_folder_to_which_others_may_write(tmp_path: Path) -> None:
+    """Whoever writes its list chooses what runs as the user."""
+    kept, jar = Kept(tmp_path / "delayline", "name"), tmp_path / "a.jar"
+    jar.touch()
+    kept.folder.mkdir(mode=0o700)
+    kept._list.write_text(str(jar))
+    assert kept.jars() == [str(jar)]
+    for mode in (0o777, 0o770, 0o702):
+        kept.folder.chmod(mode)
+        assert kept.jars() == []
+    kept.folder.chmod(0o755)
+    assert kept.jars() == [str(jar)]
+
+
+def test_metrics_are_served_on_the_loopback_unless_the_profile_names_an_address() -> None:
+    """They have names of topics and how much passes."""
+    assert Watching(9_464).metrics_address == "127.0.0.1"
+    assert Watching(9_464, None, "0.0.0.0").metrics_address == "0.0.0.0"  # noqa: S104 - what somebody states
+    for address in ("", "here", "300.0.0.1", None, 5_000_000_000_000):
+        with pytest.raises(BadSetting):
+            Watching(9_464, None, address)  # type: ignore[arg-type] # what a profile may hold
