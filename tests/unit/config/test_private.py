@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the session needs requirements/all.lock")
 
 from jobs.commands.startcache import Kept
+from pipeline.client.create import create_all
+from pipeline.client.inbox import Message, send
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.session import private_folders
 from pipeline.config.watching import Watching
@@ -44,3 +49,15 @@ def test_metrics_are_served_on_the_loopback_unless_the_profile_names_an_address(
     for address in ("", "here", "300.0.0.1", None, 5_000_000_000_000):
         with pytest.raises(BadSetting):
             Watching(9_464, None, address)  # type: ignore[arg-type] # what a profile may hold
+
+
+def test_a_warehouse_that_is_made_with_a_strict_umask_is_closed_to_others(tmp_path: Path) -> None:
+    """`docs/security.md` shows teams that do not trust each other on one machine."""
+    root, before = tmp_path / "warehouse", os.umask(0o027)
+    try:
+        create_all(str(root))
+        subscribe(str(root), Subscription("t", "s"))
+        send(str(root), [Message("t", b"secret")])
+    finally:
+        os.umask(before)
+    assert [path for path in (root, *root.rglob("*")) if path.stat().st_mode & 0o007] == []
