@@ -45,6 +45,15 @@ def from_environment(variables: Mapping[str, str]) -> dict[str, str]:
     return named
 
 
+def secrets_in(variables: Mapping[str, str]) -> list[str]:
+    """The settings of the environment that are secret, or go with a secret.
+
+    Raises:
+        BadValue: a name that is not known; its value is not repeated.
+    """
+    return [name for name in from_environment(variables) if name in (_TOKEN, _OAUTH2, _CERTIFICATE, _KEY)]
+
+
 def connected(service: str) -> Any:  # noqa: ANN401 - of the client
     """A client of a cluster; it connects when it is used.
 

@@ -27,6 +27,7 @@ from pipeline.storage.texts import MAX_NAME_BYTES
 from pipeline.subscriptions.policies import LONGEST_MS
 from state.runs import MAX_ENTRY, MAX_LEDGER
 
+_MOST = (1 << 63) - 1
 _US = timedelta(microseconds=1)
 
 
@@ -82,8 +83,8 @@ def check_limit(option: str, value: object, low: int = 0) -> int:
     Raises:
         InvalidConfiguration: it is none, or too small.
     """
-    if not isinstance(value, int) or value < low:
-        raise InvalidConfiguration(option, value, f"it must be {low} or more")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= _MOST:
+        raise InvalidConfiguration(option, value, f"it must be a whole number in {low}..{_MOST}")
     return value
 
 

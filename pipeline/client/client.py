@@ -113,10 +113,12 @@ class Client(SetsPolicies, Commander, Closing):
         """
         self._check_open()
         refuse(PRODUCER, how, HowProduced.__annotations__)
-        model = sender_of(checked_topic(topic), producer_name, how)
+        model, begin = sender_of(checked_topic(topic), producer_name, how), how.get("initial_sequence_id")
+        if begin is not None:
+            check_limit("initial_sequence_id", begin, -1)
 
         def make(partition: str) -> Sender:
-            return self._begun(replace(model, topic=partition), how.get("initial_sequence_id"))
+            return self._begun(replace(model, topic=partition), begin)
 
         mode = how.get("message_routing_mode", PartitionsRoutingMode.RoundRobinDistribution)
         with answering(self._root):

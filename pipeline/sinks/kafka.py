@@ -16,10 +16,12 @@ from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
 from pipeline.sinks.topic import Place, PlaceForgotten, Row
-from pipeline.subscriptions.destination import Destination, from_environment
+from pipeline.subscriptions.destination import Destination, check_trusted, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
 
 Header = tuple[str, bytes | None]
+_SECRET = ("sasl.user", "sasl.pass", "sasl.jaas", "sasl.oauth", "sasl.kerberos", "ssl.key", "ssl.certificate")
+"""How the names begin of settings that are secret, or go with a secret."""
 _WAIT_S = 10.0
 """For an answer of the broker."""
 _FULL_S = 0.1
@@ -45,13 +47,16 @@ class KafkaTopic:
 
         Raises:
             NoBrokerClient: the client is not installed.
+            BadValue: the environment has secrets, and does not list the servers.
             KafkaException: the broker does not answer, or refuses.
         """
         try:
             import confluent_kafka as client  # noqa: PLC0415 - an extra: who has no sink does not need it
         except ImportError as error:
             raise NoBrokerClient("kafka") from error
-        shared = {**from_environment(os.environ), "bootstrap.servers": to.servers}
+        named = from_environment(os.environ)
+        check_trusted(to, os.environ, (name for name in named if name.startswith(_SECRET)))
+        shared = {**named, "bootstrap.servers": to.servers}
         # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
         shared["log_level"] = "0"
         told = {"partitioner": "murmur2_random", **shared, **to.settings, "transactional.id": producer}

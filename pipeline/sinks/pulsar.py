@@ -7,6 +7,7 @@ The place is noted by the sink, behind what the broker has confirmed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,10 @@ from functools import partial
 from threading import Condition
 from typing import Any
 
-from pipeline.brokers.pulsar import connected, package
+from pipeline.brokers.pulsar import connected, package, secrets_in
 from pipeline.config.errors import BadValue
 from pipeline.sinks.topic import Place, Row
-from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.destination import Destination, check_trusted
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 
 _COUNT_BITS, _TURN_BITS = 24, 39
@@ -53,10 +54,12 @@ class PulsarTopic:
 
         Raises:
             NoBrokerClient: the client is not installed.
-            BadValue: a setting has a value that the client does not take.
+            BadValue: a setting has a value that the client does not take, or the environment has secrets, and does not
+                list the servers.
             Exception: of the client; the broker does not answer, or refuses.
         """
         settings, name = _settings(to), f"persistent://{to.topic}"
+        check_trusted(to, os.environ, secrets_in(os.environ))
         client = connected(f"{to.scheme}://{to.servers}")
         try:
             # Messages are not sent in batches: a broker would know of a batch the id of its first message only.

@@ -7,7 +7,7 @@ the promises of a sink rest. What else the client needs comes from the environme
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
@@ -61,6 +61,10 @@ FORMS: Mapping[str, Form] = {"kafka": _KAFKA, "pulsar": _PULSAR, "pulsar+ssl": _
 FORM = f"{_KAFKA.text}; or {_PULSAR.text}"
 ENVIRONMENT = "DELAYLINE_KAFKA_"
 """Variables that begin so are settings of Kafka's client: `DELAYLINE_KAFKA_SASL_PASSWORD` is `sasl.password`."""
+TRUSTED = "DELAYLINE_SINK_SERVERS"
+"""The variable with the servers that may get secrets from a sink: HOST:PORT, with commas between."""
+_GUARDED = ("security.protocol", "sasl.mechanism")
+"""Settings of an address on which it depends who can read a secret."""
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 
@@ -102,6 +106,33 @@ class Destination:
         if unknown:
             raise BadValue("sink", f"setting {unknown[0]}", f"{', '.join(form.settings)}; others from the environment")
         return cls(parts.scheme, parts.netloc, topic, settings)
+
+
+def check_trusted(to: Destination, variables: Mapping[str, str], secrets: Iterable[str]) -> None:
+    """Refuse to give secrets of the environment to a server that its owner has not listed.
+
+    The registry may be written by others than the one who runs the job. So an address of it alone brings no secret
+    anywhere, and does not weaken the connection that the environment asks for.
+
+    Args:
+        to: the address of a sink.
+        variables: the environment.
+        secrets: names of settings of the environment that are secret, or go with a secret.
+
+    Raises:
+        BadValue: there is a secret, and a server is not in the variable `TRUSTED`; or the address names another
+            protocol or mechanism than the environment.
+    """
+    named = from_environment(variables) if to.scheme == "kafka" else {}
+    for name in _GUARDED:
+        stated = named.get(name, named.get(f"{name}s"))
+        if stated is not None and to.settings.get(name, stated).upper() != stated.upper():
+            raise BadValue("sink", f"setting {name}", f"{stated}, as the environment says")
+    listed = {each.strip() for each in variables.get(TRUSTED, "").split(",")}
+    unknown = [each for each in to.servers.split(",") if each not in listed]
+    if unknown and any(True for _ in secrets):
+        allowed = f"servers that the variable {TRUSTED} lists, since the environment has secrets of a broker"
+        raise BadValue("sink", f"{to.scheme}://{unknown[0]}", allowed)
 
 
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -261,6 +261,8 @@ def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int 
     if after is not None:
         if at_ms is not None:
             raise InvalidMessage("deliver_after", after, "one of deliver_at and deliver_after")
+        if not isinstance(after, timedelta):
+            raise InvalidMessage("deliver_after", after, "a timedelta")
         at_ms = -(-published // 1_000) + span_ms(after)
     if at_ms is None:
         return None
@@ -269,7 +271,10 @@ def _deliver(at_ms: int | None, after: timedelta | None, published: int) -> int 
 
 
 def _properties(how: How) -> dict[str, str] | None:
-    properties = dict(how.get("properties") or {})
+    asked = how.get("properties") or {}
+    if not isinstance(asked, Mapping):
+        raise InvalidMessage("properties", asked, "texts by name")
+    properties = dict(asked)
     for name, text in properties.items():
         if name in RESERVED:
             raise InvalidMessage("properties", name, f"other names than {' and '.join(RESERVED)}")
@@ -285,7 +290,7 @@ def _properties(how: How) -> dict[str, str] | None:
 
 
 def _check(field: str, value: object) -> None:
-    if not isinstance(value, int) or not 0 <= value <= MAX_TIME:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_TIME:
         raise InvalidMessage(field, value, f"a whole number in 0..{MAX_TIME}")
 
 

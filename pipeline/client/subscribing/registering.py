@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypedDict
 
+from pipeline.client.checks import check_limit
 from pipeline.client.choices import (
     ConsumerBatchReceivePolicy,
     ConsumerDeadLetterPolicy,
@@ -199,6 +200,9 @@ def _new(topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -
 @_configuring()
 def _stated_over(found: Policies, how: HowConsumed) -> Policies:
     """The policies of a subscription, with what is stated in the place of what there was."""
+    for option in ("unacked_messages_timeout_ms", "negative_ack_redelivery_delay_ms", "max_unacked_messages"):
+        if (value := how.get(option)) is not None:
+            check_limit(option, value)
     numbers = {"ack_timeout_ms": how.get("unacked_messages_timeout_ms"), "max_unacked": how.get("max_unacked_messages")}
     told: dict[str, int | str | None] = {name: value for name, value in numbers.items() if value is not None}
     if (retry_ms := how.get("negative_ack_redelivery_delay_ms")) is not None:

@@ -242,3 +242,29 @@ def test_a_process_that_was_made_by_fork_is_told_so_and_ends(
     consumer.close()
     monkeypatch.undo()
     producer.flush()
+
+
+NO_NUMBERS: list[Any] = ["5", b"5", 1.5, math.nan, math.inf, True, datetime.now(UTC), timedelta(1), 1 << 70, -5, [5]]
+PRODUCER = ("send_timeout_millis", "max_pending_messages", "batching_max_publish_delay_ms", "initial_sequence_id")
+CONSUMER: tuple[str, ...] = ("receiver_queue_size", "pattern_auto_discovery_period", "negative_ack_redelivery_delay_ms")
+CONSUMER += ("unacked_messages_timeout_ms", "max_unacked_messages")
+CLIENT = ("operation_timeout_seconds", "memory_limit_bytes", "stats_interval_in_seconds")
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=lambda value: type(value).__name__)
+def test_numbers_that_cannot_be_are_refused_by_whoever_takes_one(root: str, client: Client, value: Any) -> None:  # noqa: ANN401 - anything
+    """Some were taken, and others were an error of Python that names no option."""
+    made: Any = client
+    anew: Any = Client
+    for option in PRODUCER:
+        refused(partial(made.create_producer, "t", **{option: value}))
+    for option in CONSUMER:
+        refused(partial(made.subscribe, "t", "s", **{option: value}))
+    for option in CLIENT:
+        refused(partial(anew, root, **{option: value}))
+    producer: Any = client.create_producer("t")
+    for option in ("deliver_at", "sequence_id", "event_timestamp"):
+        refused(partial(producer.send, b"x", **{option: value}))
+    refused(partial(producer.send, b"x", properties=value))
+    if not isinstance(value, timedelta):
+        refused(partial(producer.send, b"x", deliver_after=value))

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.brokers import pulsar
 from pipeline.config.errors import BadValue
-from pipeline.subscriptions.destination import Destination, from_environment
+from pipeline.subscriptions.destination import Destination, check_trusted, from_environment
 from pipeline.subscriptions.policies import Policies
 
 
@@ -85,3 +85,32 @@ def test_the_environment_names_settings_of_pulsars_client() -> None:
     with pytest.raises(BadValue, match="DELAYLINE_PULSAR_TOKE") as refused:
         pulsar.from_environment({"DELAYLINE_PULSAR_TOKE": "hunter2"})
     assert "hunter2" not in str(refused.value)
+
+
+def test_secrets_of_the_environment_go_to_servers_that_it_lists() -> None:
+    """Whoever may write to the registry had them sent in clear to an address of their own."""
+    to = Destination.parse("kafka://theirs:1,h1:9092/t")
+    secret = {"DELAYLINE_KAFKA_SASL_PASSWORD": "hunter2", "DELAYLINE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL"}
+    for listed in ("", "h1:9092", "theirs:2,h1:9092", "theirs"):
+        with pytest.raises(BadValue, match="DELAYLINE_SINK_SERVERS") as refused:
+            check_trusted(to, secret | {"DELAYLINE_SINK_SERVERS": listed}, ["sasl.password"])
+        assert "hunter2" not in str(refused.value)
+    check_trusted(to, secret | {"DELAYLINE_SINK_SERVERS": "h1:9092, theirs:1"}, ["sasl.password"])
+    check_trusted(to, {}, [])
+
+
+@pytest.mark.parametrize("setting", ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN"])
+def test_an_address_does_not_weaken_what_the_environment_says(setting: str) -> None:
+    """Also at a server that is trusted: others on the way would read it."""
+    listed = {"DELAYLINE_SINK_SERVERS": "h1:9092"}
+    stated = {"DELAYLINE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "DELAYLINE_KAFKA_SASL_MECHANISMS": "SCRAM-SHA-512"}
+    with pytest.raises(BadValue, match="as the environment says"):
+        check_trusted(Destination.parse(f"kafka://h1:9092/t?{setting}"), listed | stated, [])
+    check_trusted(Destination.parse("kafka://h1:9092/t?security.protocol=sasl_ssl"), listed | stated, [])
+    check_trusted(Destination.parse(f"kafka://h1:9092/t?{setting}"), listed, [])
+
+
+def test_a_token_of_pulsar_is_a_secret() -> None:
+    """A file with certificates of others is none."""
+    assert pulsar.secrets_in({"DELAYLINE_PULSAR_TOKEN": "x", "PATH": "/bin"}) == ["TOKEN"]
+    assert pulsar.secrets_in({"DELAYLINE_PULSAR_TLS_TRUST_CERTS_FILE_PATH": "/ca"}) == []
