@@ -11,8 +11,8 @@ from pipeline.service.process import StopFile
 from schemas import INBOX
 from tests.support.jobs import (
     PATIENCE_S,
+    lose_the_content_of_a_version,
     main,
-    name_a_file_that_is_not_there,
     said,
     started,
     until,
@@ -22,7 +22,7 @@ from tests.support.modules import ROOT
 
 
 @pytest.mark.soak
-def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(tmp_path: Path) -> None:
+def test_a_stop_file_ends_a_stage_well_and_a_lost_version_ends_it_with_the_reason(tmp_path: Path) -> None:
     """Exit codes 0 and 1; a stage alone, without spark-submit. An old request does not stop a new process."""
     warehouse, first, second = (tmp_path / name for name in ("warehouse", "first", "second"))
     with started(main("ingest", warehouse), first, PYTHONPATH=str(ROOT)) as job:
@@ -30,12 +30,12 @@ def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(t
         StopFile(Warehouse(str(warehouse))).ask()
         assert job.wait(timeout=PATIENCE_S) == 0, said(first)
     with started(main("ingest", warehouse), second, PYTHONPATH=str(ROOT)) as job:
-        name_a_file_that_is_not_there(warehouse / INBOX.name)
+        lose_the_content_of_a_version(warehouse / INBOX.name)
         assert job.wait(timeout=PATIENCE_S) == 1, said(second)
     assert words_of_ours(first) == []
     (reason,) = words_of_ours(second)
     assert reason.startswith("delayline: stage ingest: ")
-    assert "gone.parquet" in reason
+    assert "inbox: version" in reason
 
 
 def test_a_bad_profile_is_refused_with_one_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pipeline.config.threads import beside
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.process import StopFile
 from schemas import INBOX
-from tests.support.jobs import PROFILE, name_a_file_that_is_not_there
+from tests.support.jobs import PROFILE, lose_the_content_of_a_version
 from tests.support.spark import lent
 
 LOOK_S = 0.05
@@ -50,7 +50,7 @@ def numbers(commits: Path) -> set[str]:
     return {path.name for path in commits.glob("[0-9]*")}
 
 
-def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(
+def test_a_stop_file_ends_a_stage_well_and_a_lost_version_ends_it_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit codes 0 and 1. An old request does not stop a new process."""
@@ -58,7 +58,7 @@ def test_a_stop_file_ends_a_stage_well_and_a_lost_file_ends_it_with_the_reason(
     assert ingest(warehouse, StopFile(Warehouse(str(warehouse))).ask) == main.STOPPED
     assert "delayline: " not in capsys.readouterr().err
     send(str(warehouse), [Message("t", b"")])
-    assert ingest(warehouse, lambda: name_a_file_that_is_not_there(warehouse / INBOX.name)) == main.FAILED
+    assert ingest(warehouse, lambda: lose_the_content_of_a_version(warehouse / INBOX.name)) == main.FAILED
     (reason,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("delayline: ")]
     assert reason.startswith("delayline: stage ingest: ")
-    assert "gone.parquet" in reason
+    assert "inbox: version" in reason
