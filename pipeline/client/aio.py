@@ -10,14 +10,14 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine
-from functools import wraps
-from threading import Thread
+from functools import partial, wraps
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
 
 import pyarrow as pa
 
 from pipeline.client import client
-from pipeline.client.checks import checked_count, checked_timeout
+from pipeline.client.checks import Closing, checked_count, checked_timeout
 from pipeline.client.consuming import consumer
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
@@ -39,6 +39,7 @@ M_co = TypeVar("M_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 W = TypeVar("W")
+C = TypeVar("C", bound=Closing)
 
 
 class _Wraps(Generic[M_co]):
@@ -62,13 +63,44 @@ def _in_thread(method: Callable[Concatenate[M_co, P], R]) -> _Async[M_co, P, R]:
     return call
 
 
-def _making(method: Callable[Concatenate[M_co, P], R], wrapped: Callable[[R], W]) -> _Async[M_co, P, W]:
+class _Making(Generic[C]):
+    """Makes a part of the client in a thread, and closes it when nobody waits for it any more.
+
+    A consumer that nobody has would keep its subscription.
+    """
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        self._make, self._lock = make, Lock()
+        self._made: C | None = None
+        self._unwanted = False
+
+    async def awaited(self) -> C:
+        """What is made."""
+        try:
+            return await asyncio.to_thread(self._run)
+        except asyncio.CancelledError:
+            with self._lock:
+                self._unwanted, made = True, self._made
+            if made is not None:
+                # It was there already, and the loop may not wait.
+                Thread(target=made.close, name="delayline-unwanted").start()
+            raise
+
+    def _run(self) -> C:
+        made = self._make()
+        with self._lock:
+            self._made, unwanted = made, self._unwanted
+        if unwanted:
+            made.close()
+        return made
+
+
+def _making(method: Callable[Concatenate[M_co, P], C], wrapped: Callable[[C], W]) -> _Async[M_co, P, W]:
     """A method that waits for the store and makes a part of the client, which is wrapped."""
-    make = _in_thread(method)
 
     @wraps(method)
     async def call(self: _Wraps[M_co], /, *args: P.args, **how: P.kwargs) -> W:
-        return wrapped(await make(self, *args, **how))
+        return wrapped(await _Making(partial(method, self._made, *args, **how)).awaited())
 
     return call
 
@@ -302,8 +334,8 @@ class Client(_Wraps[client.Client]):
             DelaylineError: as there.
         """
         blocks = how.pop("block_if_queue_full", False)
-        made = await asyncio.to_thread(self._made.create_producer, topic, producer_name, schema, **how)
-        return Producer(made, blocks=blocks)
+        make = partial(self._made.create_producer, topic, producer_name, schema, **how)
+        return Producer(await _Making(make).awaited(), blocks=blocks)
 
     def shutdown(self) -> None:
         """End at once: what waits to be sent is refused with `AlreadyClosed`, and consumers leave.
