@@ -88,7 +88,10 @@ _MEANINGS = (
     (("NoSuchBucket", "NO_SUCH_BUCKET"), "{bucket} is not there; make it"),
     (("PermanentRedirect", "AuthorizationHeaderMalformed"), "the bucket is in another region; set AWS_REGION"),
     (
-        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "403 Forbidden", "ACCESS_DENIED", "lacked"),
+        (
+            *("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "403 Forbidden", "lacked"),
+            *("INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "ACCESS_DENIED"),
+        ),
         "refused ({said}); check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what they may do",
     ),
     (("client error (Connect)", "error sending request", "NETWORK_CONNECTION"), "no answer; check the address"),

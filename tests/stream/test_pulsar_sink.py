@@ -204,6 +204,7 @@ def test_a_secret_of_the_environment_is_in_no_error(
 ) -> None:
     """A name that is not known is told without its value, and the client writes nothing."""
     monkeypatch.setenv("DELAYLINE_PULSAR_TOKEN", "hunter2")
+    monkeypatch.setenv("DELAYLINE_SINK_SERVERS", pulsar.service.removeprefix("pulsar://"))
     delivered(root, "a")
     run(sink(root, PulsarTopic, f"{pulsar.service}/{topic}"))
     monkeypatch.setenv("DELAYLINE_PULSAR_PASSWORD", "hunter2")

@@ -28,8 +28,6 @@ from state import LeaseReplay, LeaseRow
 _COLUMNS = ["kind", "topic", "subscription", "life", "consumer", "session", "counter", "slot", "handed", "priority",
             "lease_ms"]  # fmt: skip
 
-_NO_ROWS = arrow_schema(CONSUMER_EVENTS.columns).empty_table().select(_COLUMNS)
-
 
 @dataclass
 class _Folded:
@@ -96,13 +94,18 @@ class LeaseLog(Follower):
         """The rows of a file; none of one that settle does not read either, since a stranger has left it."""
         added = [{"path": path, "version": version}]
         if any(each.reason == FOREIGN for each in left_out(self._files, self._folder, added)):
-            return _NO_ROWS
+            return _no_rows()
         try:
             return self._small_rows(CONSUMER_EVENTS, path, version, _COLUMNS)
         except (NotInDriver, OSError, pa.ArrowException):
             if broken(self._files, self._folder, CONSUMER_EVENTS, added):
-                return _NO_ROWS
+                return _no_rows()
             raise
+
+
+def _no_rows() -> pa.Table:
+    """A file without rows. Made when it is needed, since pyarrow loads pandas for it, which a client does not pay."""
+    return arrow_schema(CONSUMER_EVENTS.columns).empty_table().select(_COLUMNS)
 
 
 def _may_have_leases(add: dict[str, Any]) -> bool:
