@@ -19,7 +19,8 @@ from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import ConsumerBusy, Timeout
 from pipeline.subscriptions.topicpolicies import partition_of
 
-_ENGINES: dict[tuple[int, str], Engine] = {}
+_ENGINES = weakref.WeakValueDictionary[tuple[int, str], Engine]()
+"""Those that turn are held by their threads."""
 _LOCK = threading.Lock()
 
 

@@ -101,6 +101,11 @@ class Core:
         return self.topic, self.subscription
 
     @property
+    def key(self) -> Key | None:
+        """The life of the subscription in which it is; None: in none."""
+        return None if self._supply is None else self._key
+
+    @property
     def oldest(self) -> int | None:
         """The version of `deliveries` up to which it has read all; None: it reads nothing."""
         return None if self._supply is None else self._supply.oldest

@@ -151,6 +151,8 @@ class Engine:
             logs.deliveries.forget(min([each for each in needed if each is not None], default=logs.deliveries.last) + 1)
             logs.cursors.end_turn()
             logs.registry.end_turn()
+            keys = {key for core in self._cores if (key := core.key) is not None}
+            logs.keep(keys, {core.named for core in self._cores})
             wrote = self._writer.begin() if self._started else self._writer.flush()
             if failed:
                 raise failed[0]

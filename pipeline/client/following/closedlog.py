@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from collections.abc import Set
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,12 @@ class ClosedLog(Follower):
     def watch(self, key: Key) -> None:
         """Keep what comes of a subscription."""
         self._entries.setdefault(key, defaultdict(dict))
+
+    def keep(self, keys: Set[Key]) -> None:
+        """Forget what came of all subscriptions but these."""
+        with self._lock:
+            for key in self._entries.keys() - keys:
+                del self._entries[key]
 
     def add(self, key: Key, withdrawn: Open) -> None:
         """Settle says that these are closed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Set
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
@@ -80,6 +81,10 @@ class CursorLog(Follower):
     def want(self, name: Name) -> None:
         """Somebody will ask about a subscription."""
         self._wanted.add(name)
+
+    def keep(self, names: Set[Name]) -> None:
+        """Nobody will ask about others than these."""
+        self._wanted &= names
 
     def picture(self, topic: str, subscription: str) -> Picture | None:
         """What settle last said of the newest life of a subscription; None when it does not know it yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,6 +66,11 @@ class LeaseLog(Follower):
             self._fold({key: folded}, version, actions)
         self._folded[key] = folded
         return folded.replay
+
+    def keep(self, keys: Set[Key]) -> None:
+        """Forget all replays but these."""
+        for key in self._folded.keys() - keys:
+            del self._folded[key]
 
     def _take(self, version: int, actions: Actions) -> None:
         self._fold(self._folded, version, actions)

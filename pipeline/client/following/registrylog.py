@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.delta.deltars import open_table, path_of, query, quoted
 from pipeline.storage.files import Files
@@ -38,6 +40,12 @@ class RegistryLog(Follower):
             self._wanted.add(subscription)
             self._lines = self._looked()
         return self._lines.get((topic, subscription))
+
+    def keep(self, subscriptions: Set[str]) -> None:
+        """Nobody will ask about others than these."""
+        if self._wanted - subscriptions:
+            self._wanted &= subscriptions
+            self._lines = None
 
     def end_turn(self) -> None:
         """Whoever asks from here on wants to know what is so then."""

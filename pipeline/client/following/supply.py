@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from pipeline.client.following.inflow import Inflow
 from pipeline.client.following.leaselog import LeaseLog
 from pipeline.client.following.registrylog import RegistryLog
 from pipeline.config.errors import VersionGone
+from pipeline.subscriptions.incarnations import Name
 from state import Condition, LeaseReplay, SubscriptionType
 from state.lease_events import Event, Take
 
@@ -51,6 +52,19 @@ class Logs:
             return found
         picture = picture or self.cursors.picture(*key[:2])
         return None if picture is None or picture.rows.life != key[2] else self.leases.begin(key, picture)
+
+
+    def keep(self, keys: Set[Key], names: Set[Name]) -> None:
+        """Forget what nobody of this process asks about any more.
+
+        Args:
+            keys: the lives in which its consumers are.
+            names: their subscriptions.
+        """
+        self.leases.keep(keys)
+        self.closed.keep(keys)
+        self.cursors.keep(names)
+        self.registry.keep({subscription for _, subscription in names})
 
 
 class Supply:
