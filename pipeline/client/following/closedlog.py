@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +43,7 @@ class ClosedLog(Follower):
         """Keep what comes of a subscription."""
         self._entries.setdefault(key, defaultdict(dict))
 
-    def keep(self, keys: Set[Key]) -> None:
+    def keep(self, keys: AbstractSet[Key]) -> None:
         """Forget what came of all subscriptions but these."""
         with self._lock:
             for key in self._entries.keys() - keys:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from deltalake import DeltaTable
@@ -82,7 +82,7 @@ class CursorLog(Follower):
         """Somebody will ask about a subscription."""
         self._wanted.add(name)
 
-    def keep(self, names: Set[Name]) -> None:
+    def keep(self, names: AbstractSet[Name]) -> None:
         """Nobody will ask about others than these."""
         self._wanted &= names
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,7 @@ class LeaseLog(Follower):
         self._folded[key] = folded
         return folded.replay
 
-    def keep(self, keys: Set[Key]) -> None:
+    def keep(self, keys: AbstractSet[Key]) -> None:
         """Forget all replays but these."""
         for key in self._folded.keys() - keys:
             del self._folded[key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 
 from pipeline.client.following.tail import Actions, Follower
 from pipeline.delta.deltars import open_table, path_of, query, quoted
@@ -41,7 +41,7 @@ class RegistryLog(Follower):
             self._lines = self._looked()
         return self._lines.get((topic, subscription))
 
-    def keep(self, subscriptions: Set[str]) -> None:
+    def keep(self, subscriptions: AbstractSet[str]) -> None:
         """Nobody will ask about others than these."""
         if self._wanted - subscriptions:
             self._wanted &= subscriptions

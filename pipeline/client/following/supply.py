@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,8 +54,7 @@ class Logs:
         picture = picture or self.cursors.picture(*key[:2])
         return None if picture is None or picture.rows.life != key[2] else self.leases.begin(key, picture)
 
-
-    def keep(self, keys: Set[Key], names: Set[Name]) -> None:
+    def keep(self, keys: AbstractSet[Key], names: AbstractSet[Name]) -> None:
         """Forget what nobody of this process asks about any more.
 
         Args:
