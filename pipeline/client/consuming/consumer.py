@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipeline.client.checks import check_process, checked_count, checked_delay, checked_timeout
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
-from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, sought
+from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, settle, sought
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.rows import COLUMNS
@@ -175,11 +175,7 @@ class Consumer(Receiver):
             InvalidMessage: it is nothing that this consumer gets.
         """
         with self._opened():
-            if isinstance(message, pa.Table):
-                for core, rows in by_core(self.cores, message):
-                    core.desk.acknowledge_table(rows)
-            elif counts(core := core_of(self.cores, message), message):
-                core.desk.acknowledge(place_of(message))
+            settle(self.cores, message)
 
     def acknowledge_cumulative(self, message: Named) -> None:
         """All that this consumer was handed up to a message is done with, in the order in which it was handed.
@@ -216,8 +212,9 @@ class Consumer(Receiver):
         after_ms = usual if delay_ms is None else checked_delay("delay_ms", delay_ms)
         with self._opened():
             if isinstance(message, pa.Table):
-                for core, rows in by_core(self.cores, message):
-                    core.desk.fail_table(rows, after_ms)
+                for core, life, rows in by_core(self.cores, message):
+                    if life == core.life:
+                        core.desk.fail_table(rows, after_ms)
             elif counts(core := core_of(self.cores, message), message):
                 core.desk.fail(place_of(message), after_ms)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.client.checks import checked_place
 from pipeline.client.consuming.core import Core
+from pipeline.client.consuming.events import runs_of
 from pipeline.client.consuming.received import Received
 from pipeline.client.exceptions import InvalidMessage
 from pipeline.client.message import Message
@@ -38,8 +40,30 @@ def core_of(cores: Sequence[Core], message: Named) -> Core:
     return found[0]
 
 
-def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, pa.Table]]:
-    """The rows of a table that are of each core, and of the present life of its subscription, when they name one.
+def settle(cores: Sequence[Core], message: Named | pa.Table) -> None:
+    """A message, or all of a table, is done with, in the life of the subscription in which it came.
+
+    Another consumer of the process may have got it, and this one may not have heard of that life yet.
+
+    Raises:
+        InvalidMessage: it is of none of the cores.
+    """
+    if isinstance(message, pa.Table):
+        for core, life, rows in by_core(cores, message):
+            if life == core.life:
+                core.desk.acknowledge_table(rows)
+            else:
+                core.settle_in(life, runs_of(longs(rows, "ledger_id"), longs(rows, "entry_id")))
+        return
+    core, place = core_of(cores, message), place_of(message)
+    if not isinstance(message, Received) or message.life == core.life:
+        core.desk.acknowledge(place)
+    else:
+        core.settle_in(message.life, runs_of(*np.array([place], np.int64).T))
+
+
+def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, int, pa.Table]]:
+    """The rows of a table that are of each core, by the life of its subscription: the present one if they name none.
 
     Raises:
         InvalidMessage: a column is missing, or has what no position can be.
@@ -53,9 +77,12 @@ def by_core(cores: Sequence[Core], table: pa.Table) -> Iterator[tuple[Core, pa.T
             raise InvalidMessage(column, [int(numbers.min()), int(numbers.max())], f"numbers in 0..{most}")
     for core in cores:
         own = table if len(cores) == 1 else table.filter(pc.equal(table.column("topic"), core.topic))
-        if "life" in own.column_names:
-            own = own.filter(pc.equal(own.column("life"), core.life))
-        yield core, own
+        if "life" not in own.column_names:
+            yield core, core.life, own
+            continue
+        lives = own.column("life")
+        for life in pc.unique(lives).drop_null().to_pylist():
+            yield core, life, own.filter(pc.equal(lives, life))
 
 
 def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:
@@ -70,14 +97,8 @@ def sought(cores: Sequence[Core], where: Where) -> Sequence[Core]:
 
 
 def counts(core: Core, message: Named) -> bool:
-    """Whether a message is of the present life of its subscription; what was received before a seek is not.
-
-    A core that has not joined does not know the life; then a message of another consumer counts, unless it is of a life
-    that is over.
-    """
-    if not isinstance(message, Received) or message.life == core.life:
-        return True
-    return core.life == 0 and message.consumer is not core and message.life > core.over
+    """Whether a message is of the present life of its subscription; what was received before a seek is not."""
+    return not isinstance(message, Received) or message.life == core.life
 
 
 def place_of(message: Named) -> tuple[int, int]:

@@ -7,6 +7,8 @@ import secrets
 import threading
 from collections.abc import Callable
 
+from deltalake.exceptions import DeltaError
+
 from pipeline.client.consuming.desk import Desk
 from pipeline.client.consuming.events import Voice
 from pipeline.client.consuming.options import ConsumerOptions
@@ -14,9 +16,9 @@ from pipeline.client.consuming.rows import Rows
 from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.following.closedlog import Key
 from pipeline.client.following.supply import Logs, Supply
-from pipeline.config.errors import AlreadySubscribed, VersionGone
+from pipeline.config.errors import AlreadySubscribed, PipelineError, VersionGone
 from pipeline.subscriptions.incarnations import Name
-from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming
+from state import LeaseKind, LeaseMember, LeaseReplay, LeaseTiming, Positions
 from state.lease_events import (
     Active,
     Announced,
@@ -44,7 +46,7 @@ _LIFE_MS = 5_000
 """Between two questions whether the subscription has begun another life. All consumers of a process ask together."""
 _CALM_MS = 60_000
 """Commits were often for so long: leases are as they were in the beginning."""
-_SESSION_BITS = 62
+_SESSION_BITS, _NO_SESSION = 62, 0
 _USUAL = LeaseTiming()
 _AWAITED = (LeaseKind.CLAIM, LeaseKind.RELEASE, LeaseKind.LEAVE)
 """Rows of leases for which a slot waits that nobody has."""
@@ -137,15 +139,34 @@ class Core:
         self._obey(supply, member.handle(self._logs.clock.now(), *events, Looked()))
         self._put(rows)
 
+    def settle_in(self, life: int, positions: Positions) -> None:
+        """Messages are done with in a life that has begun, and of which this consumer has not heard yet."""
+        if life > max(self.life, self.over):
+            voice = Voice((*self.named, life), self.options.consumer_name, _NO_SESSION)
+            self._logs.writer.add(voice.acks(positions, self._logs.clock.wall()))
+
     def leave(self) -> None:
         """Say the last things: what was acknowledged, and that it is gone."""
         self._left = True
+        with self.lock:
+            if self.desk.voice is None and self.desk.has_acks:
+                self._find_voice()
+            self.desk.count(self._logs.clock.now())
         member, supply = self._member, self._supply
         if member is None or supply is None:
             return
-        with self.lock:
-            self.desk.count(self._logs.clock.now())
         self._obey(supply, member.handle(self._logs.clock.now(), Handed(self.desk.upto), Leave()))
+
+    def _find_voice(self) -> None:
+        """It has not joined, and was told of messages by their ids: they are of the newest life."""
+        try:
+            life = self._logs.cursors.life(*self.named)
+        except (PipelineError, DeltaError, OSError) as error:
+            _LOG.warning("%s/%s: what was acknowledged by ids is not said: %s", *self.named, error)
+        else:
+            self.desk.voice = (
+                None if life is None else Voice((*self.named, life), self.options.consumer_name, _NO_SESSION)
+            )
 
     # ---- joining
 
@@ -319,12 +340,8 @@ class Core:
                 self.busy = consumer
             case Active(active):
                 self.active(active)
-            case Ended() if not self._left:
+            case Ended() if self._member is not None and not self._left:
                 # Others took it for dead.
-                replay = self._replay()
-                if replay is not None:
-                    self._begin_session(replay)
-                else:
-                    self._reset()
+                self._begin_session(self._member.replay)
             case _:
                 pass

@@ -38,7 +38,7 @@ class Desk:
         queue: what was read and not handed out.
         holding: what the application has, as of the last `count`.
         upto: the last place of which a message was handed out, as of the last `count`.
-        voice: how rows of events begin; set before anything is queued.
+        voice: how rows of events begin; set before anything is queued. None: what is said waits.
         stats: figures for the log.
     """
 
@@ -56,12 +56,13 @@ class Desk:
         self._clock, self._options, self._may, self._say = clock, options, may, say
         timeout = options.unacked_messages_timeout_ms
         self._timers = MessageTimers(timeout, options.unacked_messages_tick_ms) if timeout else None
-        self.voice: Voice | None = None
+        self.voice: Voice | None
         self.stats = ConsumerStats(options.stats_interval_s, clock.now())
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
+        self.voice = None
         self.queue, self.holding = Queue(), Holding(UnackedLimit(self._options.max_unacked))
         self._handed = Handed(self.holding) if self._options.kind.alone else None
         self._acks: list[Place] = []
@@ -146,6 +147,8 @@ class Desk:
 
     def count(self, now: int) -> None:
         """Note what was handed out, and pass on what was said of it since the last time."""
+        if self.voice is None:
+            return
         for rows in self.queue.taken():
             self.holding.give(rows)
             self.stats.handed(rows)
@@ -159,6 +162,11 @@ class Desk:
         if self._timers is not None and (due := self._timers.take_due(now)):
             self._put_back(self.holding.take_back(due), None, ACK_TIMEOUT)
         self._room = self.holding.limit.room
+
+    @property
+    def has_acks(self) -> bool:
+        """Whether there are acknowledgements that were not passed on."""
+        return bool(self._acks or self._ack_runs)
 
     @property
     def is_paused(self) -> bool:
