@@ -170,11 +170,10 @@ class Client(SetsPolicies, Commander, Closing):
         with answering(self._root):
             topics = found()
             policies = register(self._root, topics, subscription_name, consumer_type, how)
-        options = consumer_options(consumer_type, how, policies, self._stats_s)
+        options = consumer_options(consumer_type, how, self._stats_s)
 
         def take(new: str, held: Consumer) -> None:
-            register(self._root, [new], subscription_name, consumer_type, whole)
-            listen_to(held, [new])
+            listen_to(held, register(self._root, [new], subscription_name, consumer_type, whole))
 
         def look(held: Consumer) -> None:
             there = {each.topic for each in held.cores}
@@ -185,7 +184,7 @@ class Client(SetsPolicies, Commander, Closing):
             self._unsubscribe(held, asked, subscription_name)
 
         wait_s, forget = self._timeout_s, self._forget
-        made = open_consumer(self._engine(), topics, subscription_name, options, wait_s, forget, end)
+        made = open_consumer(self._engine(), policies, subscription_name, options, wait_s, forget, end)
         self._consumers.add(made)
         if topics != asked:
             self._look(made, period_s, look)

@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,11 +17,14 @@ from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import ConsumerBusy, Timeout
+from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import partition_of
 
 _ENGINES = weakref.WeakValueDictionary[tuple[int, str], Engine]()
 """Those that turn are held by their threads."""
 _LOCK = threading.Lock()
+Topics = Sequence[str] | Mapping[str, Policies]
+"""Topics, by themselves or each with the policies of its subscription."""
 
 
 def engine_of(root: str) -> Engine:
@@ -41,7 +44,7 @@ def engine_of(root: str) -> Engine:
 
 def open_consumer(
     engine: Engine,
-    topics: Sequence[str],
+    topics: Topics,
     subscription: str,
     options: ConsumerOptions,
     timeout_s: float = 30.0,
@@ -54,7 +57,7 @@ def open_consumer(
 
     Args:
         engine: of the warehouse.
-        topics: at least one.
+        topics: at least one; with the policies of their subscriptions, or as the options say.
         subscription: the subscription.
         options: how it works.
         timeout_s: so long the service may take to know the subscription.
@@ -75,7 +78,7 @@ def open_consumer(
 
 def new_consumer(
     engine: Engine,
-    topics: Sequence[str],
+    topics: Topics,
     subscription: str,
     options: ConsumerOptions,
     on_close: Callable[[Consumer], None] | None = None,
@@ -84,18 +87,26 @@ def new_consumer(
     """The same, without waiting for anything; see `open_consumer`."""
     lock = threading.Condition()
     named = replace(options, consumer_name=options.consumer_name or f"delayline-{secrets.token_hex(6)}")
-    cores = [engine.add(each, subscription, named, lock) for each in topics]
+    cores = _added(engine, topics, subscription, named, lock)
     made = Consumer(engine, cores, on_close, on_unsubscribe)
     _tell_of(made, cores)
     return made
 
 
-def listen_to(made: Consumer, topics: Sequence[str]) -> None:
+def listen_to(made: Consumer, topics: Topics) -> None:
     """Let a consumer get the messages of more topics, too; their subscriptions are registered."""
     like = made.cores[0]
-    cores = [made.engine.add(each, like.subscription, like.options, like.lock) for each in topics]
+    cores = _added(made.engine, topics, like.subscription, like.options, like.lock)
     _tell_of(made, cores)
     made.take_on(cores)
+
+
+def _added(
+    engine: Engine, topics: Topics, subscription: str, options: ConsumerOptions, lock: threading.Condition
+) -> list[Core]:
+    known = topics if isinstance(topics, Mapping) else {}
+    told = {each: options.under(known[each]) if each in known else options for each in topics}
+    return [engine.add(each, subscription, mine, lock) for each, mine in told.items()]
 
 
 def _tell_of(made: Consumer, cores: Sequence[Core]) -> None:

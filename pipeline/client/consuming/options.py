@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from pipeline.client.choices import ConsumerBatchReceivePolicy, ConsumerType
 from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.subscriptions.policies import Policies
 from state import SubscriptionType
 
 _BYTES, _BATCH = BytesSchema(), ConsumerBatchReceivePolicy()
@@ -45,6 +47,10 @@ class ConsumerOptions:
     batch_receive_policy: ConsumerBatchReceivePolicy = _BATCH
     consumer_event_listener: ConsumerEventListener | None = None
     stats_interval_s: int = 0
+
+    def under(self, policies: Policies) -> Self:
+        """The same for a topic whose subscription has these policies."""
+        return replace(self, max_unacked=policies.max_unacked, unacked_messages_timeout_ms=policies.ack_timeout_ms)
 
     @property
     def kind(self) -> SubscriptionType:

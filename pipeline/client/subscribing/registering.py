@@ -70,18 +70,14 @@ class HowConsumed(TypedDict, total=False):
     tick_ms: int | None
 
 
-def consumer_options(
-    consumer_type: ConsumerType, how: HowConsumed, policies: Policies, stats_interval_s: int
-) -> ConsumerOptions:
-    """What is said of the consumer; the policies of the subscription say the rest."""
+def consumer_options(consumer_type: ConsumerType, how: HowConsumed, stats_interval_s: int) -> ConsumerOptions:
+    """What is said of the consumer; the policies of each subscription say the rest."""
     return ConsumerOptions(
         consumer_type,
         how.get("consumer_name") or "",
         how.get("schema", BytesSchema()),
         how.get("message_listener"),
         how.get("receiver_queue_size", 1_000),
-        policies.max_unacked,
-        policies.ack_timeout_ms,
         negative_ack_redelivery_delay_ms=how.get("negative_ack_redelivery_delay_ms"),
         priority=how.get("priority_level", 0),
         batch_receive_policy=how.get("batch_receive_policy") or ConsumerBatchReceivePolicy(),
@@ -90,7 +86,9 @@ def consumer_options(
     )
 
 
-def register(root: str, topics: Sequence[str], name: str, consumer_type: ConsumerType, how: HowConsumed) -> Policies:
+def register(
+    root: str, topics: Sequence[str], name: str, consumer_type: ConsumerType, how: HowConsumed
+) -> dict[str, Policies]:
     """Let a subscription of each of some topics be there, acknowledging, as somebody states it.
 
     Args:
@@ -101,7 +99,7 @@ def register(root: str, topics: Sequence[str], name: str, consumer_type: Consume
         how: what is said of the subscription; one that is there must have the tick, if one is said.
 
     Returns:
-        The policies of the subscription of the first topic.
+        The policies of the subscription of each topic.
 
     Raises:
         NoWarehouse: there is no registry.
@@ -121,8 +119,8 @@ def register(root: str, topics: Sequence[str], name: str, consumer_type: Consume
         if letters is not None and letters.initial_subscription_name is not None:
             where = _stated_over(Policies(), mine).dead_letters(topic, name)
             _keep_dead_letters(root, where, letters.initial_subscription_name)
-    first = [each for each in subscriptions(root) if each.named == (topics[0], name)]
-    return first[0].policies if first else _stated_over(Policies(), how)
+    there = {each.topic: each.policies for each in subscriptions(root) if each.name == name}
+    return {each: there.get(each) or _stated_over(Policies(), how) for each in topics}
 
 
 def consumed_topics(
@@ -130,7 +128,8 @@ def consumed_topics(
 ) -> list[str]:
     """The topics of a consumer. Those that a pattern describes are without the topics of its own dead letters.
 
-    Otherwise each of those would get dead letters of its own, and so on without an end.
+    Otherwise each of those would get dead letters of its own, and so on without an end. The topics in which consumers
+    of the reference keep retries, `<topic>-<subscription>-RETRY`, are left out as well.
 
     Raises:
         TopicNotFound: no topic fits the pattern.
@@ -139,8 +138,10 @@ def consumed_topics(
     if isinstance(asked, list):
         return found
     own = {each.policies.dead_letters(*each.named) for each in subscriptions(root) if each.name == name}
-    own |= {Policies().dead_letters(each, name) for topic in found for each in (topic, topic_of(topic))}
+    own_topics = {each for topic in found for each in (topic, topic_of(topic))}
+    own |= {Policies().dead_letters(each, name) for each in own_topics}
     own |= {letters.dead_letter_topic} if letters is not None and letters.dead_letter_topic is not None else set()
+    own |= {f"{each}-{name}-RETRY" for each in own_topics}
     left = [each for each in found if topic_of(each) not in own and each not in own]
     if not left:
         raise TopicNotFound(asked.pattern)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,19 @@ def test_a_consumer_of_a_pattern_gets_topics_that_come_later(world: consumed.Wor
         assert consumer.topic() == "t-partition-0,t-partition-1,tea"
 
 
+def test_a_consumer_of_several_topics_follows_the_policies_of_each(world: consumed.World) -> None:
+    """Those of the first one were followed for all of them."""
+    more = Policies(ack=True, max_unacked=7, ack_timeout_ms=30_000)
+    subscribe(world.root, Subscription("t-partition-0", "s", "shared", policies=Policies(ack=True)))
+    subscribe(world.root, Subscription("t-partition-1", "s", "shared", policies=more))
+    with Client(world.root) as client:
+        consumer = client.subscribe(re.compile("t-partition-.|tea"), "s", SHARED)
+        subscribe(world.root, Subscription("tea", "s", "shared", policies=replace(more, max_unacked=8)))
+        client.refresh_topics()
+        told = [(core.options.max_unacked, core.options.unacked_messages_timeout_ms) for core in consumer.cores]
+    assert told == [(50_000, 0), (7, 30_000), (8, 30_000)]
+
+
 def test_a_reader_reads_a_partition_and_not_a_topic_that_has_some(root: str, client: Client) -> None:
     """The error names them."""
     create_partitioned_topic(root, "t", 2)
@@ -260,10 +274,10 @@ def test_dead_letters_that_come_back_to_their_topic_are_refused(root: str, clien
     assert len(subscriptions(root)) == 2
 
 
-def test_a_pattern_leaves_out_the_dead_letters_of_its_own_consumer(root: str) -> None:
+def test_a_pattern_leaves_out_the_dead_letters_and_retries_of_its_own_consumer(root: str) -> None:
     """One poison message made sixteen topics within a minute."""
-    letters = ConsumerDeadLetterPolicy(1)
-    for topic in ("shop-a", "shop-b", "shop-a-s-DLQ", "shop-a-s-DLQ-s-DLQ", "shop-a-other-DLQ", "shop-lost"):
+    letters, own = ConsumerDeadLetterPolicy(1), ("shop-a-s-DLQ", "shop-a-s-DLQ-s-DLQ", "shop-b-s-RETRY")
+    for topic in ("shop-a", "shop-b", "shop-a-other-DLQ", "shop-lost", *own):
         put(root, MESSAGES, message_row(1, 0, 0, topic))
     pattern = re.compile("shop-.*")
     assert consumed_topics(root, pattern, "s", letters) == ["shop-a", "shop-a-other-DLQ", "shop-b", "shop-lost"]
