@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO
 
 import typer
 from typer.core import TyperGroup
@@ -177,18 +177,32 @@ def send(  # noqa: PLR0913 - a parameter is an option
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send messages: the argument, or each --file as a whole, or each line of stdin."""
+    """Send messages: the argument, or each --file as a whole, or each line of stdin as it comes."""
     if payload is not None and file:
         raise typer.BadParameter("a payload and --file exclude each other")
     if deliver_at is not None and deliver_after is not None:
         raise typer.BadParameter("--deliver-at and --deliver-after exclude each other")
     properties = options.checked(lambda _: pairs(property_ or []))("")
-    from jobs.commands.send import payloads, send_all
+    from jobs.commands import send as command
+    from jobs.commands.lines import Lines
     from pipeline.client.inbox import Message
 
-    form = Message(topic, b"", datetime.now(UTC), key, properties, deliver_at, deliver_after)
-    count = send_all(warehouse, form, payloads(payload, file or [], sys.stdin.buffer))
-    echo(f'{{"sent": {count}}}' if as_json else f"{count} sent")
+    outbox = command.Outbox(warehouse, Message(topic, b"", None, key, properties, deliver_at, deliver_after))
+    lines = None if payload is not None or file else Lines(_stdin())
+    try:
+        if lines is None:
+            command.send_whole(outbox, command.payloads(payload, file or []))
+        else:
+            command.send_lines(outbox, lines)
+    except BaseException:
+        if outbox.sent:
+            echo(command.told(outbox.sent, as_json=as_json))
+        raise
+    echo(command.told(outbox.sent, as_json=as_json))
+    if lines is not None and lines.stopped_by is not None:
+        if lines.left:
+            echo(f"delayline: a line without its end was not sent ({lines.left} bytes)", err=True)
+        raise typer.Exit(128 + lines.stopped_by)
 
 
 @app.command()
@@ -323,6 +337,13 @@ app.add_typer(consuming.app)
 app.add_typer(commanding.app)
 app.add_typer(insight.app)
 app.add_typer(importing.app, name="import")
+
+
+def _stdin() -> BinaryIO:
+    """Standard input; a process may be started without one."""
+    if sys.stdin is None:
+        raise typer.BadParameter("there is no payload, and standard input is closed")
+    return sys.stdin.buffer
 
 
 def _stamped(text: str) -> None:

@@ -3,44 +3,93 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
 
 from pipeline.client.inbox import Message, send
+from pipeline.client.producing.limits import Bounds
+from pipeline.config.errors import PipelineError
 
 _MESSAGES, _BYTES = 50_000, 16 * 1024 * 1024
 """One commit takes up to so many messages and bytes: long input is sent as it comes, in bounded memory."""
 
 
-def send_all(root: str, form: Message, payloads: Iterable[bytes]) -> int:
-    """Send each payload in the form of one message; give how many were sent.
+class Outbox:
+    """Messages of one form that are gathered for a commit.
 
-    Raises:
-        NoWarehouse: the folder has no inbox.
-        StillConflicting: other writers were faster every time; earlier commits stand.
+    Attributes:
+        sent: how many were sent, also when a later one failed.
     """
-    return sum(send(root, chunk) for chunk in _chunks(replace(form, payload=payload) for payload in payloads))
+
+    def __init__(self, root: str, form: Message) -> None:
+        """Nothing is gathered."""
+        self.sent = 0
+        self._root, self._form, self._bounds = root, form, Bounds(root)
+        self._gathered, self._bytes = list[Message](), 0
+
+    def take(self, payload: bytes, read_at: datetime) -> None:
+        """Gather a message that was read at a time.
+
+        Raises:
+            MessageTooBig: the job takes no such payload. It was not gathered.
+            InvalidMessage: the same of its delay.
+        """
+        message = replace(self._form, payload=payload, publish_time=read_at)
+        self._bounds.check(payload, message.deliver_after_ms or message.delay_ms)
+        self._gathered.append(message)
+        self._bytes += len(payload)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to send what is gathered."""
+        return len(self._gathered) >= _MESSAGES or self._bytes >= _BYTES
+
+    def send(self) -> None:
+        """Send what is gathered, in one commit.
+
+        Raises:
+            NoWarehouse: the folder has no inbox.
+            StillConflicting: other writers were faster every time.
+        """
+        gathered, self._gathered, self._bytes = self._gathered, [], 0
+        self.sent += send(self._root, gathered)
 
 
-def payloads(text: str | None, files: list[Path], stdin: BinaryIO) -> Iterator[bytes]:
-    """The argument, else each file as a whole, else each line of stdin without its end."""
+def send_whole(outbox: Outbox, payloads: Iterable[bytes]) -> None:
+    """Send what is there as a whole; if one of the messages is refused, those of the same commit are not sent."""
+    for payload in payloads:
+        outbox.take(payload, datetime.now(UTC))
+        if outbox.is_full:
+            outbox.send()
+    outbox.send()
+
+
+def send_lines(outbox: Outbox, lines: Iterable[tuple[bytes, datetime] | None]) -> None:
+    """Send lines as they come, and at each None what came before it.
+
+    If one is refused, those before it are sent, so that whoever knows how many were sent knows which one it was.
+    """
+    for each in lines:
+        try:
+            if each is not None:
+                outbox.take(*each)
+        except PipelineError:
+            outbox.send()
+            raise
+        if each is None or outbox.is_full:
+            outbox.send()
+    outbox.send()
+
+
+def payloads(text: str | None, files: list[Path]) -> Iterator[bytes]:
+    """The argument, else each file as a whole."""
     if text is not None:
         # Bytes of the command line that are no UTF-8 are in the text as surrogates; they are sent as they came.
         yield os.fsencode(text)
-    elif files:
-        yield from (file.read_bytes() for file in files)
     else:
-        yield from (line.rstrip(b"\r\n") for line in stdin)
+        yield from (file.read_bytes() for file in files)
 
 
-def _chunks(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    chunk: list[Message] = []
-    size = 0
-    for message in messages:
-        chunk.append(message)
-        size += len(message.payload)
-        if len(chunk) >= _MESSAGES or size >= _BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
+def told(count: int, *, as_json: bool) -> str:
+    """How many were sent."""
+    return f'{{"sent": {count}}}' if as_json else f"{count} sent"

@@ -216,7 +216,7 @@ def test_an_error_nobody_foresaw_is_one_line_too(root: str, monkeypatch: pytest.
     def fail(*_: object) -> int:
         raise OSError("disk full\nand more")
 
-    monkeypatch.setattr(sending, "send_all", fail)
+    monkeypatch.setattr(sending, "send_whole", fail)
     result = run("send", "-w", root, "-t", "t", "x")
     assert (result.exit_code, result.stderr) == (1, "delayline: OSError: disk full\n")
 
