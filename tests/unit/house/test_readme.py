@@ -157,3 +157,11 @@ def test_a_page_without_a_guide_is_refused() -> None:
     """Markers that were lost would leave nothing to type, and every test of it green."""
     with pytest.raises(ValueError, match="none"):
         list(guide.blocks("none"))
+
+
+def test_each_decision_record_has_one_line_in_the_index() -> None:
+    """Who looks for the reason of a rule looks there, room by room."""
+    folder = ROOT / "docs" / "decisions"
+    listed = re.findall(r"^- \[(\d{4})\]\((.+?)\): ", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(name for _, name in listed) == sorted(each.name for each in folder.glob("0*.md"))
+    assert [name for number, name in listed if not name.startswith(f"{number}-")] == []
