@@ -6,8 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.client.inbox import Message, send
-from pipeline.client.producing.limits import Bounds
+from pipeline.client.inbox import Message, checker, send
 from pipeline.config.errors import PipelineError
 
 _MESSAGES, _BYTES = 50_000, 16 * 1024 * 1024
@@ -24,7 +23,7 @@ class Outbox:
     def __init__(self, root: str, form: Message) -> None:
         """Nothing is gathered."""
         self.sent = 0
-        self._root, self._form, self._bounds = root, form, Bounds(root)
+        self._root, self._form, self._check = root, form, checker(root)
         self._gathered, self._bytes = list[Message](), 0
 
     def take(self, payload: bytes, read_at: datetime) -> None:
@@ -35,7 +34,7 @@ class Outbox:
             InvalidMessage: the same of its delay.
         """
         message = replace(self._form, payload=payload, publish_time=read_at)
-        self._bounds.check(payload, message.deliver_after_ms or message.delay_ms)
+        self._check(message)
         self._gathered.append(message)
         self._bytes += len(payload)
 

@@ -1,6 +1,6 @@
 """Sending: rows appended to `inbox`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -79,12 +79,18 @@ def send(root: str, messages: Sequence[Message]) -> int:
         ColumnGone: a producer dropped a column of it.
         StillConflicting: other writers were faster every time; nothing was sent.
     """
-    bounds = Bounds(root)
+    check = checker(root)
     for each in messages:
-        bounds.check(each.payload, each.deliver_after_ms or each.delay_ms)
+        check(each)
     if messages:
         append(root, INBOX, rows_of_messages(messages))
     return len(messages)
+
+
+def checker(root: str) -> Callable[[Message], None]:
+    """A function that refuses what the job would reject: it raises `MessageTooBig` or `InvalidMessage`."""
+    bounds = Bounds(root)
+    return lambda message: bounds.check(message.payload, message.deliver_after_ms or message.delay_ms)
 
 
 def rows_of_messages(messages: Sequence[Message]) -> pa.Table:
