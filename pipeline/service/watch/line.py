@@ -83,6 +83,7 @@ class Board:
         with self._lock:
             self._out += part.count
             self._late.append((committed_ms, part))
+            self._forget(committed_ms)
 
     def waiting(self, count: int, next_due_ms: int | None) -> None:
         """So many are pending; the first of them is due then, ms UTC."""
@@ -93,8 +94,7 @@ class Board:
         """The figures since the last call; ms UTC."""
         with self._lock:
             seconds = max(1, now_ms - self._since) / 1_000
-            while self._late and self._late[0][0] < now_ms - _WINDOW_MS:
-                self._late.popleft()
+            self._forget(now_ms)
             behind = max(0, now_ms - min(self._instants.values())) / 1_000 if self._instants else None
             # What was due next when it was counted has been delivered since, unless the clock stands.
             ahead = None if self._next_due is None or self._next_due < now_ms else (self._next_due - now_ms) / 1_000
@@ -102,3 +102,9 @@ class Board:
             told = Line(self._taken / seconds, self._out / seconds, self._pending, ahead, late, behind)
             self._since, self._taken, self._out = now_ms, 0, 0
         return told
+
+    def _forget(self, now_ms: int) -> None:
+        """Leave out what is older than the window. A service may run for weeks without anybody who asks for a line."""
+        # The other side as well: after a clock was set back, what was told before seems to come from the future.
+        while self._late and abs(self._late[0][0] - now_ms) > _WINDOW_MS:
+            self._late.popleft()

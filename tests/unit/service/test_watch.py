@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import threading
+import tracemalloc
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -261,6 +262,35 @@ def test_a_line_tells_what_happened_since_the_last_one() -> None:
     assert (second.next_due_s, second.moves) == (None, False)
     assert second.late_p99_s is not None
     assert board.line(START + 62_000).late_p99_s is None
+
+
+def test_a_watch_that_nobody_looks_at_keeps_nothing(tmp_path: Path) -> None:
+    """Stages under spark-submit report to nobody, for weeks. The clock may be set, too."""
+    session: Any = Listening()
+    with watched(session, str(tmp_path), Watching()) as watcher:
+        tracemalloc.start()
+        try:
+            for second in range(600):
+                told(watcher, second)
+            before, _ = tracemalloc.get_traced_memory()
+            for second in range(86_400, 86_400 + 3_000):
+                told(watcher, second)
+            for second in range(600, 3_000):
+                told(watcher, second)
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert after - before < 20_000
+
+
+def told(watcher: Watcher, second: int) -> None:
+    """What the stages tell within a second."""
+    now = START + 1_000 * second
+    watcher.published(10, now - 20, now - 10, now)
+    watcher.progressed(batch(batch=second, instant_ms=now))
+    watcher.took("dispatch", 3)
+    watcher.sink_late("t", "s", 0.1)
+    watcher.waiting(second, now, 0)
 
 
 def test_a_quiet_service_still_reports_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
