@@ -1,12 +1,8 @@
 """Sinks in a process of their own: it starts when a subscription has one, and again when it has died.
 
 Clients of brokers are C libraries. Each message that they send or confirm waits for the lock that all threads of a
-Python share, and a fault of theirs ends the process. So they are not where the stages are (decision 0072).
-
-    python -m pipeline.sinks.apart WAREHOUSE PIPE
-
-The process ends with its standard input. What it writes into the pipe is for its parent, a line of JSON each: how late
-a sink is, or what is to be logged. Clients of brokers may print what they like.
+Python share, and a fault of theirs ends the process. So they are not where the stages are (decision 0072). When it has
+died twice in a row, the sinks begin one by one. One that it dies of then gets a process for itself (decision 0102).
 """
 
 from __future__ import annotations
@@ -18,9 +14,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from threading import Event, Lock, Thread
-from typing import TextIO
 
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import python_path
@@ -29,8 +25,9 @@ from pipeline.config.wallclock import monotonic_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
+from pipeline.sinks import program
 from pipeline.sinks.loop import Line
-from pipeline.sinks.running import LOOK_REMOTE_S, LOOK_S, publishing
+from pipeline.sinks.running import LOOK_REMOTE_S, LOOK_S, Share
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import SUBSCRIPTIONS
@@ -38,9 +35,10 @@ from schemas import SUBSCRIPTIONS
 _LOG = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 """Before the next start of a process that has died; twice as long each time."""
+_DEATHS = 2
+"""After so many in a row the sinks begin one by one."""
 _PATIENCE_S = 20.0
 """So long a process may take to end: longer than its sinks are waited for."""
-_LATE, _LOGGED = "late", "log"
 
 
 @contextmanager
@@ -57,82 +55,32 @@ def publishing_apart(root: str, watch: Watch = NOBODY) -> Iterator[None]:
         keeper.stop()
 
 
-class Keeper:
-    """Keeps the process running, from when a subscription has a sink for the first time."""
+class Child:
+    """A process for some sinks.
 
-    def __init__(self, root: str, watch: Watch) -> None:
+    Attributes:
+        process: the running one; None: it was not started yet, or is not to be any more.
+        beginning: the sink that begins; None: none does, or all begin at once.
+    """
+
+    def __init__(self, root: str, share: Share, watch: Watch) -> None:
         """Start nothing yet."""
-        self._root, self._watch, self._files = root, watch, Files()
-        self._look_s, self._seen = LOOK_S if self._files.local(root) is not None else LOOK_REMOTE_S, -1
-        self._ended, self._lock = Event(), Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread = Thread(target=self._run, name="delayline-sinks", daemon=True)
+        self._root, self._share, self._watch = root, share, watch
+        self._lock, self._ended = Lock(), False
+        self.process: subprocess.Popen[bytes] | None = None
+        self.beginning: str | None = None
 
-    @property
-    def pid(self) -> int | None:
-        """The process that was started last; None: none was."""
-        return None if self._process is None else self._process.pid
-
-    def start(self) -> None:
-        """Look at the registry in a thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the process, when its sinks have seen confirmed what they sent. One that waits for a broker is killed."""
-        with self._lock:
-            self._ended.set()
-            process = self._process
-        if process is not None and process.stdin is not None:
-            process.stdin.close()
-            try:
-                process.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-        self._thread.join()
-
-    def _run(self) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while not self._ended.is_set():
-            if not self._wanted():
-                self._ended.wait(self._look_s)
-                continue
-            begun = monotonic_ms()
-            try:
-                with panics_raised():
-                    end: object = self._follow()
-            except Exception as error:  # noqa: BLE001 - this thread is all that starts it again
-                end = error
-            if self._ended.is_set():
-                return
-            _LOG.warning("the process of the sinks has ended with %s; it is started again", end)
-            self._ended.wait(pause_s)
-            long = monotonic_ms() - begun >= 2_000 * _LONGEST_PAUSE_S
-            pause_s = _FIRST_PAUSE_S if long else min(2 * pause_s, _LONGEST_PAUSE_S)
-
-    def _wanted(self) -> bool:
-        """Whether a subscription has a sink, or had one whose notes are still there."""
-        try:
-            with panics_raised():
-                version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
-                if version == self._seen:
-                    return False
-                if any(map(Line.of, subscriptions(self._root))) or SinkPlaces(self._files, self._root).names():
-                    return True
-                self._seen = version
-        except Exception as error:  # noqa: BLE001 - a store that does not answer; it is asked again
-            _LOG.warning("the registry could not be read for sinks; it is tried again: %s", error)
-        return False
-
-    def _follow(self) -> int | None:
-        """Start a process, and pass on what it says until it has ended; its exit code."""
+    def run(self) -> int | None:
+        """Start it, and pass on what it says until it has ended; its exit code."""
         heard, told = os.pipe()
         with open(heard, encoding="utf-8") as lines:  # noqa: PTH123 - a pipe has no path
             try:
                 with self._lock:
-                    if self._ended.is_set():
+                    if self._ended:
                         return None
-                    self._process = process = subprocess.Popen(  # noqa: S603 - our own
-                        [sys.executable, "-P", "-m", __name__, self._root, str(told)],
+                    share = json.dumps(asdict(self._share))
+                    self.process = process = subprocess.Popen(  # noqa: S603 - our own
+                        [sys.executable, "-P", "-m", program.__name__, self._root, str(told), share],
                         env=os.environ | {"PYTHONPATH": python_path()},
                         stdin=subprocess.PIPE,
                         pass_fds=(told,),
@@ -143,6 +91,21 @@ class Keeper:
         with process:
             return process.wait()
 
+    def ask(self) -> None:
+        """Ask it to end; one that has not begun does not begin any more."""
+        with self._lock:
+            self._ended = True
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()
+
+    def end(self) -> None:
+        """Wait for its end, or kill it."""
+        if self.process is not None:
+            try:
+                self.process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+
     def _pass_on(self, lines: Iterable[str]) -> None:
         known = set[tuple[str, str]]()
         for line in lines:
@@ -151,10 +114,12 @@ class Keeper:
             except ValueError:
                 # It was killed in the middle of a line.
                 continue
-            if kind == _LATE:
+            if kind == program.LATE:
                 topic, subscription, seconds = told
                 known.add((topic, subscription))
                 self._watch.sink_late(topic, subscription, seconds)
+            elif kind == program.BEGINS:
+                (self.beginning,) = told
             else:
                 name, level, text = told
                 logging.getLogger(name).log(level, "%s", text)
@@ -162,38 +127,119 @@ class Keeper:
             self._watch.sink_late(topic, subscription, None)
 
 
-class _Teller(Watch, logging.Handler):
-    """Tells the parent what a sink's watcher and a logger are told here."""
+class Keeper:
+    """Keeps processes running, from when a subscription has a sink for the first time."""
 
-    def __init__(self, out: TextIO) -> None:
-        super().__init__()
-        self._out, self._turn = out, Lock()
-        self.setFormatter(logging.Formatter("%(message)s"))
+    def __init__(self, root: str, watch: Watch) -> None:
+        """Start nothing yet."""
+        self._root, self._watch, self._files = root, watch, Files()
+        self._look_s, self._seen = LOOK_S if self._files.local(root) is not None else LOOK_REMOTE_S, -1
+        self._places = SinkPlaces(self._files, root)
+        self._ended, self._lock = Event(), Lock()
+        self._children, self._threads = dict[str | None, Child](), dict[str | None, Thread]()
 
-    def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
-        self._tell(_LATE, topic, subscription, seconds)
+    @property
+    def pid(self) -> int | None:
+        """The process for all sinks that was started last; None: none was."""
+        return self.pid_of(None)
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._tell(_LOGGED, record.name, record.levelno, self.format(record))
+    def pid_of(self, name: str | None) -> int | None:
+        """The process that was started last for a sink that has one for itself, by its name; None: for all others."""
+        child = self._children.get(name)
+        return None if child is None or child.process is None else child.process.pid
 
-    def _tell(self, *told: object) -> None:
-        # Without a parent nobody listens, and the process ends.
-        with self._turn, suppress(OSError):
-            self._out.write(json.dumps(told) + "\n")
-            self._out.flush()
+    def start(self) -> None:
+        """Look at the registry in a thread."""
+        self._begin(None)
+
+    def stop(self) -> None:
+        """End them, when their sinks have seen confirmed what they sent. One that waits for a broker is killed."""
+        with self._lock:
+            self._ended.set()
+            children, threads = list(self._children.values()), list(self._threads.values())
+        for child in children:
+            child.ask()
+        for child in children:
+            child.end()
+        for thread in threads:
+            thread.join()
+
+    def _begin(self, name: str | None) -> None:
+        with self._lock:
+            if self._ended.is_set() or name in self._threads:
+                return
+            thread = Thread(target=self._run, args=(name,), name="delayline-sinks", daemon=True)
+            self._threads[name] = thread
+            thread.start()
+
+    def _run(self, only: str | None) -> None:
+        """Keep a process running: for one sink, or for all that have none for themselves."""
+        pause_s, deaths = _FIRST_PAUSE_S, 0
+        while not self._ended.is_set():
+            if not self._wanted():
+                self._ended.wait(self._look_s)
+                continue
+            begun, culprit = monotonic_ms(), only
+            try:
+                with panics_raised():
+                    end, culprit = self._follow(only, one_by_one=deaths >= _DEATHS)
+            except Exception as error:  # noqa: BLE001 - this thread is all that starts it again
+                end = repr(error)
+            if self._ended.is_set():
+                return
+            _LOG.warning("the process of the sinks has ended with %s; it is started again", end)
+            long = monotonic_ms() - begun >= 2_000 * _LONGEST_PAUSE_S
+            pause_s, deaths = (_FIRST_PAUSE_S, 1) if long else (pause_s, deaths + 1)
+            if culprit is not None:
+                self._accuse(culprit, end)
+            if culprit != only:
+                # The others do not wait for it.
+                pause_s = _FIRST_PAUSE_S
+            self._ended.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _accuse(self, name: str, end: str) -> None:
+        """Note that a process has died of a sink, which no process has now, and give it one for itself."""
+        text = f"ProcessDied: it ended with {end} while it published for this sink; the sink is tried again, alone"
+        try:
+            with panics_raised():
+                noted = self._places.get(name)
+                if noted is not None:
+                    self._places.put(name, replace(noted, error=text))
+                    if name not in self._threads:
+                        _LOG.warning("sink of %s/%s stands still: %s", noted.topic, noted.subscription, text)
+        except Exception as error:  # noqa: BLE001 - a store that does not answer
+            _LOG.warning("it could not be noted that a process has died of the sink %s: %s", name, error)
+        self._begin(name)
+
+    def _wanted(self) -> bool:
+        """Whether a subscription has a sink, or had one whose notes are still there."""
+        try:
+            with panics_raised():
+                version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
+                if version == self._seen:
+                    return False
+                if any(map(Line.of, subscriptions(self._root))) or self._places.names():
+                    return True
+                self._seen = version
+        except Exception as error:  # noqa: BLE001 - a store that does not answer; it is asked again
+            _LOG.warning("the registry could not be read for sinks; it is tried again: %s", error)
+        return False
+
+    def _follow(self, only: str | None, *, one_by_one: bool) -> tuple[str, str | None]:
+        """Run a process; what it has ended with, and the sink that it has died of, if that can be told."""
+        with self._lock:
+            if self._ended.is_set():
+                return "", None
+            without = sorted(name for name in self._threads if name is not None) if only is None else []
+            child = Child(self._root, Share(only, without, one_by_one=one_by_one), self._watch)
+            self._children[only] = child
+        return _said(child.run()), only or child.beginning
 
 
-def main(root: str, pipe: str) -> None:
-    """Publish for the sinks of a warehouse until the standard input ends, as it does when the parent dies."""
-    # They are sent to each process of a job. The parent stops its stages first, and then this process.
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    with open(int(pipe), "w", encoding="utf-8") as out:  # noqa: PTH123 - it has no path
-        teller = _Teller(out)
-        logging.basicConfig(level=logging.WARNING, handlers=[teller])
-        with publishing(root, teller):
-            sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def _said(code: int | None) -> str:
+    """An exit code, or the signal that a process has died of."""
+    try:
+        return str(code) if code is None or code >= 0 else f"{code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return str(code)

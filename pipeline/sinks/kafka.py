@@ -25,6 +25,8 @@ _SECRET = ("sasl.user", "sasl.pass", "sasl.jaas", "sasl.oauth", "sasl.kerberos",
 _WAIT_S = 10.0
 """For an answer of the broker."""
 _FULL_S = 0.1
+_NOTED = {"key", "value"}
+"""What a source notes of a header."""
 _COMMON = ("client.id", "sasl.mechanism", "security.protocol", "socket.timeout.ms")
 """Settings of an address that a reader has, too."""
 
@@ -129,19 +131,25 @@ def key_of(row: Mapping[str, Any]) -> bytes | None:
         # Anybody may have written something else there.
         with suppress(ValueError):
             return b64decode(key, validate=True)
-    return str(key).encode()
+    return _bytes(str(key))
 
 
 def headers_of(row: Mapping[str, Any]) -> list[Header]:
-    """Properties as headers; a value that is NULL stays NULL. Headers that came from a broker are what they were."""
+    """Properties as headers; a value that is NULL stays NULL. Headers that came from a broker are what they were.
+
+    A note of them that no source has written is a property like any other one.
+    """
     if not row["properties"]:
         return []
     properties = dict(row["properties"])
     properties.pop(KEY, None)
-    came = _headers(properties.pop(HEADERS, None))
+    came = _headers(properties.get(HEADERS))
+    if came:
+        del properties[HEADERS]
     known = {name for name, _ in came}
     told = [(name, text) for name, text in properties.items() if name not in known]
-    return [*came, *((name, None if text is None else str(text).encode()) for name, text in told)]
+    made = [*came, *((name, None if text is None else _bytes(text)) for name, text in told)]
+    return [(_name(name), value) for name, value in made]
 
 
 def _headers(text: str | None) -> list[Header]:
@@ -149,9 +157,28 @@ def _headers(text: str | None) -> list[Header]:
     if not text:
         return []
     try:
-        told = json.loads(text)
-        return [
-            (str(each["key"]), b64decode(each["value"], validate=True) if "value" in each else None) for each in told
-        ]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        return [_header(each) for each in json.loads(text)]
+    except (ValueError, TypeError, RecursionError):
         return []
+
+
+def _header(told: object) -> Header:
+    """One of them.
+
+    Raises:
+        ValueError: a source does not write it so.
+    """
+    if not isinstance(told, dict) or not isinstance(name := told.get("key"), str) or not told.keys() <= _NOTED:
+        raise ValueError("no header")
+    # Of a text with a lone surrogate there are no bytes.
+    name.encode()
+    return name, b64decode(told["value"], validate=True) if "value" in told else None
+
+
+def _name(text: str) -> str:
+    """The name of a header, as the client takes it: it dies of a lone surrogate, and ends a name at a NUL."""
+    return _bytes(text).decode().replace("\0", "\ufffd")
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="replace")

@@ -75,7 +75,13 @@ def _hashed(*told: str) -> str:
 
 
 class SinkLoop:
-    """A sink at work: in a thread, or step by step."""
+    """A sink at work: in a thread, or step by step.
+
+    Attributes:
+        name: what its place is kept under.
+        version: the version of `deliveries` of which something is next.
+        settled: set in a thread when the broker has all that was there at its begin, or the sink stands still.
+    """
 
     def __init__(
         self,
@@ -108,7 +114,7 @@ class SinkLoop:
         self._topic: Topic | None = None
         self._taking: Taking | None = None
         self.version = self._noted.version
-        self._ended, self._left = Event(), Event()
+        self._ended, self._left, self.settled = Event(), Event(), Event()
         self._thread: Thread | None = None
         places.put(self.name, self._noted)
 
@@ -245,13 +251,16 @@ class SinkLoop:
         while not self._ended.is_set():
             try:
                 with panics_raised():
-                    self.step()
+                    more = self.step()
                 wait_s = _FIRST_PAUSE_S
+                if not more and (self._sent is None or self._topic is None or self._topic.keeps_place):
+                    self.settled.set()
                 if not self._more:
                     self._ended.wait(self._until_next_s())
             except Exception as error:  # noqa: BLE001 - whatever it is, others go on, and so does this one later
                 self._drop()
                 self.failed(error)
+                self.settled.set()
                 self._ended.wait(wait_s)
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
         self._end()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from threading import Event
 
 from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active, unclear
 from pipeline.config.threads import beside, panics_raised
-from pipeline.config.wallclock import wall_ms
+from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
@@ -29,6 +31,8 @@ LOOK_S, LOOK_REMOTE_S = 1.0, 5.0
 """Between two looks at the registry."""
 _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 """Between two looks of a sink at the log of `deliveries`."""
+_BEGIN_MS, _STEP_S = 30_000, 0.05
+"""So long a sink that begins is waited for, with a look each time."""
 _BROKERS: dict[str, Connect] = {"kafka": KafkaTopic, "pulsar": PulsarTopic, "pulsar+ssl": PulsarTopic}
 """By the scheme of the address."""
 
@@ -38,18 +42,49 @@ def connected(to: Destination, producer: str, place: str) -> Topic:
     return _BROKERS[to.scheme](to, producer, place)
 
 
-def publishing(root: str, watch: Watch = NOBODY, connect: Connect = connected) -> AbstractContextManager[None]:
-    """Publish for the sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
+@dataclass(frozen=True)
+class Share:
+    """The sinks that a process publishes for, by their names.
+
+    Attributes:
+        only: this one; None: all of the registry.
+        without: but not these, which have a process each.
+        one_by_one: each begins when the one before has caught up or stands still, or after half a minute.
+    """
+
+    only: str | None = None
+    without: Sequence[str] = ()
+    one_by_one: bool = False
+
+    def has(self, name: str) -> bool:
+        """Whether a sink is one of them."""
+        return name not in self.without if self.only is None else name == self.only
+
+
+ALL = Share()
+Begins = Callable[[str | None], None]
+"""Told of the name of a sink that begins, and None when it has caught up or stands still."""
+
+
+def publishing(
+    root: str,
+    watch: Watch = NOBODY,
+    connect: Connect = connected,
+    share: Share = ALL,
+    begins: Begins = lambda _: None,
+) -> AbstractContextManager[None]:
+    """Publish for sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
         return nullcontext()
-    return beside(Sinks(root, watch, connect).run)
+    return beside(Sinks(root, watch, connect, share, begins).run)
 
 
 class Sinks:
     """Follows the registry."""
 
-    def __init__(self, root: str, watch: Watch, connect: Connect) -> None:
+    def __init__(self, root: str, watch: Watch, connect: Connect, share: Share, begins: Begins) -> None:
         """Look at nothing yet."""
+        self._share, self._begins = share, begins
         self._root, self._watch, self._connect, self._files = root, watch, connect, Files()
         self._places, self._seen = SinkPlaces(self._files, root), -1
         self._running: dict[Line, SinkLoop] = {}
@@ -61,31 +96,40 @@ class Sinks:
         while not ended.is_set():
             try:
                 with panics_raised():
-                    self._look()
+                    self._look(ended)
                     self._tell()
             except Exception:  # noqa: BLE001 - a store that does not answer; it is asked again
                 _LOG.warning("the registry could not be read for sinks; it is tried again", exc_info=True)
             ended.wait(self._look_s)
         self._end(set(self._running))
 
-    def _look(self) -> None:
+    def _look(self, ended: Event) -> None:
         version = newest(self._files, path_of(self._root, SUBSCRIPTIONS), self._seen)
         if version == self._seen:
             return
         registry = open_table(self._root, SUBSCRIPTIONS)
-        wanted = {line for line in map(Line.of, active(registry)) if line is not None}
-        self._end(set(self._running) - wanted)
         table = str(open_table(self._root, DELIVERIES).metadata().id)
-        for line in wanted - set(self._running):
+        lines = (line for line in map(Line.of, active(registry)) if line is not None)
+        wanted = {line for line in lines if self._share.has(line.name(table))}
+        self._end(set(self._running) - wanted)
+        for line in sorted(wanted - set(self._running), key=lambda line: line.name(table)):
+            if ended.is_set():
+                return
             loop = SinkLoop(self._root, table, line, self._places, self._connect)
             self._running[line] = loop
+            if self._share.one_by_one:
+                self._begins(loop.name)
             loop.start(self._pause_s)
+            if self._share.one_by_one:
+                _wait_for(loop, ended)
+                self._begins(None)
         self._tidy(registry)
         self._seen = version
 
     def _tidy(self, registry: DeltaTable) -> None:
         """Forget sinks that have ended. Those of some subscriptions may go on when somebody has corrected a line."""
-        ended = set(self._places.names()) - {loop.name for loop in self._running.values()}
+        names = set(filter(self._share.has, self._places.names()))
+        ended = names - {loop.name for loop in self._running.values()}
         stay = unclear(registry) if ended else set[Name]()
         for name in ended:
             place = self._places.get(name)
@@ -105,3 +149,9 @@ class Sinks:
         for line in lines:
             self._running.pop(line).stop()
             self._watch.sink_late(line.topic, line.subscription, None)
+
+
+def _wait_for(loop: SinkLoop, ended: Event) -> None:
+    begun = monotonic_ms()
+    while not loop.settled.wait(_STEP_S) and monotonic_ms() - begun < _BEGIN_MS and not ended.is_set():
+        pass

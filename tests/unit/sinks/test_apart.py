@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -15,7 +16,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 pytest.importorskip("pulsar", reason="the sink needs requirements/all.lock")
 
-from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe
+from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, unsubscribe
 from pipeline.sinks.apart import Keeper, publishing_apart
 from pipeline.subscriptions.policies import Policies
 from tests.support.client import new_warehouse
@@ -78,6 +79,80 @@ def test_notes_of_a_sink_that_was_taken_away_meanwhile_are_dropped(root: str) ->
     set_policies(root, "t", "s", Policies())
     with publishing_apart(root):
         until(lambda: not places(root).names())
+
+
+CLIENT = """
+import json, os, signal
+from pathlib import Path
+
+def known(topic):
+    path = Path(__file__).parent / topic
+    return json.loads(path.read_text()) if path.exists() else {"sent": [], "place": None}
+
+class TopicPartition:
+    error = None
+    def __init__(self, topic, partition, offset=-1001, metadata=""):
+        self.topic, self.offset, self.metadata = topic, offset, metadata
+
+class Producer:
+    def __init__(self, told): pass
+    def init_transactions(self, wait): pass
+    def begin_transaction(self): self.sent = []
+    def poll(self, wait): pass
+    def purge(self): pass
+    def produce(self, topic, value, key, headers):
+        if value == b"deadly":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        self.sent.append(value.decode())
+    def send_offsets_to_transaction(self, offsets, group, wait):
+        (self.place,) = offsets
+    def commit_transaction(self, wait):
+        place, path = self.place, Path(__file__).parent / self.place.topic
+        new = {"sent": known(place.topic)["sent"] + self.sent, "place": [place.offset, place.metadata]}
+        path.with_suffix(".new").write_text(json.dumps(new))
+        path.with_suffix(".new").replace(path)
+
+class Consumer:
+    def __init__(self, told): pass
+    def committed(self, asked, timeout):
+        place = known(asked[0].topic)["place"]
+        return [TopicPartition(asked[0].topic, 0, *place)] if place else asked
+    def consumer_group_metadata(self): pass
+    def close(self): pass
+"""
+"""A client of Kafka that dies of a message, and writes the others into files beside it."""
+
+
+def test_a_sink_of_which_the_process_dies_stands_alone_and_the_others_go_on(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One message stopped all sinks of a warehouse, for as long as it was there."""
+    monkeypatch.setattr("pipeline.sinks.apart._FIRST_PAUSE_S", 0.01)
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    (folder / "confluent_kafka.py").write_text(CLIENT)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    for name in ("bad", "good", "fine"):
+        subscribe(root, Subscription("t", name, policies=Policies(sink=f"kafka://127.0.0.1:1/{name}")))
+    for name in ("good", "fine"):
+        delivered(root, "a", subscription=name)
+    delivered(root, "deadly", subscription="bad")
+
+    def have(*sent: str) -> bool:
+        found = [folder / name for name in ("good", "fine")]
+        return all(each.exists() and json.loads(each.read_text())["sent"] == list(sent) for each in found)
+
+    with publishing_apart(root):
+        until(lambda: caplog.text.count("has ended with -11 (SIGSEGV)") > 1)
+        until(lambda: any("ProcessDied: it ended with -11 (SIGSEGV)" in str(each) for each in errors(root)))
+        until(lambda: have("a"))
+        for name in ("good", "fine"):
+            delivered(root, "b", subscription=name)
+        until(lambda: have("a", "b"))
+        unsubscribe(root, "t", "bad")
+        until(lambda: len(places(root).names()) == 2)
+    assert "sink of t/bad stands still: ProcessDied" in caplog.text
+    assert errors(root) == {None}
 
 
 def test_it_ends_when_its_parent_dies(root: str) -> None:
