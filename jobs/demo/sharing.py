@@ -17,7 +17,7 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import Options
-from pipeline.config.paths import python_path
+from pipeline.config.paths import python_environment
 from pipeline.config.settings import LiveClock
 from pipeline.delta.deltars import open_table, query
 from pipeline.delta.warehouse import Warehouse
@@ -120,7 +120,7 @@ class _Worker:
 @contextmanager
 def _working(root: str, name: str, echo: Callable[[str], None]) -> Iterator[_Worker]:
     """A worker in a process of its own, whose lines are echoed; killed in the end."""
-    environment = os.environ | {"PYTHONPATH": python_path()}
+    environment = os.environ | python_environment()
     words = [sys.executable, "-m", worker.__name__, root, TOPIC, NAME, name]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 - our own
     one = _Worker(process)

@@ -43,6 +43,15 @@ def local_path(path: str, here: Path | None = _HERE) -> Path | None:
     return None if here is None else here / path
 
 
+def python_environment() -> dict[str, str]:
+    """What a Python that we start finds in its environment, and those that it starts, beside what is there now.
+
+    It imports this project, and nothing from the folder in which somebody stands: `python -m` would take a module of
+    Python's own from there, and a file named `traceback.py` would run as the job.
+    """
+    return {"PYTHONPATH": python_path(), "PYTHONSAFEPATH": "1"}
+
+
 def python_path() -> str:
     """`PYTHONPATH` for a Python that we start: where this project is imported from, then what is there now."""
     # Installed, its names are one longer than in its tree.

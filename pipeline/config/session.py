@@ -16,7 +16,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.jvm import java_class, keep_classes
-from pipeline.config.paths import is_s3, python_path
+from pipeline.config.paths import is_s3, python_environment
 from pipeline.config.s3 import Store
 from pipeline.config.settings import check
 from pipeline.config.sizing import cores_here
@@ -62,6 +62,8 @@ CORRECTNESS = {
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     # What a source tells its client is an option of a stream, and plans show options: secrets are left out of them.
     "spark.sql.redaction.options.regex": "(?i)url|jaas|keystore|ssl.key",
+    # Workers start as `python -m`, which imports from the folder in which somebody stands: there may be anything.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
     # A speculative copy of a task writes the same rows again, and its state store version is thrown away.
     "spark.speculation": "false",
 }
@@ -206,7 +208,7 @@ def local_session(
     machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = python_path()
+    os.environ.update(python_environment())
     plain = (
         builder(app, *paths).master(f"local[{machine.cores},{_ATTEMPTS}]").config("spark.driver.memory", machine.memory)
     )

@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from threading import Event, Lock, Thread
 
 from pipeline.client.subscribing.subscriptions import subscriptions
-from pipeline.config.paths import python_path
+from pipeline.config.paths import python_environment
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.config.watching import NOBODY, Watch
@@ -80,8 +80,8 @@ class Child:
                         return None
                     share = json.dumps(asdict(self._share))
                     self.process = process = subprocess.Popen(  # noqa: S603 - our own
-                        [sys.executable, "-P", "-m", program.__name__, self._root, str(told), share],
-                        env=os.environ | {"PYTHONPATH": python_path()},
+                        [sys.executable, "-m", program.__name__, self._root, str(told), share],
+                        env=os.environ | python_environment(),
                         stdin=subprocess.PIPE,
                         pass_fds=(told,),
                     )

@@ -58,7 +58,7 @@ def run(command: Command, runner: Runner) -> int:
     match command.words:
         case ("delayline", *words):
             return runner.delayline(tuple(words), background=command.background)
-        case ("python", "-m", name, *words):
+        case ("python", "-P", "-m", name, *words):
             return runner.module((name.removeprefix("delayline."), *words))
         case _:
             return subprocess.run(["bash", "-ec", command.line], check=False, env=dict(os.environ)).returncode  # noqa: S603, S607

@@ -1,9 +1,12 @@
-"""Classes of the JVM are known by their names, and not looked for again."""
+"""The session: classes of the JVM are known by their names, and workers import from no folder of the moment."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
@@ -31,3 +34,16 @@ def test_building_a_frame_looks_for_no_class_in_all_packages(
     # One that is named with its package is found at once.
     assert [name for name in looks if "." not in name] == []
     assert "org.apache.spark.sql.functions" not in looks
+
+
+def test_workers_import_nothing_from_the_folder_in_which_somebody_stands(spark: SparkSession) -> None:
+    """They run as the job, and a folder of everybody may hold a module of any name."""
+    found = spark.range(1).mapInArrow(lambda parts: (_flags(part) for part in parts), "safe boolean")
+    assert [row.safe for row in found.collect()] == [True]
+    # Those of Python data sources have the environment of the JVM.
+    assert os.environ["PYTHONSAFEPATH"] == "1"
+
+
+def _flags(_: pa.RecordBatch) -> pa.RecordBatch:
+    """How the Python of a worker was started."""
+    return pa.record_batch({"safe": [sys.flags.safe_path]})

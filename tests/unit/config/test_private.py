@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
+from pipeline.config.paths import python_environment, python_path
 from pipeline.config.session import private_folders
 from pipeline.config.watching import Watching
 
@@ -26,6 +29,24 @@ def test_sockets_and_spilled_rows_lie_in_a_folder_that_nobody_else_may_enter() -
     (folder,) = {Path(each) for each in settings.values()}
     assert folder.stat().st_mode & 0o777 == 0o700
     assert len(str(folder)) < 70
+
+
+@pytest.mark.parametrize("module", ["pyspark.daemon", "pipeline.sinks.program", "jobs.demo.worker"])
+def test_what_lies_in_the_folder_where_somebody_stands_is_not_run(tmp_path: Path, module: str) -> None:
+    """Python imports a `traceback.py` from there before its own, in each process that is started by its module."""
+    mark = tmp_path / "mark"
+    (tmp_path / "traceback.py").write_text(f"open({str(mark)!r}, 'w')\nraise SystemExit(9)\n")
+
+    def start(environment: dict[str, str]) -> bool:
+        words = [sys.executable, "-m", module]
+        subprocess.run(  # noqa: S603 - our own
+            words, cwd=tmp_path, env=environment, check=False, stdin=subprocess.DEVNULL, capture_output=True
+        )
+        return mark.exists()
+
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
+    assert not start(plain | python_environment())
+    assert start(plain | {"PYTHONPATH": python_path()}), "the file would run, if it were looked at"
 
 
 def test_jars_are_not_taken_from_a_folder_to_which_others_may_write(tmp_path: Path) -> None:
