@@ -5,7 +5,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def session(
     """
     java = need_java()
     starting()
-    log = Path(tempfile.gettempdir()) / f"delayline-{os.getpid()}.log"
+    log = private_log()
     options = f"{machine.java_options} -Dlog4j2.configurationFile={LOG4J.as_uri()}"
     try:
         with _stderr_to(log):
@@ -72,6 +72,19 @@ def session(
         yield spark
     finally:
         spark.stop()
+        with suppress(OSError):
+            if not log.stat().st_size:
+                log.unlink()
+
+
+def private_log() -> Path:
+    """A new file in the folder for temporary files, for this user alone. Its name cannot be known before.
+
+    Others may write to that folder. A file or a link of theirs with our name would be written to, or keep us out.
+    """
+    descriptor, name = tempfile.mkstemp(prefix="delayline-", suffix=".log")
+    os.close(descriptor)
+    return Path(name)
 
 
 def kept_session(java: Path, app: str, machine: Machine, *paths: str, packages: Sequence[str] = ()) -> SparkSession:

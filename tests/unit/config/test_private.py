@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,14 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the session needs requirements/all.lock")
 
+from jobs.commands import spark
 from jobs.commands.startcache import Kept
 from pipeline.client.create import create_all
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.paths import python_environment, python_path
-from pipeline.config.session import private_folders
+from pipeline.config.session import Machine, private_folders
 from pipeline.config.watching import Watching
 
 
@@ -47,6 +49,29 @@ def test_what_lies_in_the_folder_where_somebody_stands_is_not_run(tmp_path: Path
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}
     assert not start(plain | python_environment())
     assert start(plain | {"PYTHONPATH": python_path()}), "the file would run, if it were looked at"
+
+
+def test_the_log_of_a_start_is_a_new_file_that_nobody_else_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may put a link with a name that they can guess into the folder for temporary files."""
+    theirs, shared = tmp_path / "theirs", tmp_path / "shared"
+    theirs.touch()
+    shared.mkdir()
+    (shared / f"delayline-{os.getpid()}.log").symlink_to(theirs)
+    monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    monkeypatch.setattr(spark, "need_java", lambda: tmp_path)
+    monkeypatch.setattr(spark, "kept_session", lambda *_, **__: os.write(2, b"Java says\n") and 1 / 0)
+    before = os.umask(0)
+    try:
+        with pytest.raises(spark.NoSession) as failed, spark.session("a", Machine()):
+            pass
+    finally:
+        os.umask(before)
+    log = failed.value.log
+    assert (log.parent, log.read_bytes(), theirs.read_bytes()) == (shared, b"Java says\n", b"")
+    assert not log.is_symlink()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 def test_jars_are_not_taken_from_a_folder_to_which_others_may_write(tmp_path: Path) -> None:
