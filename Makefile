@@ -86,6 +86,7 @@ lock: $(FULL) ## Write the lock files again after a change of pyproject.toml (UP
 	$(UV) pip compile pyproject.toml --all-extras -o requirements/all.lock $(LOCK_FLAGS)
 	$(UV) pip compile pyproject.toml --extra test --extra lint --extra build -o requirements/core.lock $(LOCK_FLAGS) -c requirements/all.lock
 	$(UV) pip compile --group install -o requirements/uv.lock $(LOCK_FLAGS)
+	$(PY) -m tests.support.jars lock
 
 # One lock for all systems and Pythons, with hashes and without addresses.
 LOCK_FLAGS := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate $(if $(UPGRADE),--upgrade)

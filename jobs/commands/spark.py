@@ -55,6 +55,7 @@ def session(
     Raises:
         NoJava: there is no suitable Java.
         NoSession: Spark did not start.
+        StrangeJar: it resolved a JAR that is not as `conf/jars.lock` says.
         NoConditionalPuts, StoreRefused: the warehouse lies in a store of objects that will not do.
     """
     java = need_java()
@@ -64,6 +65,8 @@ def session(
     try:
         with _stderr_to(log):
             spark = kept_session(java, app, replace(machine, java_options=options), *paths, packages=packages)
+    except PipelineError:
+        raise
     except Exception as error:
         raise NoSession(log, error) from error
     try:

@@ -7,7 +7,6 @@ them from JARs and checking them. Whoever removes the folder has the first start
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from pipeline.config.paths import is_s3
+from pipeline.config.session import resolved
 
 _MAGIC = (0xF00BABA8).to_bytes(4, "little")
 """What an archive of classes begins with; Java writes it last (`cdsConstants.hpp` of the JDK)."""
@@ -78,14 +78,12 @@ class Kept:
 
     def keep_jars(self, spark: SparkSession) -> None:
         """Keep which JARs Spark has resolved. A cache folder that cannot be written keeps nothing."""
-        told = spark.sparkContext.getConf().get("spark.jars") or ""
         own = map(str, (Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-        resolved = [re.sub("^(file:)?/+", "/", each) for each in told.split(",") if each]
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_ours(self.folder):
                 return
-            self._list.write_text("\n".join(lacking(resolved, own)), encoding="utf-8")
+            self._list.write_text("\n".join(lacking(map(str, resolved(spark)), own)), encoding="utf-8")
         except OSError:
             return
 
@@ -138,10 +136,10 @@ def _is_jar(path: str) -> bool:
     return path.endswith(".jar") and Path(path).is_file()
 
 
-def lacking(resolved: Iterable[str], own: Iterable[str]) -> list[str]:
+def lacking(found: Iterable[str], own: Iterable[str]) -> list[str]:
     """Paths of JARs less those with classes that others bring in a version of their own, which Spark prefers."""
     known = {name for path in own for name in _classes(path)}
-    return [path for path in resolved if known.isdisjoint(_classes(path))]
+    return [path for path in found if known.isdisjoint(_classes(path))]
 
 
 def _classes(path: str) -> set[str]:

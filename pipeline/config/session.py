@@ -15,6 +15,7 @@ from delta import configure_spark_with_delta_pip
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.jars import StrangeJar, check_jars, jar_path
 from pipeline.config.jvm import java_class, keep_classes
 from pipeline.config.paths import is_s3, python_environment
 from pipeline.config.s3 import Store
@@ -204,6 +205,9 @@ def local_session(
         extra: further settings, which win over ours.
         jars: paths of the JARs that they need, when they are known; else Spark resolves them, which takes a second.
         packages: what else they need, as Maven names it.
+
+    Raises:
+        StrangeJar: Spark resolved a JAR that is not as `conf/jars.lock` says.
     """
     machine = machine or Machine()
     # Workers start another interpreter: the same one, with the same packages, or they miss every import.
@@ -227,9 +231,21 @@ def local_session(
         wanted = [*packages, *([HADOOP_AWS] if any(map(is_s3, paths)) else [])]
         plain = configure_spark_with_delta_pip(plain, extra_packages=wanted)
     spark = plain.getOrCreate()
+    if not jars:
+        try:
+            check_jars(resolved(spark))
+        except StrangeJar:
+            spark.stop()
+            raise
     keep_classes(spark)
     without_sums(spark)
     return spark
+
+
+def resolved(spark: SparkSession) -> list[Path]:
+    """The JARs that a session got beside those of Spark itself."""
+    told = spark.sparkContext.getConf().get("spark.jars") or ""
+    return [jar_path(each) for each in told.split(",") if each]
 
 
 def without_sums(spark: SparkSession) -> None:

@@ -175,6 +175,17 @@ def test_spark_defaults_are_what_a_session_of_ours_has() -> None:
     assert pairs(CONF / "spark-defaults.conf", None) == CORRECTNESS | COST
 
 
+def test_what_the_page_says_of_clusters_stands_in_the_file_without_effect() -> None:
+    """Whoever runs a cluster takes a `#` away. A secret is not made up here."""
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    (block,) = (each for each in page.split("```") if "spark.authenticate.secret" in each)
+    wanted = dict((*line.split(None, 1), "")[:2] for line in block.strip().splitlines())
+    wanted["spark.authenticate.secret"] = ""
+    lines = (CONF / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    found = dict((*line[1:].split(None, 1), "")[:2] for line in lines if line.startswith("#spark."))
+    assert wanted.items() <= found.items()
+
+
 def test_the_log_file_of_the_command_exists_and_takes_errors_only() -> None:
     """Log4j falls back to its own format and levels, without a word that anybody sees, when the file is missing."""
     assert LOG4J == CONF / "log4j2.properties"
