@@ -179,11 +179,11 @@ def test_what_the_page_says_of_clusters_stands_in_the_file_without_effect() -> N
     """Whoever runs a cluster takes a `#` away. A secret is not made up here."""
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     (block,) = (each for each in page.split("```") if "spark.authenticate.secret" in each)
-    wanted = dict((*line.split(None, 1), "")[:2] for line in block.strip().splitlines())
-    wanted["spark.authenticate.secret"] = ""
+    wanted = {words[0]: words[1:] for words in map(str.split, block.strip().splitlines())}
+    wanted["spark.authenticate.secret"] = []
     lines = (CONF / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
-    found = dict((*line[1:].split(None, 1), "")[:2] for line in lines if line.startswith("#spark."))
-    assert wanted.items() <= found.items()
+    found = {words[0]: words[1:] for line in lines if line.startswith("#spark.") and (words := line[1:].split())}
+    assert {name: found.get(name) for name in wanted} == wanted
 
 
 def test_the_log_file_of_the_command_exists_and_takes_errors_only() -> None:
