@@ -24,6 +24,8 @@ _SAID = re.compile(
     r"|error sending request|error decoding response body|after \d+ retries"
     # Hadoop's connectors of stores. Spark's own connections, between executors for instance, say some of it as well.
     r"|SdkClientException: Unable to execute HTTP request|ApiCallTimeoutException"
+    # 409: somebody else puts the same object, again and again.
+    r"|Status Code: 409"
     r"|AWSStatus500Exception|AWSServiceThrottledException|ConnectTimeoutException|NoHttpResponseException"
     r"|java\.net\.(UnknownHostException|SocketTimeoutException|NoRouteToHostException)"
 )

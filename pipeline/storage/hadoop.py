@@ -4,6 +4,9 @@ Beside `pipeline.config.jvm`, `pipeline.delta.logs.logstore`, `pipeline.delta.st
 and `pipeline.service.watch.listener` the only module that reaches into the JVM.
 """
 
+import random
+import time
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ _IF_NONE, _UNASKED = "fs.option.create.conditional.overwrite", "fs.s3a.create.pe
 """Put only where no object is; and do not ask before the put what is there, or whether the folder is one."""
 _IS_THERE, _CONFLICT = "org.apache.hadoop.fs.s3a.RemoteFileChangedException", "Status Code: 409"
 """What Hadoop's connector makes of 412: somebody else's file is there, and stays."""
+_ATTEMPTS, _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 10, 0.02, 1.0
+"""Of a put that meets another, and between them: five seconds in all, twice as long each time."""
 
 
 def session_files(spark: SparkSession) -> Files:
@@ -99,16 +104,19 @@ class HadoopFiles:
         how[0] = rename.OVERWRITE
         files.getFileContext(new.toUri(), self._conf).rename(old, new, how)
 
-    def create(self, path: str, content: str) -> bool:
+    def create(self, path: str, content: str, pause: Callable[[float], None] = time.sleep) -> bool:
         """Put a small file in a store that speaks S3, unless one is there: False. The store itself decides.
 
-        Hadoop's `create` asks whether the file is there and then puts it, whatever has come in between.
+        Hadoop's `create` asks whether the file is there and then puts it, whatever has come in between. While another
+        put is under way it is tried again, with growing pauses (`pause` takes seconds).
 
         Raises:
-            Py4JJavaError: the store, or Hadoop's connector, knows no such request.
+            Py4JJavaError: the store, or Hadoop's connector, knows no such request; or others put it all the time.
         """
         system, where = self._system(path), self._path(path)
+        attempt = 0
         while True:
+            attempt += 1
             stream = system.createFile(where).must(_IF_NONE, True).opt(_UNASKED, True).build()  # noqa: FBT003 - values of Hadoop's
             try:
                 stream.write(bytearray(content.encode()))
@@ -117,8 +125,9 @@ class HadoopFiles:
                 if error.java_exception.getClass().getName() == _IS_THERE:
                     return False
                 # Two at once: neither is there yet. Amazon asks for another attempt.
-                if _CONFLICT not in str(error):
+                if _CONFLICT not in str(error) or attempt == _ATTEMPTS:
                     raise
+                pause(min(_FIRST_PAUSE_S * 2 ** (attempt - 1), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.5))  # noqa: S311 - jitter, not a secret
             else:
                 return True
 

@@ -1,7 +1,7 @@
 """The metrics for Prometheus, in a registry of their own. `docs/metrics.md` says what each means."""
 
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -92,6 +92,7 @@ class Metrics(Watch):
         self._dead = self._counter("dead_letters", "Messages given up as dead letters", *subscription)
         self._refused = self._counter("events_refused", "Events of consumers that were refused")
         self._lock, self._taken = Lock(), Counts[str]()
+        self._named, self._unknown = set[tuple[str, str]](), set[tuple[str, str]]()
 
     def started(self, stage: str) -> None:
         """A stage runs; what can be counted of it begins with 0, so that a first mistake is seen as a change."""
@@ -139,7 +140,7 @@ class Metrics(Watch):
 
     def left_out(self, topic: str, subscription: str, reason: str, count: int) -> None:
         """Dispatch left messages out by a policy."""
-        self._left_out.labels(*_names(topic, subscription), reason).inc(count)
+        self._left_out.labels(*self._labels(topic, subscription), reason).inc(count)
 
     def behind(self, source: str, rows: int | None) -> None:
         """A source has so many rows yet to read; None: nobody knows."""
@@ -147,7 +148,7 @@ class Metrics(Watch):
 
     def sink_late(self, topic: str, subscription: str, seconds: float | None) -> None:
         """So long ago became visible what a sink publishes next; None: nobody knows, or it has ended."""
-        self._late.labels(*_names(topic, subscription)).set(float("nan") if seconds is None else seconds)
+        self._late.labels(*self._labels(topic, subscription)).set(float("nan") if seconds is None else seconds)
 
     def published(self, count: int, first_due_ms: int, last_due_ms: int, committed_ms: int) -> None:
         """A commit made deliveries visible."""
@@ -159,13 +160,36 @@ class Metrics(Watch):
         """A batch of settle ended: it refused events, and changed the figures of some subscriptions."""
         self._refused.inc(batch.refused)
         for each in batch.subscriptions:
-            name = _names(each.topic, each.subscription)
+            name = self._labels(each.topic, each.subscription)
             self._outstanding.labels(*name).set(each.outstanding)
             self._waiting.labels(*name).set(each.waiting)
             self._acked.labels(*name).inc(each.acked)
             self._dead.labels(*name).inc(each.dead_letters)
             for cause, count in each.returned.items():
                 self._returned.labels(*name, cause).inc(count)
+
+    def forget_others(self, names: Iterable[tuple[str, str]]) -> None:
+        """Leave out what is of other subscriptions than these (topic and name), and was so at the last call as well.
+
+        Stages that have heard of one earlier, or know of its end later, tell of it meanwhile.
+        """
+        known = {_names(*name) for name in names}
+        unknown = set(self._named) - known
+        for topic, subscription in unknown & self._unknown:
+            for family in self._of_subscriptions:
+                family.remove_by_labels({"topic": topic, "subscription": subscription})
+            self._named.discard((topic, subscription))
+        self._unknown = unknown
+
+    def _labels(self, topic: str, subscription: str) -> tuple[str, str]:
+        """Values of labels, which are noted."""
+        names = _names(topic, subscription)
+        self._named.add(names)
+        return names
+
+    @property
+    def _of_subscriptions(self) -> tuple[Gauge | Counter, ...]:
+        return (self._late, self._left_out, self._outstanding, self._waiting, self._acked, self._returned, self._dead)
 
     def waiting(self, count: int, next_due_ms: int | None, held: int) -> None:
         """So many are pending; the first of them is due then, ms UTC; so many of them are held."""

@@ -11,22 +11,30 @@ from prometheus_client import start_http_server
 from pyspark.sql import SparkSession
 
 from pipeline.client.pending import pending
+from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.errors import BadSetting, PipelineError
 from pipeline.config.stages import SETTLE
 from pipeline.config.threads import beside
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.config.watching import SettleBatch, Watching
+from pipeline.delta.deltars import path_of
+from pipeline.delta.logs.entries import newest
 from pipeline.service.watch.lateness import Publication
 from pipeline.service.watch.line import Board
 from pipeline.service.watch.listener import LOG, Listener
 from pipeline.service.watch.metrics import Metrics
 from pipeline.service.watch.progress import CPU, WHOLE, Progress
+from pipeline.storage.files import Files
+from pipeline.subscriptions.incarnations import Name
+from schemas import SUBSCRIPTIONS
 
 _LINE_S, _QUIET_LINES = 5.0, 12
 """A line every few seconds while something moves, and one a minute while nothing does."""
 _COUNT_S, _COUNT_SHARE = 5.0, 0.02
 """What is pending is counted from the tables: so often at most, and never for more than this share of the time."""
 _PATIENCE_S = 1.0
+_FORGET_S = 60.0
+"""So often it is looked which subscriptions there are."""
 _ERRORS = (DeltaError, OSError, PipelineError)
 
 
@@ -85,6 +93,7 @@ def watched(spark: SparkSession, root: str, told: Watching, *, counted: bool = F
             stack.enter_context(_logged(Path(told.progress_log)))
         if told.metrics_port is not None:
             stack.enter_context(_served(watcher, told.metrics_port, told.metrics_address))
+        stack.enter_context(beside(_forget, root, watcher, patience_s=_PATIENCE_S))
         if counted or told.metrics_port is not None:
             stack.enter_context(beside(_count, root, watcher, patience_s=_PATIENCE_S))
         listener = Listener(watcher)
@@ -137,6 +146,19 @@ def _report(board: Board, echo: Callable[[str], None], ended: Event) -> None:
         if line.moves or quiet >= _QUIET_LINES:
             echo(str(line))
             quiet = 0
+
+
+def _forget(root: str, watcher: Watcher, ended: Event) -> None:
+    """Metrics of subscriptions that have ended go. A process may run for years, and topics come and go."""
+    files, seen, names = Files(), -1, list[Name]()
+    while not ended.wait(_FORGET_S):
+        try:
+            version = newest(files, path_of(root, SUBSCRIPTIONS), seen)
+            if version != seen:
+                names, seen = [each.named for each in subscriptions(root)], version
+            watcher.forget_others(names)
+        except _ERRORS as error:
+            LOG.warning("the registry was not read: %s", error)
 
 
 def _count(root: str, watcher: Watcher, ended: Event) -> None:

@@ -21,6 +21,7 @@ pytest.importorskip("pyspark", reason="the listener is Spark's")
 from prometheus_client import generate_latest
 
 from pipeline.client.create import create_all
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import BadSetting
 from pipeline.config.watching import SettleBatch, Settled, Watching
 from pipeline.service.watch import process
@@ -291,6 +292,31 @@ def told(watcher: Watcher, second: int) -> None:
     watcher.took("dispatch", 3)
     watcher.sink_late("t", "s", 0.1)
     watcher.waiting(second, now, 0)
+
+
+def test_metrics_of_a_subscription_that_has_ended_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a page of metrics has all that ever were. What stages tell before the registry shows it stays."""
+    root, watcher, ended = str(tmp_path / "w"), Watcher(), threading.Event()
+    create_all(root)
+    for name in ("a", "b"):
+        subscribe(root, Subscription("t", name))
+    looks = list[set[str]]()
+
+    def wait(_: float) -> bool:
+        found = {name for name in served(watcher) if 'topic="t"' in name}
+        looks.append({name.partition('subscription="')[2][:1] for name in found})
+        if len(looks) == 2:
+            unsubscribe(root, "t", "a")
+        return len(looks) > 4
+
+    for name in ("a", "b", "c"):
+        figures = Settled("t", name, 1, 2, 3, {"nack": 4}, 5)
+        watcher.settled(SettleBatch(1, 1, START, START, START, 1, 0, (figures,)))
+        watcher.left_out("t", name, "expired", 1)
+        watcher.sink_late("t", name, 0.5)
+    monkeypatch.setattr(ended, "wait", wait)
+    process._forget(root, watcher, ended)
+    assert looks == [{"a", "b", "c"}, {"a", "b", "c"}, {"a", "b"}, {"b"}, {"b"}]
 
 
 def test_a_quiet_service_still_reports_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
