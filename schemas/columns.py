@@ -41,6 +41,10 @@ class Columns:
         """Columns that are required, but for the named ones."""
         return cls(tuple(Column(name, kind, name in optional) for name, kind in columns))
 
+    def and_optional(self, *columns: tuple[str, Kind]) -> Columns:
+        """These, and others behind them that may be NULL."""
+        return Columns((*self.fields, *(Column(name, kind, nullable=True) for name, kind in columns)))
+
     @property
     def names(self) -> list[str]:
         """The names."""

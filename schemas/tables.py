@@ -155,8 +155,9 @@ REDELIVERY = Table(
     properties=forgetting.A_DAY,
 )
 
-# What is due and held back for its subscription; nothing else. Dispatch takes files out and puts others in.
-HELD = Table("held", REDELIVERY.columns, writer="dispatch", properties=forgetting.A_DAY)
+# What is due and held back for its subscription; nothing else. `again_at`: its guard failed, and is asked again then.
+_HELD = REDELIVERY.columns.and_optional(("again_at", TIME))
+HELD = Table("held", _HELD, writer="dispatch", properties=forgetting.A_DAY)
 
 DELIVERIES = Table(
     "deliveries",

@@ -41,6 +41,9 @@ class Settings:
         publish_ms: deliveries that are prepared ahead of their time become visible in steps of so many ms.
         express_ms: what is due within so many ms of when ingest takes it goes straight to dispatch, past the schedule.
             None: half the lookahead of a live clock, and nothing in a replay, where each instant is one release.
+        guard_timeout_ms: an evaluation of a guard that takes longer has failed. Dispatch waits for it meanwhile.
+        guard_bytes: memory that an evaluation of a guard may take. The process of guards dies of more, and the guard
+            has failed.
         sync: data files, notes and versions are synced to the disk (fsync) before others may see them, where the tables
             lie on a disk of this machine. Without that a power cut may leave a version or a file empty.
     """
@@ -56,6 +59,8 @@ class Settings:
     driver_rows: int = 1_000_000
     publish_ms: int = 250
     express_ms: int | None = None
+    guard_timeout_ms: int = 10_000
+    guard_bytes: int = 1 << 30
     sync: bool = True
 
     def __post_init__(self) -> None:
@@ -72,6 +77,8 @@ class Settings:
         check("publish_ms", self.publish_ms, 10, MINUTE_MS)
         if self.express_ms is not None:
             check("express_ms", self.express_ms, 0, DAY_MS)
+        check("guard_timeout_ms", self.guard_timeout_ms, 100, HOUR_MS)
+        check("guard_bytes", self.guard_bytes, 1 << 26, 1 << 40)
         if not isinstance(self.sync, bool):
             raise BadSetting("sync", self.sync, "true or false")
 

@@ -1,8 +1,9 @@
 """The backlog of dispatch: positions that are due and held back, in the table `held` (decision 0059).
 
-The table has what is held now and nothing else, as runs in the columns of `redelivery`. Dispatch alone writes it: each
-of its batches takes out files and puts others in by one commit. What a batch with deliveries does to it is part of that
-batch's note on the shelf, and done right after it, or at the next start.
+The table has what is held now and nothing else, as runs in the columns of `redelivery`, and with the time at which a
+run is tried again whose guard could not be evaluated (decision 0114). Dispatch alone writes it: each of its batches
+takes out files and puts others in by one commit. What a batch with deliveries does to it is part of that batch's note
+on the shelf, and done right after it, or at the next start.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from pipeline.config.stages import DISPATCH
@@ -20,27 +23,31 @@ from pipeline.delta.reading.files import read_files
 from pipeline.delta.reading.livefiles import LiveFiles
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
-from pipeline.dispatch.holding import EVERYTHING, Allowance, Share, Who, but, counted, in_order, mine, parted
+from pipeline.dispatch.holding import AGAIN, EVERYTHING, Allowance, Share, Who, but, counted, in_order, mine, parted
 from pipeline.dispatch.prepared import HeldChange, PreparedStore
-from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import Name
-from schemas import HELD, REDELIVERY
+from schemas import HELD
 
+_KINDS = arrow_schema(HELD.columns)
 _ROWS = 1 << 16
 """A file has no more runs."""
 _NOTHING = Allowance(0)
+SOON_MS, LATEST_MS = 5_000, 60_000
+"""A message whose guard could not be evaluated is tried again after so long, at the earliest and at the latest."""
 _SMALL, _MANY = 1 << 13, 32
 """Files with fewer runs are merged when there are so many."""
 
 
 @dataclass(frozen=True)
 class HeldFile:
-    """A file of the table: its size in bytes, its rows, and what it holds of whom."""
+    """A file of the table: its size in bytes, its rows, what it holds of whom, and on how many messages guards fail."""
 
     size: int
     rows: int
     shares: Mapping[Who, Share]
+    undecided: Mapping[Name, int]
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Change:
     """
 
     gone: tuple[str, ...] = ()
-    held: pa.Table = field(default_factory=lambda: arrow_schema(HELD.columns).empty_table())
+    held: pa.Table = field(default_factory=_KINDS.empty_table)
     allowed: Mapping[Name, Allowance] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -76,8 +83,25 @@ class Change:
         counts: dict[Name, int] = {}
         for (topic, name, _), share in counted(handed).items():
             counts[topic, name] = counts.get((topic, name), 0) + share.positions
-        held = in_order(pa.concat_tables([self.held, stays.select(self.held.column_names)]))
-        return pa.concat_tables([but(runs, own), handed]).combine_chunks(), replace(self, held=held), counts
+        return pa.concat_tables([but(runs, own), handed]).combine_chunks(), self._with(_as_held(stays)), counts
+
+    def with_undecided(self, runs: pa.Table, now: int) -> Change:
+        """The change when some runs that were taken stay, because their guard cannot be evaluated on them.
+
+        They are tried again the later the longer they are due: after the same time once more, within bounds.
+
+        Args:
+            runs: rows of `redelivery`.
+            now: the time, ms UTC.
+        """
+        if not runs.num_rows:
+            return self
+        again = now + np.clip(now - longs(runs, "due_time") // 1_000, SOON_MS, LATEST_MS)
+        times = pa.array(again * 1_000).cast(_KINDS.field(AGAIN).type)
+        return self._with(_as_held(runs.append_column(AGAIN, times)))
+
+    def _with(self, runs: pa.Table) -> Change:
+        return replace(self, held=in_order(pa.concat_tables([self.held, runs])))
 
 
 class Backlog:
@@ -98,6 +122,15 @@ class Backlog:
         """What is held of each incarnation of a subscription."""
         return self._held
 
+    @property
+    def undecided(self) -> Mapping[Name, int]:
+        """On how many messages that are held the guard of a subscription fails."""
+        found: dict[Name, int] = {}
+        for each in self._files.values():
+            for name, count in each.undecided.items():
+                found[name] = found.get(name, 0) + count
+        return found
+
     def parted(
         self, runs: pa.Table, allowed: Mapping[Name, Allowance], lives: Mapping[Name, int]
     ) -> tuple[pa.Table, Change]:
@@ -115,12 +148,12 @@ class Backlog:
         if not len(numbers) and not paths:
             return runs, Change()
         old = _living(self._rows(paths), lives)
-        own = pa.concat_tables([old.take(pa.array(mine(old, allowed))), runs.take(pa.array(numbers))])
+        own = pa.concat_tables([old.take(pa.array(mine(old, allowed))), _as_held(runs.take(pa.array(numbers)))])
         taken, stays = parted(_living(own, lives), allowed)
         rest = but(old, mine(old, allowed))
         concerned = {(topic, name) for topic, name, _ in counted(own)}
         told = {name: allowed[name] for name in allowed if name in concerned}
-        passing = pa.concat_tables([but(runs, numbers), taken]).combine_chunks()
+        passing = pa.concat_tables([but(runs, numbers), taken.select(runs.column_names)]).combine_chunks()
         return passing, Change(tuple(paths), in_order(pa.concat_tables([rest, stays])), told)
 
     def written(self, change: Change) -> HeldChange:
@@ -173,13 +206,16 @@ class Backlog:
 
     def _read(self, path: str, size: int) -> HeldFile:
         rows = self._rows([path])
-        return HeldFile(size, rows.num_rows, counted(rows))
+        failed = counted(rows.filter(pc.is_valid(rows.column(AGAIN))))
+        undecided: dict[Name, int] = {}
+        for (topic, name, _), share in failed.items():
+            undecided[topic, name] = undecided.get((topic, name), 0) + share.positions
+        return HeldFile(size, rows.num_rows, counted(rows), undecided)
 
     def _rows(self, paths: list[str]) -> pa.Table:
-        wanted = arrow_schema(REDELIVERY.columns)
         if not paths:
-            return wanted.empty_table()
-        return read_files(self._spark, self._store, self._path, HELD, paths).cast(wanted)
+            return _KINDS.empty_table()
+        return _as_held(read_files(self._spark, self._store, self._path, HELD, paths))
 
 
 def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> None:
@@ -196,6 +232,13 @@ def finish(spark: SparkSession, warehouse: Warehouse, shelf: PreparedStore) -> N
 
 def _commit(sink: Sink, change: HeldChange, owner: str, batch: int, begin: Offset | None, source: Offset) -> None:
     sink.commit(change.added, owner, batch, {"begin": begin, "source": source}, change.gone)
+
+
+def _as_held(rows: pa.Table) -> pa.Table:
+    """Runs in the columns of `held`; those that lack `again_at` are not to be tried again at a time."""
+    if AGAIN not in rows.column_names:
+        rows = rows.append_column(AGAIN, pa.nulls(rows.num_rows, _KINDS.field(AGAIN).type))
+    return rows.select(_KINDS.names).cast(_KINDS)
 
 
 def _living(rows: pa.Table, lives: Mapping[Name, int]) -> pa.Table:

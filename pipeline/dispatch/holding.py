@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.incarnations import Name
@@ -19,6 +20,8 @@ Who = tuple[str, str, int]
 """Topic, subscription and life."""
 EVERYTHING = 1 << 62
 """More positions, and later, than there are."""
+AGAIN = "again_at"
+"""The column of `held` that says when a message is tried again whose guard could not be evaluated."""
 LONG_AGO = -(EVERYTHING // 1_000) * 1_000
 """Before all times, us UTC."""
 
@@ -76,19 +79,30 @@ def cut(rows: pa.Table, numbers: IntArray, firsts: IntArray, lasts: IntArray) ->
     return found
 
 
+def comes(rows: pa.Table) -> IntArray:
+    """From when on runs may be taken, us UTC: from when they are due, or later when they are to be tried again then."""
+    due = longs(rows, "due_time")
+    if AGAIN not in rows.column_names:
+        return due
+    again: IntArray = pc.fill_null(rows.column(AGAIN).cast(pa.int64()), LONG_AGO).to_numpy()
+    return np.maximum(due, again)
+
+
 def parted(rows: pa.Table, allowed: Mapping[Name, Allowance]) -> tuple[pa.Table, pa.Table]:
     """Runs that are taken, and runs that stay, both in the order of due time; a run is cut where that is needed.
 
-    The first positions of each subscription are taken: by due time, then by position. O(rows log rows).
+    The first positions of each subscription are taken: by the time from which on they may be, then by position.
+    O(rows log rows).
 
     Args:
-        rows: runs, with the columns of `redelivery`.
+        rows: runs, with the columns of `redelivery` or of `held`.
         allowed: how much of each of their subscriptions.
     """
     if not rows.num_rows:
         return rows, rows
     code, names = coded(rows)
-    due, ledger, first, last = (longs(rows, name) for name in ("due_time", "ledger_id", "first_entry", "last_entry"))
+    ledger, first, last = (longs(rows, name) for name in ("ledger_id", "first_entry", "last_entry"))
+    due = comes(rows)
     order = np.lexsort((longs(rows, "redelivery_count"), first, ledger, due, code))
     length, own = (last - first + 1)[order], code[order]
     ends = np.cumsum(length)
@@ -121,7 +135,7 @@ def in_order(rows: pa.Table) -> pa.Table:
 
 
 class Share(NamedTuple):
-    """What some runs have of an incarnation: so many positions, due between two times, ms UTC."""
+    """What some runs have of an incarnation: so many positions, which may be taken from two times on, ms UTC."""
 
     positions: int
     first_due: int
@@ -138,7 +152,7 @@ def counted(rows: pa.Table) -> dict[Who, Share]:
     if not rows.num_rows:
         return {}
     code, names = coded(rows)
-    life, due = longs(rows, "life"), longs(rows, "due_time") // 1_000
+    life, due = longs(rows, "life"), comes(rows) // 1_000
     length = longs(rows, "last_entry") - longs(rows, "first_entry") + 1
     found: dict[Who, Share] = {}
     each, place = np.unique(np.stack([code, life]), axis=1, return_inverse=True)

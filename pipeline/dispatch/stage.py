@@ -30,6 +30,7 @@ from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import expiry
 from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
+from pipeline.dispatch.evaluator import shared
 from pipeline.dispatch.expiry import LookUp
 from pipeline.dispatch.guarding import Failed, Guards
 from pipeline.dispatch.holding import Allowance, Who, counted
@@ -39,7 +40,7 @@ from pipeline.dispatch.publisher import Publisher
 from pipeline.dispatch.release_local import Found, LocalRelease, local_runs
 from pipeline.dispatch.release_spark import SparkRelease, looked_up, of_names, parted, positions, withdrawn_rows
 from pipeline.dispatch.shaping import AHEAD_MS, LONGEST_MS, Pacing, allowances, expired_until, is_open
-from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog, at_time, said
+from pipeline.dispatch.withdrawn import UNDECIDED, Withdrawn, WithdrawnLog, at_time, named, said
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
 from pipeline.storage.hadoop import session_files
@@ -65,6 +66,7 @@ class Taken:
         change: what it does to the backlog.
         counts: how many positions are left out by policies, for each reason and incarnation of a subscription.
         handed: how many positions are handed over of each subscription that has a rate.
+        undecided: runs that are held again, since their guard fails on them; None: none are.
     """
 
     release: Release | None
@@ -72,6 +74,7 @@ class Taken:
     change: Change
     counts: Mapping[tuple[str, Who], int] = field(default_factory=dict)
     handed: Mapping[Name, int] = field(default_factory=dict)
+    undecided: pa.Table | None = None
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
@@ -108,7 +111,8 @@ class Note:
     the version of that table by which redeliveries were left out; -1 when the batch had none. `commands` is the version
     of that table by which something was left out; a repetition follows the rows of its own commit instead. `complete`:
     the batch has nothing to hand over and holds nothing, so the commit to `rejected_dispatch` is all that it does.
-    `allowed` is how much might be taken of subscriptions of which something is held, or had to be.
+    `allowed` is how much might be taken of subscriptions of which something is held, or had to be. `undecided` are
+    runs that were held again, since their guard failed on them (`pipeline.dispatch.withdrawn.named`).
     """
 
     registry: int
@@ -119,6 +123,7 @@ class Note:
     commands: int = -1
     complete: bool = False
     allowed: Mapping[Name, Allowance] = field(default_factory=dict)
+    undecided: Sequence[Sequence[Any]] = ()
 
     @property
     def decided_by(self) -> tuple[int, int]:
@@ -162,7 +167,8 @@ class Dispatch:
             Backlog(spark, warehouse, self.sinks["held"]),
             Pacing(LONGEST_MS if timeline.live else None),
         )
-        self._guards = Guards(GuardStates(self._files, warehouse.root))
+        evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes)
+        self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator)
         self._ahead = AHEAD_MS if timeline.live else 0
 
     def has_work(self, now: int) -> bool:
@@ -184,6 +190,7 @@ class Dispatch:
         if not self.publisher.knows(owner, batch_id) and self.sinks["held"].found(owner, batch_id) is None:
             self._prepare(session, owner, batch_id)
         self.publisher.settle()
+        self._guards.look(self._backlog.undecided, self._now(batch_id))
         for sink in self.sinks.values():
             sink.appender.checkpoint()
 
@@ -201,7 +208,8 @@ class Dispatch:
         parts = self._write(took, batch_id)
         ends = self._checkpoint.start(batch_id).offset, self._checkpoint.position(batch_id).offset
         done, allowed = not parts and not took.change, took.change.allowed
-        note = Note(registry, lives, *ends, by.closed.version, by.withdrawn.version, complete=done, allowed=allowed)
+        versions, undecided = (by.closed.version, by.withdrawn.version), named(took.undecided)
+        note = Note(registry, lives, *ends, *versions, complete=done, allowed=allowed, undecided=undecided)
         rejected = _rejected(took.release, parts, took.left_out, batch_id)
         if rejected is not None:
             self.sinks["rejected_dispatch"].append(rejected, owner, batch_id, note.as_dict())
@@ -250,7 +258,7 @@ class Dispatch:
         """By what a batch was decided that is repeated: it leaves out what it said before."""
         present = self._presence.at(note.lives, self._registry.at(note.registry))
         begin = self._checkpoint.start(batch_id).offset
-        withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin)
+        withdrawn = said(self._spark, self._warehouse, owner, batch_id, begin).and_undecided(note.undecided)
         order = priorities_of(self._registry.shapings(note.registry))
         return Deciding(present, Closed(self._closed, note.closed), withdrawn, note.allowed, priorities=order)
 
@@ -290,8 +298,9 @@ class Dispatch:
         try:
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
-            left, gone = self._parted(runs, by, batch_id, self._look_up_here)
+            left, gone, undecided = self._parted(runs, by, batch_id, self._look_up_here)
             left, change, handed = change.within(left)
+            change = change.with_undecided(undecided, self._now(batch_id))
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
         except NotInDriver as error:
@@ -301,18 +310,19 @@ class Dispatch:
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return Taken(release, left_out, change, _counts(gone), handed)
+        return Taken(release, left_out, change, _counts(gone), handed, undecided)
 
     def _take_by_spark(self, runs: DataFrame, by: Deciding, batch_id: int) -> Taken:
-        change, names = Change(), {*by.allowed, *by.shapings}
+        change, names, undecided = Change(), {*by.allowed, *by.shapings}, None
         gone, counts, handed = [], dict[tuple[str, Who], int](), dict[Name, int]()
         if names:
             # What policies say of runs is said of arrays.
             own, runs = of_names(runs, names)
             taken, change = self._backlog.parted(own, by.allowed, by.lives)
-            left, out = self._parted(taken, by, batch_id, self._look_up_by_spark)
+            left, out, undecided = self._parted(taken, by, batch_id, self._look_up_by_spark)
             counts = _counts(out)
             left, change, handed = change.within(left)
+            change = change.with_undecided(undecided, self._now(batch_id))
             runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
             gone += [positions(self._spark.createDataFrame(out))] if out.num_rows else []
         if by.withdrawn:
@@ -322,22 +332,31 @@ class Dispatch:
         left_out = reduce(DataFrame.unionByName, rows) if rows else None
         release = SparkRelease.of(runs, by.lives, self._log, by.closed, by.priorities)
         self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
-        return Taken(release, None if left_out is None or left_out.isEmpty() else left_out, change, counts, handed)
+        left_out = None if left_out is None or left_out.isEmpty() else left_out
+        return Taken(release, left_out, change, counts, handed, undecided)
 
-    def _parted(self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp) -> tuple[pa.Table, pa.Table]:
-        """Runs less what is left out of them, and that, with the reason: withdrawn, else expired, else not met.
+    def _parted(
+        self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp
+    ) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Runs less what is left out, or held again, of them; what is left out; and what is held again.
+
+        What is left out has the reason: withdrawn, else expired, else not met. Held again is that on which its guard
+        fails.
 
         Raises:
             Failed: a guard cannot be evaluated.
         """
         left, gone = by.withdrawn.parted(runs)
+        is_undecided = pc.equal(gone.column("reason"), UNDECIDED)
+        before, gone = gone.filter(is_undecided), gone.filter(pc.invert(is_undecided))
         released = int(longs(left, "released_at").max(initial=0)) // 1_000
         now = self._now(batch_id, released)
         left, late = expiry.parted(left, expired_until(by.shapings, now), look_up)
         guarded = {name: each for name, each in by.shapings.items() if each.guard is not None}
-        left, unmet = self._guards.parted(left, guarded, by.registry, look_up)
+        left, unmet, undecided = self._guards.parted(left, guarded, by.registry, look_up)
         pieces = [gone, *(at_time(each, now) for each in (late, unmet))]
-        return left, pa.concat_tables(pieces, promote_options="default").combine_chunks()
+        undecided = pa.concat_tables([before.select(undecided.column_names), undecided])
+        return left, pa.concat_tables(pieces, promote_options="default").combine_chunks(), undecided
 
     def _look_up_here(self, runs: pa.Table) -> Iterator[pa.Table]:
         return Found.of(runs, self._log, self._settings).pieces()

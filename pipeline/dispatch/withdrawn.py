@@ -4,9 +4,12 @@ Dispatch looks at `commands` once for each batch. A batch that is repeated after
 exactly that, for whatever reason it did: also what had expired (`pipeline.dispatch.expiry`).
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +36,8 @@ from state.positions import Positions
 from state.positionset import PositionSet
 from state.withdrawals import Round, Span, Withdrawals
 
+UNDECIDED = "undecided"
+"""The reason of what a batch held again, since its guard failed on it. No row of `rejected_dispatch` has it."""
 NAMED = ("topic", "subscription", "life", "redelivery_count")
 _REASONS = {True: RESCHEDULED, False: CANCELLED}
 """Of commands. A position that comes in a later round is not cancelled: that round may be."""
@@ -75,6 +80,17 @@ class Withdrawn:
         told = [because(out.of(some), reason) for reason, out in gone.items()]
         kept = pa.concat_tables([runs.filter(pa.array(~near)), left.of(some)])
         return kept.combine_chunks(), pa.concat_tables(told).combine_chunks()
+
+    def and_undecided(self, runs: Sequence[Sequence[Any]]) -> Withdrawn:
+        """The same with runs that the batch held again, by what `named` says of them."""
+        if not runs:
+            return self
+        found: dict[Span, dict[int, BitMap]] = {}
+        for *of, number, ledger, first, last in runs:
+            span = Span(Round(*of), number, number + 1, moved=False)
+            found.setdefault(span, {}).setdefault(ledger, BitMap()).add_range(first, last + 1)
+        parts = {span: PositionSet(ledgers) for span, ledgers in found.items()}
+        return replace(self, others={**self.others, UNDECIDED: parts})
 
     def _entries(self, reason: str, of: Round, number: int, ledger: int) -> BitMap:
         """The entries of a ledger of which a round is left out for a reason."""
@@ -158,6 +174,14 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
     }
     of_commands = {span: each for reason in _REASONS.values() for span, each in parts.pop(reason).items()}
     return Withdrawn(-1, of_commands, {reason: each for reason, each in parts.items() if each})
+
+
+def named(runs: pa.Table | None) -> list[list[Any]]:
+    """What names runs, for a note: `NAMED`, the round, ledger, first and last entry of each."""
+    if runs is None or not runs.num_rows:
+        return []
+    of, own = ([runs.column(name).to_pylist() for name in names] for names in (NAMED, _RUN))
+    return [list(each) for each in zip(*of, rounds(runs).tolist(), *own, strict=True)]
 
 
 def because(runs: pa.Table, reason: str) -> pa.Table:

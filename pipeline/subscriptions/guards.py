@@ -48,6 +48,11 @@ _ALLOWED = f"a condition (SQL) over {', '.join(SEEN.names[1:])} and the tables t
 class GuardFailed(Exception):
     """A guard cannot be evaluated. What it guards waits; it is tried again by itself."""
 
+    def __init__(self, error: str, took_ms: int = 0) -> None:
+        """Say why, and how long it took to find that out."""
+        super().__init__(error)
+        self.took_ms = took_ms
+
 
 @dataclass(frozen=True)
 class Guard:
@@ -133,14 +138,14 @@ class Guard:
             raise BadValue("guard", self.condition, f"{_ALLOWED} ({error})") from error
 
 
-def opened(path: str) -> DeltaTable:
-    """A table of others as it is now, opened anew: another one may be there under the same name.
+def opened(path: str, version: int | None = None) -> DeltaTable:
+    """A table of others, as of a version or as it is now, opened anew: another one may be there under the same name.
 
     Raises:
         GuardFailed: it is not there, or cannot be reached.
     """
     try:
-        return table_at(one_spelling(path))
+        return table_at(one_spelling(path), version)
     except Exception as error:
         raise GuardFailed(_said(error)) from error
 

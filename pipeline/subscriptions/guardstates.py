@@ -23,6 +23,7 @@ class GuardState:
         guard: the condition.
         error: why it cannot be evaluated.
         since_ms: since when, ms UTC.
+        messages: on so many messages; the others come. 0: on any, and everything of the subscription waits.
     """
 
     topic: str
@@ -30,6 +31,12 @@ class GuardState:
     guard: str
     error: str
     since_ms: int
+    messages: int = 0
+
+    @property
+    def text(self) -> str:
+        """Why, for people."""
+        return f"on {self.messages} messages: {self.error}" if self.messages else self.error
 
 
 class GuardStates:
@@ -57,7 +64,7 @@ class GuardStates:
     def errors(self, guards: Mapping[Name, str | None]) -> dict[Name, str]:
         """Why guards fail, of subscriptions that have these."""
         noted = self.all() if any(guard is not None for guard in guards.values()) else {}
-        return {name: each.error for name, each in noted.items() if guards.get(name) == each.guard}
+        return {name: each.text for name, each in noted.items() if guards.get(name) == each.guard}
 
     def _path(self, name: Name) -> str:
         return f"{self._folder}/{sha256(json.dumps(name).encode()).hexdigest()[:32]}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -255,3 +256,49 @@ def test_a_guard_that_fails_holds_what_it_guards_until_it_does_not(play: Play) -
     world = play(steps)
     assert [key for key, _ in received(world, "other")] == ["a", "b", "c", "d"]
     world.sound()
+
+
+POISON = ("dispatch.written", "dispatch.rejected", "dispatch.shelved", "dispatch.held")
+
+
+@either
+def test_a_message_on_which_a_guard_fails_waits_alone_whatever_dies(play: Play) -> None:
+    """The others come at their time, and it comes when the guard can be evaluated on it."""
+    steps: list[Step] = [*beginning(), guarded("CAST(message_key AS BIGINT) < 100"), advance(T0)]
+    wanted = list[str]()
+    for number, death in enumerate(POISON, 1):
+        first, keys = 200 * number, [f"{number}", f"x{number}", f"{100 + number}", f"{number + 10}"]
+        wanted += [keys[0], keys[3]]
+        steps += [
+            due(first, *keys),
+            at_second(first - 1),
+            kill_after(death),
+            at_second(first + 1),
+            revive(),
+            got(*wanted),
+            held(number),
+            # Each is tried again, as the others of these are, and waits on.
+            at_second(first + 100),
+            got(*wanted),
+            held(number),
+            check(partial(fails_on, number)),
+        ]
+    steps += [
+        suppressed(**{f"{100 + number}": 2 for number in range(1, len(POISON) + 1)}),
+        guarded("message_key <> 'x2'"),
+        at_second(2_000),
+        got(*wanted, "x1", "x3", "x4"),
+        held(0),
+        check(lambda world: world.sound()),
+        check(lambda world: same({each.guard_error for each in pending(world.warehouse.root).backlogs}, {None})),
+    ]
+    world = play(steps)
+    assert len(received(world, "other")) == 4 * len(POISON)
+    world.sound()
+
+
+def fails_on(number: int, world: World) -> None:
+    """People are told on how many messages the guards fail."""
+    told = {each.subscription: each.guard_error or "" for each in pending(world.warehouse.root).backlogs}
+    assert told.pop("other") == ""
+    assert [each.startswith(f"on {number} messages:") for each in told.values()] == [True, True]

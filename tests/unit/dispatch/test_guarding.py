@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,13 +13,15 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 from deltalake import write_deltalake
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pipeline.config.errors import BadValue
-from pipeline.dispatch.guarding import AGAIN_MS, Failed, Guards
+from pipeline.dispatch.guarding import AGAIN_MS, QUESTIONS, RESTS, SEARCH_MS, Failed, Guards, searched
 from pipeline.dispatch.release import LOOKED_UP
-from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
-from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, seen, text_of
+from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, opened, seen, text_of
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.policies import Shaping
 from schemas import MESSAGES, REDELIVERY
@@ -75,9 +77,21 @@ def shaping(guard: str, **tables: str) -> Shaping:
     return Shaping(guard=guard, guard_tables=text_of(tables))
 
 
+class Here:
+    """Evaluates guards in this process."""
+
+    def met_by(self, guard: Guard, rows: pa.Table, versions: Mapping[str, int]) -> IntArray:
+        """The numbers of the rows that meet a guard."""
+        return guard.met_by(rows, {name: opened(path, versions[path]) for name, path in guard.tables.items()})
+
+    def version(self, path: str) -> int:
+        """The newest version of a table."""
+        return opened(path).version()
+
+
 def guards(tmp_path: Path) -> Guards:
     """Of a new process."""
-    return Guards(GuardStates(Files(), str(tmp_path)))
+    return Guards(GuardStates(Files(), str(tmp_path)), Here())
 
 
 def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read(tmp_path: Path, paid: str) -> None:
@@ -85,7 +99,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
     pay(paid, "o-4")
     told = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
     batch = runs(("s", 0, 5), ("s", 9, 9), ("other", 0, 2), ("free", 0, 5))
-    left, out = guards(tmp_path).parted(batch, told, 12, look_up)
+    left, out, _ = guards(tmp_path).parted(batch, told, 12, look_up)
     assert places(left) == [("free", 0, 5), ("other", 1, 1), ("s", 0, 0), ("s", 2, 2), ("s", 5, 5), ("s", 9, 9)]
     said = [(r["subscription"], r["first_entry"], r["last_entry"], r["message_key"]) for r in out.to_pylist()]
     assert sorted(said) == [(s, e, e, f"o-{e}") for s, e in [("other", 0), ("other", 2), ("s", 1), ("s", 3), ("s", 4)]]
@@ -93,7 +107,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
         ("s", "suppressed", 12, ("paid", "1")),
         ("other", "suppressed", 12),
     }
-    left, out = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up)
+    left, out, _ = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up)
     assert (places(left), out.num_rows) == ([("free", 0, 5)], 0)
 
 
@@ -112,7 +126,9 @@ def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, pa
     assert (noted.guard, noted.since_ms) == (UNPAID, DUE)
     assert noted.error
     shutil.move(f"{paid}-away", paid)
-    left, _ = guards(tmp_path).parted(runs(("s", 0, 1)), told, 1, look_up)
+    again = guards(tmp_path)
+    left, *_ = again.parted(runs(("s", 0, 1)), told, 1, look_up)
+    again.look({}, DUE)
     assert places(left) == [("s", 0, 0)]
     assert GuardStates(Files(), str(tmp_path)).all() == {}
 
@@ -164,3 +180,81 @@ def test_what_cannot_be_evaluated_is_refused_when_it_is_set(paid: str, tmp_path:
         with pytest.raises(BadValue) as refused:
             Guard(condition, tables).checked()
         assert refused.value.field == field, condition
+
+
+def numbered(count: int) -> pa.Table:
+    """Messages by number."""
+    return pa.table({NUMBER: pa.array(range(count), pa.int64())})
+
+
+class Asked:
+    """A guard that even numbers meet, and that fails on some."""
+
+    def __init__(self, poison: set[int], *, took_ms: int = 0, always: bool = False) -> None:
+        """It was not asked yet."""
+        self.times, self._poison, self._took_ms, self._always = 0, poison, took_ms, always
+
+    def __call__(self, rows: pa.Table) -> IntArray:
+        """The even ones."""
+        self.times += 1
+        numbers = longs(rows, NUMBER)
+        if self._always or self._poison.intersection(numbers.tolist()):
+            raise GuardFailed("no", self._took_ms)
+        even: IntArray = numbers[numbers % 2 == 0]
+        return even
+
+
+@example(1, {0})
+@example(2, {0, 1})
+@given(st.integers(1, 300), st.sets(st.integers(0, 299), max_size=6))
+def test_what_a_guard_fails_on_is_found_and_the_others_are_decided(count: int, poison: set[int]) -> None:
+    """Whoever they are, and however many there are beside them."""
+    poison = {each for each in poison if each < count}
+    met, undecided, failed = searched(Asked(poison), numbered(count))
+    assert set(undecided.tolist()) == poison
+    assert set(met.tolist()) == set(range(0, count, 2)) - poison
+    assert (failed is not None) == bool(poison)
+
+
+def test_a_search_has_bounds_and_what_it_did_not_come_to_waits() -> None:
+    """A guard that fails on every message, or on every tenth, or takes long to fail, is not asked for ever."""
+    for poison, took_ms in ((range(10_000), 0), (range(0, 10_000, 10), 0), ((7,), SEARCH_MS // 3)):
+        asked = Asked(set(poison), took_ms=took_ms)
+        met, undecided, _ = searched(asked, numbered(10_000))
+        assert asked.times <= QUESTIONS + 2
+        assert set(undecided.tolist()) >= set(poison)
+        assert set(met.tolist()) == set(range(0, 10_000, 2)) - set(undecided.tolist())
+
+
+def test_a_guard_that_fails_without_a_message_or_takes_too_long_is_not_searched() -> None:
+    """The messages are not why."""
+    for asked, times in ((Asked(set(), always=True), 2), (Asked({1}, took_ms=SEARCH_MS), 1)):
+        with pytest.raises(GuardFailed):
+            searched(asked, numbered(9))
+        assert asked.times == times
+
+
+def test_a_guard_that_takes_long_to_fail_rests_for_longer(tmp_path: Path) -> None:
+    """Others wait for it meanwhile, so it is not asked again at once."""
+    told, at_work = {S: shaping("true")}, guards(tmp_path)
+    at_work.failed(Failed(S, told[S], "slow", 3_000), DUE)
+    assert at_work.failing(told, DUE + RESTS * 3_000 - 1) == {S}
+    assert at_work.failing(told, DUE + RESTS * 3_000) == set()
+
+
+def test_people_are_told_on_how_many_messages_a_guard_fails(tmp_path: Path) -> None:
+    """As long as they wait, also after others came."""
+    at_work = guards(tmp_path)
+    told = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
+    left, unmet, undecided = at_work.parted(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up)
+    assert places(left) == [("free", 0, 1), ("s", 0, 1), ("s", 3, 4)]
+    assert (unmet.num_rows, places(undecided)) == (0, [("s", 2, 2)])
+    at_work.look({S: 1}, DUE)
+    state = GuardStates(Files(), str(tmp_path)).all()[S]
+    assert (state.messages, state.text[:14]) == (1, "on 1 messages:")
+    at_work.parted(runs(("s", 0, 1)), told, 1, look_up)
+    at_work.look({S: 1}, DUE + 1)
+    assert GuardStates(Files(), str(tmp_path)).all()[S].messages == 1
+    at_work.parted(runs(("s", 0, 1)), told, 1, look_up)
+    at_work.look({}, DUE + 2)
+    assert GuardStates(Files(), str(tmp_path)).all() == {}

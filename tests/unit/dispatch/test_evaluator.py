@@ -1,0 +1,70 @@
+"""The process of guards: it answers within its bounds, and one that dies or hangs is another one the next time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("deltalake", reason="guards need requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from pipeline.dispatch.evaluator import Evaluator
+from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, seen
+
+ROWS = 2_000
+FOREVER = (
+    "number IN (SELECT a.number FROM due a, due b, due c, due d WHERE a.number * b.number + c.number * d.number < 0)"
+)
+HUGE = "length(repeat(message_key, 30000000)) > 0"
+LIMIT_MS = 2_500
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    """One for all tests."""
+    made = Evaluator(LIMIT_MS, 256 << 20)
+    yield made
+    made.close()
+
+
+def asked(evaluator: Evaluator, condition: str, **tables: tuple[str, int]) -> list[int]:
+    """The numbers of the messages that meet a condition."""
+    columns = {name: pa.nulls(ROWS, SEEN.field(name).type) for name in SEEN.names}
+    columns |= {NUMBER: pa.array(range(ROWS)), "message_key": pa.array([str(each) for each in range(ROWS)])}
+    guard = Guard(condition, {name: path for name, (path, _) in tables.items()})
+    rows = seen(columns, guard.columns())
+    found: list[int] = evaluator.met_by(guard, rows, dict(tables.values())).tolist()
+    return found
+
+
+def test_it_answers_with_tables_at_the_versions_that_are_asked_for(evaluator: Evaluator, tmp_path: Path) -> None:
+    """Also when a table has moved on."""
+    path = str(tmp_path / "paid")
+    for order in ("3", "4"):
+        write_deltalake(path, pa.table({"order_id": [order]}), mode="append")
+    condition = "message_key IN (SELECT order_id FROM paid)"
+    assert asked(evaluator, condition, paid=(path, evaluator.version(path))) == [3, 4]
+    assert asked(evaluator, condition, paid=(path, 0)) == [3]
+    with pytest.raises(GuardFailed):
+        evaluator.version(str(tmp_path / "none"))
+    assert asked(evaluator, "message_key = '7'") == [7]
+
+
+def test_a_guard_that_never_ends_fails_in_time(evaluator: Evaluator) -> None:
+    """And the next one works."""
+    with pytest.raises(GuardFailed, match="guard_timeout_ms") as failed:
+        asked(evaluator, FOREVER)
+    assert LIMIT_MS <= failed.value.took_ms < 4 * LIMIT_MS
+    assert asked(evaluator, "message_key = '7'") == [7]
+
+
+def test_a_guard_that_takes_too_much_memory_fails_alone(evaluator: Evaluator) -> None:
+    """The process of dispatch lives, and the next one works."""
+    with pytest.raises(GuardFailed):
+        asked(evaluator, HUGE)
+    assert asked(evaluator, "message_key = '7'") == [7]
