@@ -232,7 +232,11 @@ class Queue:
 
     def _left(self) -> float:
         """Seconds until the next turn; while nothing waits, until the thread ends."""
-        return self._begin_at - time.monotonic() if self._waiting else _IDLE_S
+        if not self._waiting:
+            # Whoever flushed while the last turn was written asked for one that has nothing to do.
+            self._begin_at = inf
+            return _IDLE_S
+        return self._begin_at - time.monotonic()
 
     def _tell(self, entries: Sequence[Entry], error: Exception | None, ids: Iterable[MessageId | None]) -> None:
         """Make room, then tell each message's sender, then whoever waits for all of them."""
