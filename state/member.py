@@ -103,6 +103,8 @@ class LeaseMember:
         self._seen: dict[int, tuple[int, int]] = {}
         self._joined = False
         self._busy: int | None = None
+        # Consumers that were seen to renew: they live. Others may have died before we came.
+        self._renewing = set[int]()
         self._active: bool | None = None
         # What was seen of the replay, when something happens by itself, and whether something is to be decided.
         self._changes, self._next, self._open = -1, 0, True
@@ -192,7 +194,10 @@ class LeaseMember:
     def _observe(self) -> None:
         peers = self.replay.peers
         self._changes = self.replay.changes
+        known = self._seen
         self._seen = {session: self._sight(session, peer) for session, peer in peers.items()}
+        changed = {session for session, sight in self._seen.items() if known.get(session, sight) != sight}
+        self._renewing = (self._renewing | changed) & peers.keys()
         me = peers.get(self.session)
         if me is not None:
             self._joined = True
@@ -290,8 +295,11 @@ class LeaseMember:
             self._out.append(Resume(number))
 
     def _tell_busy(self, live: dict[int, Peer]) -> None:
+        """Say who has the subscription once that consumer was seen to renew; one that died never does."""
         owner = self.replay.slots[0].owner
-        if self.kind == SubscriptionType.EXCLUSIVE and owner in live and owner not in (self.session, self._busy):
+        if self.kind != SubscriptionType.EXCLUSIVE or owner in (None, self.session, self._busy):
+            return
+        if owner in live and owner in self._renewing:
             self._busy = owner
             self._out.append(Busy(live[owner].consumer))
 

@@ -118,6 +118,8 @@ def _tell_of(made: Consumer, cores: Sequence[Core]) -> None:
 def await_subscription(consumer: Consumer, timeout_s: float) -> None:
     """Wait until an exclusive consumer has its subscription; when it has not, it is closed.
 
+    One that died has it until its lease is over. Who cannot tell waits for that, or for a sign of life.
+
     Raises:
         ConsumerBusy: somebody else has it.
         Timeout: nobody says so in time.
@@ -127,11 +129,12 @@ def await_subscription(consumer: Consumer, timeout_s: float) -> None:
             core.lock.wait_for(lambda core=core: core.owns or core.busy or core.failure, timeout_s)  # type: ignore[misc]
         if core.owns:
             continue
+        holder = core.busy or core.holder
         consumer.close()
         if core.failure is not None:
             raise core.failure
-        if core.busy is not None:
-            raise ConsumerBusy(core.topic, core.subscription, core.busy)
+        if holder is not None:
+            raise ConsumerBusy(core.topic, core.subscription, holder)
         raise Timeout("subscribe: the service does not run, or does not know the subscription: it", timeout_s * 1_000)
 
 

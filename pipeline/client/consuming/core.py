@@ -65,7 +65,7 @@ class Core:
         options: how the consumer works; it has a name.
         desk: what the application has to do with; guarded by `lock`.
         lock: guards the desk; notified when there is something for the application.
-        busy: who has the exclusive subscription, when somebody else does.
+        busy: who has the exclusive subscription, when somebody else does who lives.
         life: the number of the subscription's life in which it is; 0: in none.
         over: the last life of which it knows that it is over; 0: of none.
         failure: why it gets nothing any more; None: it does.
@@ -96,6 +96,14 @@ class Core:
     def owns(self) -> bool:
         """Whether it has a slot."""
         return self._member is not None and bool(self._member.slots)
+
+    @property
+    def holder(self) -> str | None:
+        """Who has the exclusive subscription by the log, whether that consumer lives or not."""
+        member = self._member
+        owner = None if member is None else member.replay.slots[0].owner
+        peer = None if member is None or owner is None else member.replay.peers.get(owner)
+        return None if peer is None else peer.consumer
 
     @property
     def named(self) -> Name:

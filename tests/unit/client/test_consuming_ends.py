@@ -8,6 +8,7 @@ import os
 import resource
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
-from pipeline.client.consuming.consumers import engine_of, new_consumer
+from pipeline.client.consuming.consumers import await_subscription, engine_of, new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
-from pipeline.client.exceptions import AlreadyClosed, SubscriptionNotFound
+from pipeline.client.exceptions import AlreadyClosed, ConsumerBusy, SubscriptionNotFound
 from pipeline.client.following.datarows import DataRows
 from pipeline.client.message import Message
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
@@ -31,6 +32,7 @@ from state import SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
 from tests.unit.client.test_consuming import TEN
 
+_PATIENCE_S = 20
 HIGH = 1_100
 """A handle above those that `select` takes."""
 
@@ -180,6 +182,25 @@ def test_a_lease_is_renewed_while_a_large_backlog_is_read(
         found += drained(second)
     assert max(took) <= 3_000
     assert names(found) == [(1, number) for number in range(1 if crashes else 0, 40)]
+
+
+@pytest.mark.parametrize("crashes", [True, False])
+def test_who_subscribes_waits_for_a_sign_of_life_or_for_the_end_of_a_lease(tmp_path: Path, *, crashes: bool) -> None:
+    """It was `ConsumerBusy` at once: after a crash nobody ever got the subscription, however often he tried."""
+    world = World(str(tmp_path), SubscriptionType.EXCLUSIVE)
+    first = world.joined("a")
+    if crashes:
+        world.crash(first)
+    second, begun = world.consumer(world.process(), "b"), world.clock.time
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(await_subscription, second, _PATIENCE_S)
+        while not asked.done() and world.clock.time < begun + 60_000:
+            world.run(0.2)
+            wait([asked], 0.01)
+        error = asked.exception(_PATIENCE_S)
+    assert (error is None, isinstance(error, ConsumerBusy)) == (crashes, not crashes)
+    assert second.is_connected() is crashes
+    assert world.clock.time - begun < (15_000 if crashes else 5_000)
 
 
 class Told:
