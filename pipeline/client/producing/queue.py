@@ -48,6 +48,7 @@ class Queue:
         self._work, self._moved = threading.Condition(self._lock), threading.Condition(self._lock)
         self._waiting = deque[Entry]()
         self._held, self._bytes, self._begin_at = 0, 0, inf
+        self._decided: list[Sequence[Entry]] = []
         self._thread: threading.Thread | None = None
         self._closed, self._process = False, os.getpid()
         self._at_exit = _flusher(weakref.ref(self))
@@ -146,6 +147,7 @@ class Queue:
     def sent(self, entries: Sequence[Entry], ids: Sequence[MessageId]) -> None:
         """Tell that messages are in the log, with their ids."""
         last = dict[Sender, int]()
+        self._decided.append(entries)
         for each in entries:
             last[each.sender] = max(last.get(each.sender, -1), each.sequence_id)
         for sender, number in last.items():
@@ -157,6 +159,7 @@ class Queue:
 
         Were those sent, a message that is sent again with its number would seem to be an old one.
         """
+        self._decided.append(entries)
         with self._lock:
             senders = {each.sender for each in entries}
             behind = [each for each in self._waiting if each.sender in senders]
@@ -214,7 +217,10 @@ class Queue:
                 self._write(turn)
             except BaseException as error:  # noqa: BLE001 - a panic of delta-rs: who sent is told, and waits for nothing
                 _LOG.exception("a turn of the producers failed")
-                self.failed(turn, _failure(error))
+                known = {id(each) for entries in self._decided for each in entries}
+                self.failed([each for each in turn if id(each) not in known], _failure(error))
+            finally:
+                self._decided, turn = [], []  # Contents may be large, and the next turn may be hours away.
 
     def _take(self) -> list[Entry]:
         """The messages of the next turn; none: the thread ends."""

@@ -80,6 +80,10 @@ class Writer:
                 entries = self._without_late(entries, error, pause_s)
                 time.sleep(pause_s if entries else 0)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            except BaseException:
+                # A panic of delta-rs: the table as it was opened may be of no use any more.
+                self._unsure = True
+                raise
             else:
                 self._unsure = False
                 self.queue.sent(entries, _ids(entries, appended, version))
