@@ -131,6 +131,10 @@ class Supply:
                     self._begin_rows(backlog, backlog.still_open, voice)
                 except VersionGone:
                     self._inflow.lose(backlog.slots)
+                except Exception:
+                    # Nobody goes on in the middle of a file: another turn looks for all of it.
+                    backlog.paying, backlog.lost = None, []
+                    raise
 
     def _begin_rows(self, backlog: Backlog, still_open: Open, voice: Voice) -> None:
         if not backlog.owed:

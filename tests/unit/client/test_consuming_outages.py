@@ -108,3 +108,25 @@ def test_redeliveries_that_a_store_does_not_give_at_once_come_all_the_same(
         found += more
     assert sorted(names(found)) == MANY[6:]
     assert world.settle.open == 0
+
+
+@pytest.mark.parametrize("error", [OSError, MemoryError])
+def test_what_a_lost_owner_had_counts_as_failed_also_when_a_store_does_not_give_it_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """What was behind the file that did not come was neither handed out nor given back while its owner lived."""
+    world = World(str(tmp_path), EXCLUSIVE)
+    first = world.joined("a")
+    world.dispatch.deliver(*TEN[:5])
+    world.dispatch.deliver(*TEN[5:])
+    world.run(4)
+    assert names(drained(first)) == TEN
+    world.run(4)
+    world.crash(first)
+    second = world.consumer(world.process(), "b")
+    with half_read(monkeypatch, error), pytest.raises(error, match="answer"):
+        world.run(15)
+    world.run(2)
+    world.again()
+    world.run(2)
+    assert sorted(names([*drained(second)])) == TEN
