@@ -27,6 +27,8 @@ class Settings:
         horizon_ms: how far ahead positions are kept in the streaming state; what is due later waits in `messages`.
         max_delay_ms: a longer delay (`deliver_at - publish_time`) is rejected.
         max_payload_bytes: a larger payload is rejected.
+        max_unfolded_bytes: a file of `inbox` whose texts come to more, and to more than a hundred times its size, is
+            not taken. Equal texts are written once in a file, and once for each row in `messages`.
         entries_per_ledger: a ledger is closed, and the next one begun, when it holds so many entries.
         partitions: tasks that share a large sort of ingest or dispatch.
         rows_per_task: rows that one task sorts; with more of them another task takes part. Of what was held for paused
@@ -51,6 +53,7 @@ class Settings:
     horizon_ms: int = HOUR_MS
     max_delay_ms: int = 3_650 * DAY_MS
     max_payload_bytes: int = 5 * 1024 * 1024
+    max_unfolded_bytes: int = 512 << 20
     entries_per_ledger: int = 50_000
     partitions: int = 2
     rows_per_task: int = 100_000
@@ -68,6 +71,7 @@ class Settings:
         check("horizon_ms", self.horizon_ms, 0, LONGEST_HORIZON_MS)
         check("max_delay_ms", self.max_delay_ms, 0, LAST_INSTANT_MS)
         check("max_payload_bytes", self.max_payload_bytes, 0, 1 << 30)
+        check("max_unfolded_bytes", self.max_unfolded_bytes, 1 << 20, 1 << 50)
         check("entries_per_ledger", self.entries_per_ledger, 1, (1 << 31) - 1)
         check("partitions", self.partitions, 1, 100_000)
         check("rows_per_task", self.rows_per_task, 1, 1_000_000_000)

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pipeline.config.settings import Settings
 from pipeline.delta.logs.entries import spelled
 from pipeline.delta.offsets import Position
+from pipeline.delta.reading.strangers import FOLDED, FilesBroken, too_large
 from pipeline.delta.warehouse import Place, Warehouse
 from pipeline.delta.writing.numbering import NUMBER, order_of
 from pipeline.ingest.accept import Counts, Terms
@@ -19,7 +20,7 @@ from pipeline.ingest.rules import MESSAGE, ORDER, ROW, TIMES, arrays, reason_arr
 from pipeline.storage.arrays import arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.storage.gather import Gathered, Texts, cuts
-from pipeline.storage.parquet import row_groups
+from pipeline.storage.parquet import row_groups, size_of
 from pipeline.storage.texts import refused_texts
 from schemas import INBOX, MESSAGES
 
@@ -36,19 +37,30 @@ def local_inbox(
     settings: Settings,
     without: Collection[int] = (),
     left: Collection[Place] = (),
+    *,
+    checked: bool = True,
 ) -> Gathered:
     """The rows of a batch of the inbox, in the order in which they arrived: by commit, file name, place in the file.
 
     Texts that are too large to be held stay in their files. What comes `without` are versions, what is `left` out are
-    single files.
+    single files. Unless they were `checked` before, a file may unfold to too much.
 
     Raises:
+        FilesBroken: a file does.
         NotInDriver: only Spark reaches them, or they are too many, or nothing that can be read without it.
     """
     found = warehouse.files_between(files, INBOX, begin, end, settings.driver_rows, left)
     by_commit = groupby((each for each in found if each[0] not in without), key=itemgetter(0))
     paths = [path for _, each in by_commit for path in sorted((path for _, path in each), key=spelled)]
-    return Gathered.read(INBOX, ((group, None) for group in row_groups(INBOX, paths)), settings.driver_bytes)
+    versions = {path: version for version, path in found}
+
+    def fits(path: str, size: int) -> None:
+        if size > settings.max_unfolded_bytes and size > FOLDED * size_of(path):
+            name = path.removeprefix(f"{files.readable(warehouse.path(INBOX))}/")
+            raise FilesBroken([too_large(versions[path], name, settings.max_unfolded_bytes)])
+
+    groups = ((group, None) for group in row_groups(INBOX, paths))
+    return Gathered.read(INBOX, groups, settings.driver_bytes, None if checked else fits)
 
 
 @dataclass(frozen=True)

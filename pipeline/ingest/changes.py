@@ -19,7 +19,7 @@ from pipeline.delta.logs.change import Change
 from pipeline.delta.logs.entries import between, entry, within
 from pipeline.delta.offsets import Position
 from pipeline.delta.reading.arrival import ARRIVAL, with_place
-from pipeline.delta.reading.strangers import LeftOut, broken, left_out
+from pipeline.delta.reading.strangers import LeftOut, broken, left_out, unfolding
 from pipeline.delta.warehouse import Warehouse
 from pipeline.storage.arrays import arrow_schema
 from pipeline.storage.hadoop import session_files
@@ -58,10 +58,16 @@ class Changes:
         Raises:
             OSError: the store does not answer.
         """
+        return broken(self._files, self._path, INBOX, self._added(begin, end, plan))
+
+    def unfolding(self, begin: Position, end: Position, plan: Collection[LeftOut], most: int) -> list[LeftOut]:
+        """Files of a batch that come to more than so many bytes, and to far more than their size."""
+        return unfolding(self._files, self._path, INBOX, self._added(begin, end, plan), most)
+
+    def _added(self, begin: Position, end: Position, plan: Collection[LeftOut]) -> list[Mapping[str, Any]]:
         known = {each.place for each in plan}
         found = between(self._files, self._path, begin.offset, end.offset) or ()
-        wanted = [each for each in found if (each["version"], each["path"]) not in known]
-        return broken(self._files, self._path, INBOX, wanted)
+        return [each for each in found if (each["version"], each["path"]) not in known]
 
     def can_be_told(self, change: Change) -> bool:
         """Whether the rows that it calls new are found. Reads its files."""

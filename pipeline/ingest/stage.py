@@ -118,7 +118,7 @@ class Ingest:
         plan = noted or replace(self._plan(start, end, changes), left=tuple(left))
 
         def done(plan: Plan) -> None:
-            with self._batch(session, plan, start, end, changes, batch_id) as batch:
+            with self._batch(session, plan, start, end, changes, batch_id, checked=noted is not None) as batch:
                 passed = refused((each for each in changes if each.version < end.version), plan.told, plan.left)
                 self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
 
@@ -137,9 +137,21 @@ class Ingest:
 
     @contextmanager
     def _batch(
-        self, session: SparkSession, plan: Plan, start: Position, end: Position, changes: Sequence[Change], number: int
+        self,
+        session: SparkSession,
+        plan: Plan,
+        start: Position,
+        end: Position,
+        changes: Sequence[Change],
+        number: int,
+        *,
+        checked: bool,
     ) -> Iterator[Batch]:
-        """The rows of a batch, looked at: in this process when that can be, else by Spark."""
+        """The rows of a batch, looked at: in this process when that can be, else by Spark.
+
+        Raises:
+            FilesBroken: some of its files cannot be read, or unfold to too much and were not `checked` before.
+        """
         idle = (start.version, start.index) == (end.version, end.index)
         terms = Terms(
             plan.now,
@@ -157,11 +169,13 @@ class Ingest:
             yield LocalBatch.of(NO_ROWS, terms)
             return
         new = [self._changes.inserted(each) for each in changes if each.version in plan.told]
-        inbox = self._inbox_here(start, end, changes, plan.left, told=bool(new))
+        inbox = self._inbox_here(start, end, changes, plan.left, told=bool(new), checked=checked)
         if inbox is not None:
             self.watch.took(INGEST, inbox.rows.num_rows)
             yield LocalBatch.of(inbox, terms)
             return
+        if not checked and (files := self._changes.unfolding(start, end, plan.left, self._settings.max_unfolded_bytes)):
+            raise FilesBroken(files)
         with compiled(session, when=self._is_large(start, end)):
             rows = with_place(self._warehouse.between(session, INBOX, start.offset, end.offset, places(plan.left)))
             ordered = reduce(DataFrame.unionByName, new, self._ordered(rows, start, end, changes))
@@ -170,7 +184,14 @@ class Ingest:
                 yield batch
 
     def _inbox_here(
-        self, start: Position, end: Position, changes: Sequence[Change], left: Sequence[LeftOut], *, told: bool
+        self,
+        start: Position,
+        end: Position,
+        changes: Sequence[Change],
+        left: Sequence[LeftOut],
+        *,
+        told: bool,
+        checked: bool,
     ) -> Gathered | None:
         """The rows of a batch, when they can be taken in this process; those that are `told` of a change cannot.
 
@@ -183,7 +204,7 @@ class Ingest:
         if self._plain and not told:
             try:
                 where = (self._files, self._warehouse, start, end, self._settings)
-                rows, way = local_inbox(*where, without, places(left)), DRIVER
+                rows, way = local_inbox(*where, without, places(left), checked=checked), DRIVER
             except NotInDriver as error:
                 way = error.reason
                 # Spark cannot read a broken file either, and takes long to say so.

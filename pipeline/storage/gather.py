@@ -5,7 +5,7 @@ with a row and are looked at by nobody. Where they are too large to be held they
 written, a piece at a time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,13 +89,25 @@ class Gathered:
         return cls(_small(table, rows), Texts(table, sizes(held), held))
 
     @classmethod
-    def read(cls, table: Table, wanted: Iterable[tuple[RowGroup, IntArray | None]], most: int) -> "Gathered":
+    def read(
+        cls,
+        table: Table,
+        wanted: Iterable[tuple[RowGroup, IntArray | None]],
+        most: int,
+        fits: Callable[[str, int], None] | None = None,
+    ) -> "Gathered":
         """Rows of row groups, ascending in each, or all of them: small columns up to so many bytes, texts if they fit.
+
+        Args:
+            table: whose rows they are.
+            wanted: row groups, and the numbers of their rows.
+            most: bytes of what is held.
+            fits: is told how many bytes the texts of a file came to so far, by its path; what it raises is raised.
 
         Raises:
             NotInDriver: the small columns are larger, or the files are not what the table says.
         """
-        gathering = _Gathering(table, most)
+        gathering = _Gathering(table, most, fits)
         try:
             for group, rows in wanted:
                 gathering.add(group, np.arange(group.count) if rows is None else rows)
@@ -107,9 +119,10 @@ class Gathered:
 class _Gathering:
     """What was read so far."""
 
-    def __init__(self, table: Table, most: int) -> None:
+    def __init__(self, table: Table, most: int, fits: Callable[[str, int], None] | None) -> None:
         """Nothing yet."""
-        self._table, self._most = table, most
+        self._table, self._most, self._fits = table, most, fits
+        self._of_file: tuple[str, int] = ("", 0)
         self._names = [name for name in table.columns.names if name not in TEXTS]
         empty = arrow_schema(table.columns).empty_table()
         self._small, self._held = [_small(table, empty)], [empty.select(TEXTS)]
@@ -124,6 +137,10 @@ class _Gathering:
             self._sizes.append(sizes(texts))
             self._small_bytes += small.nbytes
             self._bytes += texts.nbytes
+            if self._fits is not None:
+                path, before = self._of_file
+                self._of_file = group.path, int(self._sizes[-1].sum()) + (before if path == group.path else 0)
+                self._fits(*self._of_file)
             if self._small_bytes > self._most:
                 raise NotInDriver(SIZE)
             if self._bytes <= self._most:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,74 @@ def _longest_of(path: str, told: pq.FileMetaData, number: int, coded: Sequence[A
     with parquet_file(path, told, read_dictionary=[each.path_in_schema for each in coded]) as file:
         first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))), None)
         return {} if first is None else {name: _longest(first.column(name)) for name in first.schema.names}
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file, by a path that `Files.readable` gave."""
+    if store_of(path) is None:
+        return Path(path).stat().st_size
+    system, where = in_store(path)
+    return int(system.get_file_info(where).size or 0)
+
+
+def unfolds_to_more(table: Table, path: str, most: int) -> bool:
+    """Whether the texts of a file come to more than so many bytes, each counted for each row that has it.
+
+    A text that many rows have is written once, and is not read more often for this.
+
+    Raises:
+        NotInDriver: the file is not what the table says.
+    """
+    texts = [
+        (group, column)
+        for group in row_groups(table, [path])
+        for column in _columns(group)
+        if column.physical_type == "BYTE_ARRAY" and column.num_values
+    ]
+    if sum(int(each.total_uncompressed_size) * (each.num_values if _folded(each) else 1) for _, each in texts) <= most:
+        return False
+    total = 0
+    for group, column in texts:
+        for size in _sizes(group, column):
+            total += size
+            if total > most:
+                return True
+    return False
+
+
+def _columns(group: RowGroup) -> Iterator[Any]:
+    told = group.file.metadata.row_group(group.number)
+    return (told.column(number) for number in range(told.num_columns))
+
+
+def _folded(column: Any) -> bool:  # noqa: ANN401 - Arrow's, without a type
+    """Whether the texts of a column may be longer than what is written of them."""
+    return bool(column.has_dictionary_page or "DELTA_BYTE_ARRAY" in column.encodings)
+
+
+def _sizes(group: RowGroup, column: Any) -> Iterator[int]:  # noqa: ANN401 - as above
+    """Bytes of the texts of a column of a row group, each counted as often as it is there, piece by piece."""
+    size, name = int(column.total_uncompressed_size), column.path_in_schema
+    if not _folded(column):
+        yield size
+        return
+    coded = [name] if column.has_dictionary_page else []
+    step = MOST_ROWS if coded else max(1, _READ_BYTES // size)
+    with parquet_file(group.path, group.file.metadata, read_dictionary=coded) as file:
+        for batch in file.iter_batches(step, [group.number], [name]):
+            yield _total(batch.column(0))
+
+
+def _total(column: pa.Array) -> int:
+    """Bytes of the texts of an array. Of a map Arrow reads the keys, or the values, as a list of structs."""
+    if pa.types.is_list(column.type):
+        return _total(column.flatten())
+    if pa.types.is_struct(column.type):
+        return sum(map(_total, column.flatten()))
+    if not pa.types.is_dictionary(column.type):
+        return int(lengths(column).sum())
+    places = column.indices.drop_null().to_numpy(zero_copy_only=False)
+    return int(lengths(column.dictionary)[places].sum())
 
 
 def _top(column: Any) -> str:  # noqa: ANN401 - Arrow's, without a type

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,14 +18,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.config.errors import NoFileSystem
+from pipeline.config.routes import NotInDriver
 from pipeline.delta.logs.logfiles import is_inside
 from pipeline.storage.files import Files
-from pipeline.storage.parquet import typed
+from pipeline.storage.parquet import size_of, typed, unfolds_to_more
 from schemas import Table
 
 FOREIGN, BROKEN, TOO_LARGE = "foreign_path", "broken_file", "file_too_large"
 """Reasons: the path leads out of the table's folder; the file is not there, or cannot be read; it unfolds to more than
 anybody should hold."""
+FOLDED = 100
+"""A file may come to so many times its size, however much that is: equal texts are written once."""
 _ABSOLUTE = "p"
 """How an entry says that a deletion vector is anywhere."""
 _FOR_GOOD = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG}
@@ -95,6 +98,26 @@ def broken(files: Files, folder: str, table: Table, added: Iterable[Mapping[str,
     """
     found = ((each, _problem(files, folder, table, each["path"])) for each in added)
     return [LeftOut(each["version"], each["path"], BROKEN, text) for each, text in found if text is not None]
+
+
+def too_large(version: int, path: str, most: int) -> LeftOut:
+    """A file whose texts come to more than so many bytes, and to more than `FOLDED` times its size."""
+    text = f"its texts unfold to more than {most} bytes (settings.max_unfolded_bytes), and to {FOLDED} times its size"
+    return LeftOut(version, path, TOO_LARGE, text)
+
+
+def unfolding(files: Files, folder: str, table: Table, added: Iterable[Mapping[str, Any]], most: int) -> list[LeftOut]:
+    """Files whose texts come to more than so many bytes, and to more than `FOLDED` times their size.
+
+    None where nobody here reaches them, or when they are not what the table says, which others find out.
+    """
+    found, here = list[LeftOut](), files.readable(folder)
+    for each in added if here is not None else ():
+        path = f"{here}/{each['path']}"
+        with suppress(NotInDriver, OSError, pa.ArrowException):
+            if unfolds_to_more(table, path, max(most, FOLDED * size_of(path))):
+                found.append(too_large(each["version"], each["path"], most))
+    return found
 
 
 def _unopened(here: Path | None, real: Path | None, added: Mapping[str, Any]) -> LeftOut | None:

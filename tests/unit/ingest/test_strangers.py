@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,10 @@ import pytest
 pytest.importorskip("pyspark", reason="ingest is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
+from pipeline.config.settings import Settings
 from pipeline.delta.deltars import arrow_schema, open_table, path_of
+from pipeline.delta.reading.strangers import unfolding
+from pipeline.storage.files import Files
 from schemas import INBOX, MESSAGES, REJECTED_INGEST
 from tests.support.examined import wrong
 from tests.support.forged import INFO, add, file_of, version
@@ -241,3 +246,64 @@ def test_a_change_whose_files_are_said_to_be_empty_is_listed(stages: Stages) -> 
     ingests(stages)
     assert taken(stages) == ["next"]
     assert [reason for reason, _ in listed(stages)] == ["not_an_append"]
+
+
+SMALL = 1 << 20
+"""The least that may be set of what a file may unfold to."""
+
+
+def large(where: Path, **how: Any) -> None:  # noqa: ANN401 - options of the writer
+    """A file of 300 messages with one payload of 10 kB, which is written once."""
+    rows = [message("large") | {"payload": b"x" * 10_000}] * 300
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(INBOX)), where, **how)
+
+
+@pytest.mark.parametrize("died", [None, "ingest.messages", "ingest.rejected"])
+def test_a_file_that_unfolds_to_far_more_than_its_size_is_listed(stages: Stages, died: str | None) -> None:
+    """A megabyte in `inbox` was a gigabyte in `messages`. What lies beside it is taken in, whatever dies."""
+    large(folder(stages) / "large.parquet")
+    stages.settings = replace(stages.settings, max_unfolded_bytes=SMALL)
+    stages.restart("ingest")
+    version(stages.root, INBOX, INFO, good(stages), add("large.parquet"))
+    if died is not None:
+        stages.die_after(died)
+        assert not stages.ingest()
+        # What was planned stays so, whatever the setting says now.
+        stages.settings = replace(stages.settings, max_unfolded_bytes=1 << 30)
+        stages.restart("ingest")
+    ingests(stages)
+    assert taken(stages) == [GOOD, "next"]
+    assert listed(stages) == [("file_too_large", "large.parquet")]
+    assert not {what for what, _ in wrong(stages.root)} & UNACCOUNTED
+
+
+def test_a_file_of_large_payloads_is_taken(stages: Stages) -> None:
+    """As large as what it holds, whatever that comes to; and one that unfolds to less than is allowed."""
+    stages.settings = replace(stages.settings, max_unfolded_bytes=SMALL)
+    stages.restart("ingest")
+    payloads = [random.Random(number).randbytes(100_000) for number in range(30)]  # noqa: S311 - seeded
+    rows = [message("plain") | {"payload": payload} for payload in payloads]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(INBOX)), folder(stages) / "plain.parquet")
+    version(stages.root, INBOX, INFO, add("plain.parquet"))
+    assert stages.ingest()
+    stages.settings = Settings()
+    stages.restart("ingest")
+    large(folder(stages) / "large.parquet")
+    version(stages.root, INBOX, INFO, add("large.parquet"))
+    assert stages.ingest()
+    assert open_table(stages.root, MESSAGES).to_pyarrow_table(columns=["topic"]).num_rows == 330
+    assert listed(stages) == []
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"use_dictionary": False, "column_encoding": {"payload": "DELTA_BYTE_ARRAY", "topic": "PLAIN"}}]
+)
+def test_what_a_file_unfolds_to_is_counted_without_unfolding_it(tmp_path: Path, how: dict[str, Any]) -> None:
+    """Where Spark reads the batch; texts may repeat whole ones, or parts of those before."""
+    table = tmp_path / "inbox"
+    table.mkdir()
+    large(table / "large.parquet", **how)
+    added = [{"version": 1, "path": "large.parquet"}, {"version": 2, "path": "none.parquet"}]
+    found = unfolding(Files(), str(table), INBOX, added, SMALL)
+    assert [(each.version, each.path, each.reason) for each in found] == [(1, "large.parquet", "file_too_large")]
+    assert unfolding(Files(), str(table), INBOX, added, 300 * 10_100) == []
