@@ -74,6 +74,7 @@ class Consumer(Receiver):
         self._changed, self._options = cores[0].lock, cores[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
         self._closed, self.events, self._process = False, Announcer(), os.getpid()
+        weakref.finalize(self, self.events.end).atexit = False
         self._let_go_of(cores)
 
     # ---- who it is

@@ -68,17 +68,19 @@ class Worker:
     def stop(self) -> None:
         """End, after the message that the listener has now; a listener may stop itself, and others.
 
-        Nobody waits for a listener that waits for others: two of them may stop each other.
+        No listener waits for one that waits, too: two of them may stop each other.
         """
         self._ended.set()
         self._goes.set()
         mine: Worker | None = getattr(_IN_THREAD, "worker", None)
-        if mine is self:
-            return
-        if mine is not None:
+        if mine is None:
+            if self._thread.is_alive():
+                self._thread.join()
+        elif mine is not self:
             mine.waits = True
-        while self._thread.is_alive() and not self.waits:
-            self._thread.join(_JOIN_S)
+            while self._thread.is_alive() and not self.waits:
+                self._thread.join(_JOIN_S)
+            mine.waits = False
 
     def _run(self) -> None:
         _IN_THREAD.worker = self
@@ -92,8 +94,10 @@ class Worker:
                 _LOG.exception("the listener gets no message for now; the next one is asked for again")
                 self._ended.wait(_PAUSE_S)
                 continue
+            paused = not self._goes.is_set()
             self._goes.wait()
-            if message is not None:
+            # What was taken before a pause that only the end ends comes again, to others.
+            if message is not None and not (paused and self._ended.is_set()):
                 self._give(message)
 
     def _give(self, message: Message) -> None:
@@ -123,11 +127,19 @@ class Announcer:
         self._calls.put(None)
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            try:
-                call()
-            except BaseException:  # noqa: BLE001 - whatever the application raises; the next call comes all the same
-                _LOG.exception("a consumer_event_listener failed")
+        while self._is_told():
+            pass
+
+    def _is_told(self) -> bool:
+        # Not in `_run`: while the thread waits it holds no call, and so no consumer.
+        call = self._calls.get()
+        if call is None:
+            return False
+        try:
+            call()
+        except BaseException:  # noqa: BLE001 - whatever the application raises; the next call comes all the same
+            _LOG.exception("a consumer_event_listener failed")
+        return True
 
 
 class Receiver(Closing):

@@ -87,17 +87,19 @@ def new_consumer(
     """The same, without waiting for anything; see `open_consumer`."""
     lock = threading.Condition()
     named = replace(options, consumer_name=options.consumer_name or f"delayline-{secrets.token_hex(6)}")
-    cores = _added(engine, topics, subscription, named, lock)
-    made = Consumer(engine, cores, on_close, on_unsubscribe)
-    _tell_of(made, cores)
+    with engine.between_turns():
+        cores = _added(engine, topics, subscription, named, lock)
+        made = Consumer(engine, cores, on_close, on_unsubscribe)
+        _tell_of(made, cores)
     return made
 
 
 def listen_to(made: Consumer, topics: Topics) -> None:
     """Let a consumer get the messages of more topics, too; their subscriptions are registered."""
     like = made.cores[0]
-    cores = _added(made.engine, topics, like.subscription, like.options, like.lock)
-    _tell_of(made, cores)
+    with made.engine.between_turns():
+        cores = _added(made.engine, topics, like.subscription, like.options, like.lock)
+        _tell_of(made, cores)
     made.take_on(cores)
 
 

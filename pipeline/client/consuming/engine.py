@@ -6,7 +6,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from pipeline.client.consuming.clock import Clock, Pace
 from pipeline.client.consuming.core import Core
@@ -68,6 +69,12 @@ class Engine:
         self._ended = threading.Event()
         self._started = False
         self._folders: Folders | None = None
+
+    @contextmanager
+    def between_turns(self) -> Iterator[None]:
+        """Nothing turns while the block runs; it may add consumers."""
+        with self._lock:
+            yield
 
     def add(self, topic: str, subscription: str, options: ConsumerOptions, lock: threading.Condition) -> Core:
         """A consumer of a topic, from the next turn on."""
