@@ -39,7 +39,7 @@ from benchmarks.support.words import check_names
 from pipeline.client.create import create_all
 from pipeline.config.stages import INGEST, SCHEDULE
 from pipeline.delta.deltars import append, open_table, query, rows_of
-from pipeline.subscriptions.guards import Guard, text_of
+from pipeline.subscriptions.guards import FOLDER, Guard, text_of
 from pipeline.subscriptions.policies import Policies
 from schemas import DELIVERIES, MESSAGES, SUBSCRIPTIONS
 
@@ -84,10 +84,10 @@ class Run:
         (folder / "profile.toml").write_text(profile_text(workload.profile), encoding="utf-8")
 
     def _policies(self) -> dict[str, str]:
-        """A guard, and its table beside the warehouse, for a workload that has one."""
+        """A guard, and its table in the warehouse, for a workload that has one."""
         if not self._workload.guard_rows:
             return {}
-        path = str(self._folder / "paid")
+        path = f"{self._root}/{FOLDER}/paid"
         fill_guard(path, self._workload.guard_rows)
         told = Policies(guard=GUARD, guard_tables=text_of({"paid": path}))
         Guard.of(GUARD, told.guard_tables).checked()

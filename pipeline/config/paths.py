@@ -1,11 +1,15 @@
 """Paths of warehouses: how they are spelled, and which of them lie on this machine."""
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 _HERE = Path()
 _STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 """Schemes of object stores."""
+_ADDRESS = re.compile(r"[a-z0-9]+://[^\s%?#\\]+")
+"""An address that means the same to all who read it: nothing in it is encoded, or cut off."""
 
 
 def one_spelling(path: str) -> str:
@@ -41,6 +45,38 @@ def local_path(path: str, here: Path | None = _HERE) -> Path | None:
     if colon and "/" not in scheme:
         return Path("/", rest.lstrip("/")) if scheme == "file" and rest.startswith("/") else None
     return None if here is None else here / path
+
+
+def is_whole(path: object) -> bool:
+    """Whether something is a path from the root on, of this machine or of another file system."""
+    return isinstance(path, str) and (path.startswith(("/", "file:/")) or "://" in path)
+
+
+def within(path: str, folders: Iterable[str]) -> str | None:
+    """A path that lies in one of some folders, as it is to be opened; None: it lies in none of them.
+
+    Links of this machine are followed first, in the path and in the folders. What could be read in two ways, as `..`
+    in an address, lies nowhere.
+    """
+    found = _followed(path)
+    if found is None or not any(_is_in(found, _followed(folder)) for folder in folders):
+        return None
+    return found
+
+
+def _is_in(path: str, folder: str | None) -> bool:
+    return folder is not None and f"{path}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _followed(path: str) -> str | None:
+    """A path without links, or an address that is clear; None: it is neither."""
+    here = local_path(path, None) if ":" in path else Path(path)
+    if here is not None:
+        return None if "\0" in path else os.path.realpath(here)
+    address = one_spelling(path)
+    if not _ADDRESS.fullmatch(address) or {"", ".", ".."} & set(address.partition("://")[2].split("/")):
+        return None
+    return address
 
 
 def python_environment() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from pipeline.config.errors import BadSetting
+from pipeline.config.paths import is_whole
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 FIRST_INSTANT_MS = -62_135_596_800_000
@@ -48,6 +49,8 @@ class Settings:
             has failed.
         sync: data files, notes and versions are synced to the disk (fsync) before others may see them, where the tables
             lie on a disk of this machine. Without that a power cut may leave a version or a file empty.
+        guard_tables: guards may read Delta tables in these folders and addresses, beside those in the folder
+            `guard_tables` of the warehouse.
     """
 
     horizon_ms: int = HOUR_MS
@@ -65,6 +68,7 @@ class Settings:
     guard_timeout_ms: int = 10_000
     guard_bytes: int = 1 << 30
     sync: bool = True
+    guard_tables: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values that could not work."""
@@ -85,6 +89,8 @@ class Settings:
         check("guard_bytes", self.guard_bytes, 1 << 26, 1 << 40)
         if not isinstance(self.sync, bool):
             raise BadSetting("sync", self.sync, "true or false")
+        # TOML has lists.
+        object.__setattr__(self, "guard_tables", folders("guard_tables", self.guard_tables))
 
     @property
     def driver_bytes(self) -> int:
@@ -194,3 +200,15 @@ def check(field: str, value: object, low: int, high: int) -> None:
     # To Python `True` is 1.
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise BadSetting(field, value, f"{low}..{high}")
+
+
+def folders(field: str, value: object) -> tuple[str, ...]:
+    """Folders and addresses as a setting states them.
+
+    Raises:
+        BadSetting: it is no list of them, or one that begins nowhere.
+    """
+    allowed = 'a list of folders from the root on and addresses, as in ["/data/orders", "s3://bucket/orders"]'
+    if not isinstance(value, list | tuple) or not all(is_whole(each) for each in value):
+        raise BadSetting(field, value, allowed)
+    return tuple(value)

@@ -122,6 +122,8 @@ class Evaluator:
                 env=os.environ | {"PYTHONPATH": python_path()},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                # What the engine prints when it panics or aborts may have values of rows.
+                stderr=subprocess.DEVNULL,
                 bufsize=0,
             )
             # What it takes to start is not the guard's fault.

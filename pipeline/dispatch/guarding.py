@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.config.errors import BadValue
+from pipeline.config.paths import within
 from pipeline.dispatch.expiry import LookUp
 from pipeline.dispatch.holding import but, coded, cut, mine
 from pipeline.dispatch.withdrawn import because, without
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
-from pipeline.subscriptions.guards import NUMBER, Guard, GuardFailed, seen
+from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, seen
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Shaping
@@ -41,7 +42,7 @@ class Failed(Exception):
     """The guard of a subscription cannot be evaluated."""
 
     def __init__(self, name: Name, guard: Shaping, error: str, took_ms: int = 0) -> None:
-        """Say of whom, and why, and how long it took (ms)."""
+        """Say of whom, and why, without a value of any row, since others read it, and how long it took (ms)."""
         super().__init__(error)
         self.name, self.guard, self.error, self.took_ms = name, guard, error, took_ms
 
@@ -90,9 +91,16 @@ class _Failing:
 class Guards:
     """Evaluates guards, and knows which fail."""
 
-    def __init__(self, states: GuardStates, evaluator: Evaluates) -> None:
-        """None has failed in this process; `states` tells people of those that do."""
+    def __init__(self, states: GuardStates, evaluator: Evaluates, folders: Sequence[str]) -> None:
+        """None has failed in this process; `states` tells people of those that do.
+
+        Args:
+            states: of the warehouse.
+            evaluator: evaluates them.
+            folders: the tables that guards read lie in these.
+        """
         self._states, self._evaluator, self._noted = states, evaluator, states.all()
+        self._folders = folders
         self._failing = dict[Name, _Failing]()
         self._asked = dict[Name, Shaping]()
         self._errors = dict[Name, str]()
@@ -146,7 +154,7 @@ class Guards:
         if not len(numbers):
             return Answer(runs, because(runs.slice(0, 0), SUPPRESSED), runs.slice(0, 0))
         some = runs.take(pa.array(numbers))
-        work = _Evaluating(some, shapings, self._evaluator)
+        work = _Evaluating(some, shapings, self._evaluator, self._folders)
         for piece in look_up(some):
             work.add(piece)
         for name in work.names:
@@ -222,8 +230,10 @@ class _Evaluating:
         errors: how a guard fails on some messages.
     """
 
-    def __init__(self, runs: pa.Table, shapings: Mapping[Name, Shaping], evaluator: Evaluates) -> None:
-        self._runs, self._shapings, self._evaluator = runs, shapings, evaluator
+    def __init__(
+        self, runs: pa.Table, shapings: Mapping[Name, Shaping], evaluator: Evaluates, folders: Sequence[str]
+    ) -> None:
+        self._runs, self._shapings, self._evaluator, self._folders = runs, shapings, evaluator, folders
         self._read: dict[str, int] = {}
         self._code, self.names = coded(runs)
         self.errors: dict[Name, str] = {}
@@ -284,11 +294,20 @@ class _Evaluating:
             self.errors[name] = str(why)
 
     def _guard(self, name: Name) -> Guard:
+        """The guard of a subscription, with its tables where they were found to lie."""
         shaping = self._shapings[name]
         try:
-            return Guard.of(shaping.guard or "", shaping.guard_tables)
+            guard = Guard.of(shaping.guard or "", shaping.guard_tables)
         except BadValue as error:
             raise Failed(name, shaping, str(error)) from error
+        places = dict[str, str]()
+        for table, path in guard.tables.items():
+            place = within(path, self._folders)
+            if place is None:
+                told = f"the table {table} is not in {FOLDER} of the warehouse, nor where settings.guard_tables allows"
+                raise Failed(name, shaping, told)
+            places[table] = place
+        return replace(guard, tables=places)
 
     def _version(self, path: str) -> int:
         """The version of a table, the same for all that ask."""

@@ -44,6 +44,7 @@ from pipeline.dispatch.withdrawn import UNDECIDED, Withdrawn, WithdrawnLog, at_t
 from pipeline.dispatch.withdrawn import withdrawn_rows as withdrawn_arrays
 from pipeline.storage.arrays import longs
 from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.guards import FOLDER as GUARD_FOLDER
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Shaping
@@ -168,7 +169,8 @@ class Dispatch:
             Pacing(LONGEST_MS if timeline.live else None),
         )
         evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes)
-        self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator)
+        folders = (f"{warehouse.root}/{GUARD_FOLDER}", *settings.guard_tables)
+        self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if timeline.live else 0
 
     def has_work(self, now: int) -> bool:

@@ -45,13 +45,33 @@ _MOVING = re.compile(r"\b(now|current_timestamp|current_date|current_time|random
 _ALLOWED = f"a condition (SQL) over {', '.join(SEEN.names[1:])} and the tables that are named"
 
 
-class GuardFailed(Exception):
-    """A guard cannot be evaluated. What it guards waits; it is tried again by itself."""
+_SAID = re.compile(r"(?:^|caused by\n)(SQL error|Schema error|Error during planning)")
+_KINDS_OF_ERRORS = {
+    r"Divide ?by ?zero": "a division by zero",
+    r"Cast ?error": "a value cannot be cast",
+    r"Parse ?error|Parser ?error": "a value cannot be parsed",
+    r"Overflow": "a number is too large",
+    r"Resources exhausted": "it takes too much memory",
+    r"not found|No such file|NotFound": "something that it reads is not there",
+}
+FOLDER = "guard_tables"
+"""The folder of a warehouse whose tables every guard may read."""
 
-    def __init__(self, error: str, took_ms: int = 0) -> None:
-        """Say why, and how long it took to find that out."""
-        super().__init__(error)
-        self.took_ms = took_ms
+
+class GuardFailed(Exception):
+    """A guard cannot be evaluated. What it guards waits; it is tried again by itself.
+
+    Its text is in words of ours: others see it, so it has no value of any row.
+
+    Attributes:
+        took_ms: how long it took to find that out.
+        said: what the engine says, for whoever asks with rights of their own.
+    """
+
+    def __init__(self, kind: str, took_ms: int = 0, said: str | None = None) -> None:
+        """Say why."""
+        super().__init__(kind)
+        self.took_ms, self.said = took_ms, said or kind
 
 
 @dataclass(frozen=True)
@@ -113,7 +133,7 @@ class Guard:
             raise
         except BaseException as error:
             # A panic of the engine is no `Exception`, and must not stop those who have no guard.
-            raise GuardFailed(_said(error)) from error
+            raise GuardFailed(kind_of(error), said=_said(error)) from error
         return numbers
 
     def checked(self) -> None:
@@ -135,7 +155,7 @@ class Guard:
             rows = pa.schema([SEEN.field(name) for name in self.columns()]).empty_table()
             self.met_by(rows, {name: opened(path) for name, path in self.tables.items()})
         except GuardFailed as error:
-            raise BadValue("guard", self.condition, f"{_ALLOWED} ({error})") from error
+            raise BadValue("guard", self.condition, f"{_ALLOWED} ({error.said})") from error
 
 
 def opened(path: str, version: int | None = None) -> DeltaTable:
@@ -147,7 +167,7 @@ def opened(path: str, version: int | None = None) -> DeltaTable:
     try:
         return table_at(one_spelling(path), version)
     except Exception as error:
-        raise GuardFailed(_said(error)) from error
+        raise GuardFailed("a table that it reads is not there, or cannot be read", said=_said(error)) from error
 
 
 def tables_of(text: str | None) -> Mapping[str, str]:
@@ -203,6 +223,15 @@ def _text(payload: bytes | None) -> str | None:
         return None if payload is None else payload.decode()
     except UnicodeDecodeError:
         return None
+
+
+def kind_of(error: BaseException) -> str:
+    """The kind of an error of the engine, in words of ours."""
+    text = str(error)
+    if _SAID.search(text):
+        return "it does not fit its tables: a column, a function or a table is not there, or it is no SQL"
+    kinds = (kind for pattern, kind in _KINDS_OF_ERRORS.items() if re.search(pattern, text, re.IGNORECASE))
+    return next(kinds, "the engine cannot evaluate it")
 
 
 def _said(error: BaseException) -> str:

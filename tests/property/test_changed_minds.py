@@ -97,9 +97,10 @@ class Minds(Operators):
         self.jvm.__enter__()
         self.stages = Stages(f"{self.folder}/warehouse", Settings(horizon_ms=horizon))
         self.root = self.stages.root
+        self.table = f"{self.root}/guard_tables/paid"
         self.shorten_logs()
-        write_deltalake(f"{self.folder}/paid", pa.table({"key": pa.array([], pa.string())}))
-        guard = Policies(guard=UNPAID, guard_tables=json.dumps({"paid": f"{self.folder}/paid"}))
+        write_deltalake(self.table, pa.table({"key": pa.array([], pa.string())}))
+        guard = Policies(guard=UNPAID, guard_tables=json.dumps({"paid": self.table}))
         for name, policies in zip(NAMES, (Policies(), Policies(ack=True), guard), strict=True):
             subscribe(self.root, Subscription("t", name, tick_ms=1, policies=policies))
         self.keys: dict[tuple[int, int], str] = {}
@@ -183,9 +184,7 @@ class Minds(Operators):
     def pay(self, paid: set[int]) -> None:
         """Others pay, or take that back: what is paid meets the guard no more."""
         self.paid = {str(each) for each in paid}
-        write_deltalake(
-            f"{self.folder}/paid", pa.table({"key": pa.array(sorted(self.paid), pa.string())}), mode="overwrite"
-        )
+        write_deltalake(self.table, pa.table({"key": pa.array(sorted(self.paid), pa.string())}), mode="overwrite")
 
     @rule(number=st.integers(0, 99), ack=st.booleans())
     def consume(self, number: int, *, ack: bool) -> None:

@@ -64,7 +64,7 @@ def unpay(order: str) -> Step:
 
 def paid(world: World) -> str:
     """The folder of the table."""
-    return f"{world.warehouse.root}-paid"
+    return f"{world.warehouse.root}/guard_tables/paid"
 
 
 def moved(*, away: bool) -> Step:

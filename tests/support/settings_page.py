@@ -160,6 +160,8 @@ def _toml(value: object) -> str:
             return ""
         case bool():
             return f"`{str(value).lower()}`"
+        case tuple():
+            return f"`{list(value)}`"
         case int():
             return f"`{value:_}`"
         case _:

@@ -153,6 +153,19 @@ def test_what_is_no_whole_number_is_refused_by_its_name(tmp_path: Path, section:
     assert refused.value.field.endswith(name)
 
 
+@pytest.mark.parametrize("value", ['"/data"', "[1]", '["data/orders"]'])
+def test_tables_of_guards_are_a_list_of_folders_from_the_root_on(tmp_path: Path, value: str) -> None:
+    """None at first; a text that is taken for a list of letters would allow the root."""
+    profile = tmp_path / "profile.toml"
+    profile.write_text('[settings]\nguard_tables = ["/data/orders", "s3://bucket/orders"]\n', encoding="utf-8")
+    assert read_profile(profile).options.settings.guard_tables == ("/data/orders", "s3://bucket/orders")
+    assert Settings().guard_tables == ()
+    profile.write_text(f"[settings]\nguard_tables = {value}\n", encoding="utf-8")
+    with pytest.raises(BadSetting) as refused:
+        read_profile(profile)
+    assert refused.value.field == "guard_tables"
+
+
 @pytest.mark.parametrize("line", ["maintain_ms = 999", "retain_ms = 59_999", "retain_log_ms = 0"])
 def test_a_retention_that_would_take_what_is_being_read_is_refused(tmp_path: Path, line: str) -> None:
     """Less than a minute of history, or a round a moment, is a slip of the pen."""

@@ -55,6 +55,17 @@ def test_it_answers_with_tables_at_the_versions_that_are_asked_for(evaluator: Ev
     assert asked(evaluator, "message_key = '7'") == [7]
 
 
+def test_what_it_says_of_an_error_has_no_value_of_a_row(
+    evaluator: Evaluator, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither in what is told of the guard nor in what a dying engine prints into the log of the job."""
+    for condition, kind in (("CAST(message_key || 'a' AS BIGINT) > 3", "a value cannot be cast"), (HUGE, "died")):
+        with pytest.raises(GuardFailed, match=kind) as failed:
+            asked(evaluator, condition)
+        assert "1999a" not in str(failed.value)
+    assert capfd.readouterr().err == ""
+
+
 def test_a_guard_that_never_ends_fails_in_time(evaluator: Evaluator) -> None:
     """And the next one works."""
     with pytest.raises(GuardFailed, match="guard_timeout_ms") as failed:

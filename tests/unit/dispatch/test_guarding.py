@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -91,7 +92,7 @@ class Here:
 
 def guards(tmp_path: Path) -> Guards:
     """Of a new process."""
-    return Guards(GuardStates(Files(), str(tmp_path)), Here())
+    return Guards(GuardStates(Files(), str(tmp_path)), Here(), [str(tmp_path)])
 
 
 def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read(tmp_path: Path, paid: str) -> None:
@@ -131,6 +132,53 @@ def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, pa
     again.look({}, DUE)
     assert places(left) == [("s", 0, 0)]
     assert GuardStates(Files(), str(tmp_path)).all() == {}
+
+
+def test_a_guard_reads_a_table_only_where_a_list_allows_it(tmp_path: Path, paid: str) -> None:
+    """A link that lies there and leads elsewhere lies elsewhere; the list of a profile adds folders."""
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    (own / "link").symlink_to(paid)
+    pay(str(own / "paid"), "o-1")
+    batch = runs(("s", 0, 1))
+
+    def asked(table: str, *folders: Path) -> list[tuple[str, int, int]]:
+        at_work = Guards(GuardStates(Files(), str(tmp_path)), Here(), [str(each) for each in folders])
+        return places(at_work.parted(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up)[0])
+
+    assert asked(str(own / "paid"), own) == asked(f"file://{own}/paid", own) == [("s", 0, 0)]
+    assert asked(paid, other, Path(paid)) == asked(str(own / "link"), own, tmp_path) == [("s", 0, 0)]
+    for table in (paid, str(own / "link"), f"{own}/../paid", f"{own}paid"):
+        with pytest.raises(Failed, match="the table paid is not in guard_tables of the warehouse") as failed:
+            asked(table, own)
+        assert paid not in failed.value.error
+    with pytest.raises(Failed, match="a table that it reads is not there"):
+        asked(f"file://{own}/%2e%2e/paid", own)
+
+
+def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither of the message nor of a table; whoever sets a guard is told what the engine says."""
+    secret = str(tmp_path / "secret")
+    write_deltalake(secret, pa.table({"word": ["classified"]}))
+    of_table = shaping("EXISTS (SELECT 1 FROM secret WHERE CAST(word AS BIGINT) = 3)", secret=secret)
+    kinds = {"a value cannot be cast": [of_table, shaping("CAST(message_key AS BIGINT) > 3")]}
+    kinds["a division by zero"] = [shaping("1 / (entry_id - entry_id) > length(message_key)")]
+    kinds["it does not fit its tables"] = [shaping("EXISTS (SELECT gone FROM secret)", secret=secret)]
+    for kind, several in kinds.items():
+        for each in several:
+            at_work = guards(tmp_path)
+            try:
+                at_work.parted(runs(("s", 0, 1)), {S: each}, 1, look_up)
+                at_work.look({S: 2}, DUE)
+            except Failed as failed:
+                at_work.failed(failed, DUE)
+            told = GuardStates(Files(), str(tmp_path)).all()[S].error
+            assert told.startswith(kind)
+            assert not {"classified", "o-0", "o-1"} & set(re.split(r"[^\w-]+", told + caplog.text))
+    with pytest.raises(BadValue, match="classified"):
+        Guard.of(of_table.guard or "", of_table.guard_tables).checked()
 
 
 @pytest.mark.parametrize("wrong", [{"guard": "nope = 1"}, {"guard": "true", "guard_tables": "[]"}, {"guard": ""}])
