@@ -130,6 +130,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     no_sink: Annotated[bool, typer.Option("--no-sink", help="Publish in no broker any more.")] = False,
     max_rate: options.MaxRate = None,
     sink_after: options.SinkAfter = None,
+    sink_refused: options.SinkRefused = None,
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
     told = {
@@ -141,6 +142,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "max_unacked": max_unacked,
         "sink": sink,
         "sink_after": sink_after,
+        "sink_refused": sink_refused,
         "max_rate": max_rate,
         "guard": guard,
         "guard_tables": text_of(paths(guard_table or ())),
@@ -152,8 +154,8 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
         "max_delay_ms": max_delay,
         "precision": precision,
     }
-    if no_sink and (sink is not None or sink_after is not None):
-        raise typer.BadParameter("--no-sink excludes --sink and --sink-after")
+    if no_sink and any(each is not None for each in (sink, sink_after, sink_refused)):
+        raise typer.BadParameter("--no-sink excludes --sink, --sink-after and --sink-refused")
     if subscription is None:
         fresh = _set_of_topic(warehouse, topic, of_topic | {"ttl_ms": ttl}, [backoff, no_sink or None, *told.values()])
     elif any(each is not None for each in of_topic.values()):

@@ -252,6 +252,8 @@ NEVER_COMES = (CANCELLED, EXPIRED, SUPPRESSED)
 """The reasons of what has a message, and comes to nobody in any round."""
 LEFT_OUT = (RESCHEDULED, *NEVER_COMES)
 """The reasons of all that has a message."""
+REFUSED_BY_BROKER = "refused_by_broker"
+"""The reason in `rejected_dispatch` of a delivery that the broker of a sink does not take; the sink appends it."""
 MESSAGE_MISSING = "message_missing"
 """The reason of what has none in the log: a position in `rejected_dispatch`, a dead letter in `rejected_settle`."""
 

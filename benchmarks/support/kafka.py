@@ -72,10 +72,10 @@ class Broker(Server):
             consumer.close()
         return place.error is None
 
-    def create(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic."""
-        admin = self._admin()
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE_S)
+    def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
+        """Make a topic; the settings are named with `_` for `.`."""
+        admin, told = self._admin(), {name.replace("_", "."): text for name, text in settings.items()}
+        admin.create_topics([NewTopic(topic, partitions, 1, config=told)])[topic].result(_PATIENCE_S)
 
     def delete(self, topic: str) -> None:
         """Remove a topic."""

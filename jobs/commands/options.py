@@ -126,6 +126,15 @@ SinkAfter = Annotated[
         "--sink-after", metavar="VERSION", help="The sink begins behind this version.", show_default="the newest"
     ),
 ]
+SinkRefused = Annotated[
+    str | None,
+    typer.Option(
+        "--sink-refused",
+        metavar="stop|reject",
+        help="The sink stands still before what its broker refuses for good, or lists it in rejected_dispatch.",
+        show_default="stop",
+    ),
+]
 MaxRate = Annotated[
     int | None,
     typer.Option("--max-rate", metavar="N", help="Messages a second that come at most.", show_default="any number"),

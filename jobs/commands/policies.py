@@ -11,7 +11,7 @@ import typer
 
 from jobs.commands.values import BadText, duration_ms, spell
 from pipeline.subscriptions.guards import tables_of
-from pipeline.subscriptions.policies import Policies
+from pipeline.subscriptions.policies import REJECT, Policies
 from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies
 
 if TYPE_CHECKING:
@@ -112,6 +112,8 @@ def lines(topic: str, subscription: str, policies: Policies) -> Iterator[str]:
         yield from (f"  {name} is the table {path}" for name, path in tables_of(policies.guard_tables).items())
     if policies.sink is not None:
         yield f"sink: {policies.sink}, what came after version {policies.sink_after} of deliveries"
+        if policies.sink_refused == REJECT:
+            yield "  what the broker refuses for good is listed in rejected_dispatch, and the sink goes on"
     if not policies.ack:
         yield "does not acknowledge: what was delivered to it is done with"
         return

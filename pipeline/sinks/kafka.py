@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
-from pipeline.sinks.topic import Place, PlaceForgotten, Row
+from pipeline.sinks.topic import Place, PlaceForgotten, Refused, Row
 from pipeline.subscriptions.destination import Destination, check_trusted, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
 
@@ -27,6 +27,10 @@ _WAIT_S = 10.0
 _FULL_S = 0.1
 _NOTED = {"key", "value"}
 """What a source notes of a header."""
+_REFUSALS = ("INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
+"""Errors of Kafka that say that a message will not be taken later either."""
+MESSAGE_BYTES, _MOST_BYTES = 1_000_000, 1_000_000_000
+"""What the client takes for the size of a message at most, without a setting and with any."""
 _COMMON = ("client.id", "sasl.mechanism", "security.protocol", "socket.timeout.ms")
 """Settings of an address that a reader has, too."""
 
@@ -39,13 +43,14 @@ class KafkaTopic:
     most = 50_000
     """A transaction has a fixed cost: with fewer it takes a quarter of the time when very many are due at once."""
 
-    def __init__(self, to: Destination, producer: str, group: str) -> None:
+    def __init__(self, to: Destination, producer: str, group: str, message_bytes: int = MESSAGE_BYTES) -> None:
         """Become the only producer of that name.
 
         Args:
             to: the topic.
             producer: the transactional id.
             group: the consumer group that keeps the place.
+            message_bytes: the client is to take messages of that size, with key and headers, unless it is told else.
 
         Raises:
             NoBrokerClient: the client is not installed.
@@ -61,10 +66,14 @@ class KafkaTopic:
         shared = {**named, "bootstrap.servers": to.servers}
         # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
         shared["log_level"] = "0"
-        told = {"partitioner": "murmur2_random", **shared, **to.settings, "transactional.id": producer}
+        size = {"message.max.bytes": min(_MOST_BYTES, max(MESSAGE_BYTES, message_bytes))}
+        told = {"partitioner": "murmur2_random", **size, **shared, **to.settings, "transactional.id": producer}
+        told |= {"on_delivery": self._told, "delivery.report.only.error": True}
         reader = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"}
         common = {key: value for key, value in to.settings.items() if key in _COMMON}
-        self._topic, self._full = to.topic, BufferError
+        self._topic, self._full, self._error = to.topic, BufferError, client.KafkaException
+        self._refusals = {getattr(client.KafkaError, name) for name in _REFUSALS}
+        self._refused: str | None = None
         self._producer: Any = client.Producer(told)
         self._place = client.TopicPartition
         self._producer.init_transactions(_WAIT_S)
@@ -96,11 +105,22 @@ class KafkaTopic:
         producer = self._producer
         producer.poll(0)
         producer.begin_transaction()
-        for _, row in rows:
-            self._produce(row["payload"], key_of(row), headers_of(row))
+        for order, row in rows:
+            try:
+                self._produce(row["payload"], key_of(row), headers_of(row))
+            except self._error as error:
+                if error.args[0].code() in self._refusals:
+                    raise Refused(str(error.args[0]), order) from error
+                raise
         offset = self._place(self._topic, 0, place[0], metadata=json.dumps({"rows": place[1]}))
-        producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _WAIT_S)
-        producer.commit_transaction(_WAIT_S)
+        try:
+            producer.send_offsets_to_transaction([offset], self._consumer.consumer_group_metadata(), _WAIT_S)
+            producer.commit_transaction(_WAIT_S)
+        except self._error as error:
+            producer.poll(0)
+            if self._refused is not None:
+                raise Refused(self._refused) from error
+            raise
 
     def confirm(self) -> None:
         """What is published is committed."""
@@ -111,6 +131,10 @@ class KafkaTopic:
             self._producer.purge()
         with suppress(Exception):
             self._consumer.close()
+
+    def _told(self, error: Any, _message: object) -> None:  # noqa: ANN401 - of the client
+        if error is not None and error.code() in self._refusals:
+            self._refused = str(error)
 
     def _produce(self, value: bytes | None, key: bytes | None, headers: list[Header]) -> None:
         while True:

@@ -7,21 +7,27 @@ connection is dropped, and after a pause it begins again with the place that is 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from threading import Event, Thread
+from typing import Any
 
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
+from pipeline.delta.deltars import append, rows_of
 from pipeline.sinks.taking import Taking
-from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Topic
-from pipeline.subscriptions.destination import Destination
+from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Refused, Row, Topic
+from pipeline.subscriptions.destination import Destination, same_topic
+from pipeline.subscriptions.policies import REJECT, STOP
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
+from schemas import REFUSED_BY_BROKER, REJECTED_DISPATCH
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 32 << 20
@@ -34,6 +40,20 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
 _PATIENCE_S = 15.0
 _LEAST_PAUSE_S = 0.003
 """What becomes due in so short a time is sent together."""
+_IDENTITY = (
+    "batch_id",
+    "life",
+    "ledger_id",
+    "entry_id",
+    "due_time",
+    "redelivery_count",
+    "round",
+    "cause",
+    "message_key",
+)
+"""Columns of a delivery that a row about its refusal has, too."""
+_ORDER_BITS = 22
+"""Of a number that says which message a row is about; the turn has the others."""
 _AHEAD_MS = 500
 """What is due so soon is read meanwhile."""
 
@@ -46,6 +66,7 @@ class Line:
         topic: of the subscription.
         subscription: its name.
         sink: the address.
+        refused: what becomes of a message that the broker refuses (`Policies.sink_refused`).
         after: the version of `deliveries` behind which it begins. Command and client state the newest one when
             the sink is named; None, in a registry that another program wrote: the newest one when it is first seen.
     """
@@ -54,24 +75,34 @@ class Line:
     subscription: str
     sink: str
     after: int | None
+    refused: str = STOP
 
     @classmethod
     def of(cls, line: Subscription) -> Line | None:
         """From the registry; None: the subscription has no sink."""
         told = line.policies
-        return None if told.sink is None else cls(line.topic, line.name, told.sink, told.sink_after)
+        return None if told.sink is None else cls(line.topic, line.name, told.sink, told.sink_after, told.sink_refused)
 
     def producer(self, table: str) -> str:
         """Who publishes for the subscription, of a table by its id: of two, the later one stops the earlier one."""
         return _hashed(table, self.topic, self.subscription)
 
-    def name(self, table: str) -> str:
-        """What the place is kept under: another one for each begin of each sink."""
+    def name(self, table: str, noted: Mapping[str, SinkPlace]) -> str:
+        """What the place is kept under: another one for each begin of each sink.
+
+        A sink whose address names the same topic by other servers or settings keeps its name, by what is noted.
+        """
+        for name, place in noted.items():
+            of = place.topic, place.subscription, place.after
+            if of == (self.topic, self.subscription, self.after) and same_topic(place.sink, self.sink):
+                return name
         return _hashed(table, self.topic, self.subscription, self.sink, str(self.after))
 
 
 def _hashed(*told: str) -> str:
-    return f"delayline-{hashlib.sha256(chr(0).join(told).encode()).hexdigest()[:24]}"
+    # Texts with NUL are told apart, too; of all others the names are what they were.
+    joined = json.dumps(told) if any("\0" in each for each in told) else "\0".join(told)
+    return f"delayline-{hashlib.sha256(joined.encode()).hexdigest()[:24]}"
 
 
 class SinkLoop:
@@ -92,6 +123,7 @@ class SinkLoop:
         connect: Connect,
         most: int = 1 << 30,
         clock: Callable[[], int] = wall_ms,
+        name: str | None = None,
     ) -> None:
         """Note that it is there, so that the log stays.
 
@@ -103,17 +135,22 @@ class SinkLoop:
             connect: makes a connection.
             most: messages that are published together, where the topic does not ask for fewer.
             clock: what time it is, ms UTC: nothing is published before it is due, but for what is visible.
+            name: what its place is kept under; None: it is looked up.
         """
         self._clock, self._pause_s, self._looked_ms, self._more = clock, 0.0, 0, False
         self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
-        self.name, self._producer, self._to = line.name(table), line.producer(table), Destination.parse(line.sink)
-        self._noted = places.get(self.name) or self._first_place()
+        self.name, self._producer = name or line.name(table, places.all()), line.producer(table)
+        self._to = Destination.parse(line.sink)
+        self._noted = replace(places.get(self.name) or self._first_place(), sink=line.sink, after=line.after)
         self._place: Place = self._noted.place
         self._sent: Place | None = None
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
         self._topic: Topic | None = None
         self._taking: Taking | None = None
         self.version = self._noted.version
+        self._found: Sequence[Row] = ()
+        self._few: int | None = None
+        self._over: Place | None = None
         self._ended, self._left, self.settled = Event(), Event(), Event()
         self._thread: Thread | None = None
         places.put(self.name, self._noted)
@@ -148,10 +185,17 @@ class SinkLoop:
 
         Raises:
             SinkPlaceGone: nobody knows where to go on.
+            Refused: the broker does not take a message, and the policy is to stop.
             Exception: of the client, or of the table; the next step begins with a new connection.
         """
         try:
             return self._step()
+        except Refused as refused:
+            try:
+                self._sift(refused)
+            finally:
+                self._drop()
+            return True
         except BaseException:
             self._drop()
             raise
@@ -159,16 +203,20 @@ class SinkLoop:
     def _step(self) -> bool:
         topic, taking = self._connected()
         queue = taking.queue
-        now, most, late = self._clock(), min(self._most, topic.most), self._more
+        now, most, late = self._clock(), min(self._most_of(topic), self._few or topic.most), self._more
         if not late and monotonic_ms() - self._looked_ms >= 1_000 * self._pause_s:
             self._look(taking, now, most)
         found, self._more = queue.take(now, most, _MOST_BYTES)
         if late and not found:
             self._look(taking, now, most)
             found, self._more = queue.take(now, most, _MOST_BYTES)
+        self._found = found
         place = queue.behind(found[-1][0]) if found else self._sent or taking.place
         if found or (self._committed_ms and monotonic_ms() - self._committed_ms >= _IDLE_MS):
-            topic.publish(found, place)
+            topic.publish([each for each in found if each[0] != self._over], place)
+            if self._few is not None:
+                topic.confirm()
+                self._few = None if 2 * self._few > self._most_of(topic) else 2 * self._few
             self._sent, self._committed_ms = place, monotonic_ms()
             if topic.keeps_place:
                 taking.published(place)
@@ -177,6 +225,51 @@ class SinkLoop:
                 pass
         self._moved(topic, taking, len(found))
         return bool(found)
+
+    def _sift(self, refused: Refused) -> None:
+        """Find the message that the broker refuses, or go on without it.
+
+        When the broker does not say which one it is, fewer are published together, until it is one alone.
+
+        Raises:
+            Refused: it is found, and the policy is to stop.
+        """
+        found, topic, taking = self._found, self._topic, self._taking
+        assert topic is not None and taking is not None  # noqa: S101, PT018 - it has published by them
+        known = (number for number, (order, _) in enumerate(found) if order == refused.order)
+        at = next(known, 0 if len(found) == 1 and refused.order is None else None)
+        if at is None:
+            self._few = max(1, len(found) // 2)
+        elif at:
+            self._few = at
+            if not topic.keeps_place:
+                taking.published(found[at - 1][0])
+                self._place = taking.place
+                self._note(self._now(self._noted.error))
+        elif self._line.refused != REJECT:
+            self._few = 1
+            raise refused
+        elif "ledger_id" in found[0][1]:
+            self._reject(*found[0], str(refused))
+        else:
+            # It is read again, with what a row about it needs.
+            self._few = 1
+
+    def _reject(self, order: Place, row: Mapping[str, Any], problem: str) -> None:
+        """Append the row of a message that is passed over from now on; once, whoever dies when."""
+        where = f"{self._line.topic}/{self._line.subscription}"
+        _LOG.warning("sink of %s: the broker refuses %s:%s: %s", where, row["ledger_id"], row["entry_id"], problem)
+        told = {name: row[name] for name in _IDENTITY} | {
+            "reason": REFUSED_BY_BROKER,
+            "message_key": row["message_key"],
+        }
+        told |= {"topic": self._line.topic, "subscription": self._line.subscription}
+        rows = rows_of(REJECTED_DISPATCH, [told | {"rejected_at": datetime.now(UTC)}])
+        append(self._root, REJECTED_DISPATCH, rows, once=(self.name, order[0] << _ORDER_BITS | order[1]))
+        self._over = order
+
+    def _most_of(self, topic: Topic) -> int:
+        return min(self._most, topic.most)
 
     def _look(self, taking: Taking, now: int, most: int) -> None:
         taking.look(now, most)
@@ -191,9 +284,8 @@ class SinkLoop:
                 raise self._gone("what it has taken up is noted nowhere")
             self._place = place if taken is None else max(place, taken.place)
             wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
-            self._taking = Taking(
-                self._root, wanted, self._topic.columns, self._place, passed, self._places, self.name, self._left
-            )
+            columns = [*self._topic.columns, *(_IDENTITY if self._few is not None else ())]
+            self._taking = Taking(self._root, wanted, columns, self._place, passed, self._places, self.name, self._left)
             if not self._taking.goes_on:
                 raise self._gone("it has published more than `deliveries` or its notes say; they were set back")
             self._committed_ms = monotonic_ms()

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline.brokers.pulsar import connected, package, secrets_in
 from pipeline.config.errors import BadValue
-from pipeline.sinks.topic import Place, Row
+from pipeline.sinks.topic import Place, Refused, Row
 from pipeline.subscriptions.destination import Destination, check_trusted
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY, whole_number
 
@@ -28,6 +28,8 @@ _LEAST_ID = 1 << 56
 """Ids of turns are larger; those of earlier versions, made of a version of `deliveries` and a row, are not."""
 _TOLD_S = 10.0
 """So long after a flush the client may take to tell of what it has flushed."""
+_REFUSALS = ("InvalidMessage", "MessageTooBig")
+"""Results of the client that say that a message will not be taken later either."""
 _PENDING = 1_000
 """Messages that the client holds, without a setting."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -70,8 +72,8 @@ class PulsarTopic:
             raise
         self._client, self._ok = client, package().Result.Ok
         self._room = settings.get("max_pending_messages", _PENDING)
-        self._sent, self._confirmed, self._news = 0, list[Any](), Condition()
-        self._failed: Any = None
+        self._sent, self._answered, self._news = 0, 0, Condition()
+        self._failed = list[tuple[Any, Place]]()
 
     @property
     def passed(self) -> int:
@@ -92,13 +94,15 @@ class PulsarTopic:
 
         Raises:
             OSError: a message has failed. Nothing was sent behind one that the client itself refuses.
+            Refused: it will not be taken later either; what was sent before it is confirmed.
         """
         for order, row in rows:
-            if self._failed is not None or self._sent >= self._room:
+            if self._failed or self._sent >= self._room:
                 self.confirm()
             self._sent += 1
-            self._producer(order, row).send_async(row["payload"] or b"", self._told, **record(order, row))
-        if self._failed is not None:
+            told = partial(self._told, order)
+            self._producer(order, row).send_async(row["payload"] or b"", told, **record(order, row))
+        if self._failed:
             self.confirm()
 
     def confirm(self) -> None:
@@ -106,30 +110,33 @@ class PulsarTopic:
 
         Raises:
             OSError: it has not.
+            Refused: it has not taken one of them, and will not.
             Exception: of the client, after the time that a message is given (`send_timeout_millis`).
         """
         for producer in self._producers:
             producer.flush()
         # A flush may end before the client's own thread has told of the last message.
         with self._news:
-            self._news.wait_for(lambda: self._failed is not None or len(self._confirmed) == self._sent, _TOLD_S)
-        if self._failed is not None:
-            raise OSError(f"the broker has not taken a message: {self._failed.name}")
-        if len(self._confirmed) != self._sent:
-            raise OSError(f"the broker has confirmed {len(self._confirmed)} of {self._sent} messages")
-        self._confirmed, self._sent = [], 0
+            self._news.wait_for(lambda: self._answered == self._sent, _TOLD_S)
+        if self._failed:
+            (result, order), *more = self._failed
+            if result.name in _REFUSALS and not more and self._answered == self._sent:
+                raise Refused(result.name, order)
+            raise OSError(f"the broker has not taken a message: {result.name}")
+        if self._answered != self._sent:
+            raise OSError(f"the broker has confirmed {self._answered} of {self._sent} messages")
+        self._answered, self._sent = 0, 0
 
     def close(self) -> None:
         """Let go of the connection."""
         with suppress(Exception):
             self._client.close()
 
-    def _told(self, result: Any, message: object) -> None:  # noqa: ANN401 - the client's, in a thread of its own
+    def _told(self, order: Place, result: Any, _message: object) -> None:  # noqa: ANN401 - the client's, in a thread
         with self._news:
-            if result == self._ok:
-                self._confirmed.append(message)
-            elif self._failed is None:
-                self._failed = result
+            self._answered += 1
+            if result != self._ok:
+                self._failed.append((result, order))
             self._news.notify()
 
     def _producer(self, order: Place, row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - of the client

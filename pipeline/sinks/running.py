@@ -6,11 +6,13 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from threading import Event
 
 from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active, unclear
+from pipeline.config.settings import Settings
 from pipeline.config.threads import beside, panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.config.watching import NOBODY, Watch
@@ -21,8 +23,10 @@ from pipeline.sinks.loop import Line, SinkLoop
 from pipeline.sinks.pulsar import PulsarTopic
 from pipeline.sinks.topic import Connect, Topic
 from pipeline.storage.files import Files
+from pipeline.storage.texts import MAX_KEY_BYTES, MAX_PROPERTIES_BYTES
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.limits import limits_of
 from pipeline.subscriptions.sinkplaces import SinkPlaces, late_s
 from schemas import DELIVERIES, SUBSCRIPTIONS
 
@@ -33,13 +37,17 @@ _PAUSE_S, _PAUSE_REMOTE_S = 0.05, 0.5
 """Between two looks of a sink at the log of `deliveries`."""
 _BEGIN_MS, _STEP_S = 30_000, 0.05
 """So long a sink that begins is waited for, with a look each time."""
-_BROKERS: dict[str, Connect] = {"kafka": KafkaTopic, "pulsar": PulsarTopic, "pulsar+ssl": PulsarTopic}
-"""By the scheme of the address."""
+_FRAMING_BYTES = 1 << 20
+"""What the broker's protocol takes beside them: some bytes for each property."""
 
 
-def connected(to: Destination, producer: str, place: str) -> Topic:
-    """A connection to the broker that an address names."""
-    return _BROKERS[to.scheme](to, producer, place)
+def connected(root: str, to: Destination, producer: str, place: str) -> Topic:
+    """A connection to the broker that an address names, for messages as large as the warehouse takes them."""
+    if to.scheme != "kafka":
+        return PulsarTopic(to, producer, place)
+    limits = limits_of(Files(), root)
+    payload = Settings.max_payload_bytes if limits is None else limits.max_payload_bytes
+    return KafkaTopic(to, producer, place, payload + MAX_KEY_BYTES + MAX_PROPERTIES_BYTES + _FRAMING_BYTES)
 
 
 @dataclass(frozen=True)
@@ -69,14 +77,14 @@ Begins = Callable[[str | None], None]
 def publishing(
     root: str,
     watch: Watch = NOBODY,
-    connect: Connect = connected,
+    connect: Connect | None = None,
     share: Share = ALL,
     begins: Begins = lambda _: None,
 ) -> AbstractContextManager[None]:
     """Publish for sinks of a warehouse while the block runs. Where only Hadoop reaches, there are none."""
     if Files().readable(root) is None:
         return nullcontext()
-    return beside(Sinks(root, watch, connect, share, begins).run)
+    return beside(Sinks(root, watch, connect or partial(connected, root), share, begins).run)
 
 
 class Sinks:
@@ -109,13 +117,14 @@ class Sinks:
             return
         registry = open_table(self._root, SUBSCRIPTIONS)
         table = str(open_table(self._root, DELIVERIES).metadata().id)
-        lines = (line for line in map(Line.of, active(registry)) if line is not None)
-        wanted = {line for line in lines if self._share.has(line.name(table))}
+        lines, noted = (line for line in map(Line.of, active(registry)) if line is not None), self._places.all()
+        names = {line: name for line in lines if self._share.has(name := line.name(table, noted))}
+        wanted = set(names)
         self._end(set(self._running) - wanted)
-        for line in sorted(wanted - set(self._running), key=lambda line: line.name(table)):
+        for line in sorted(wanted - set(self._running), key=names.__getitem__):
             if ended.is_set():
                 return
-            loop = SinkLoop(self._root, table, line, self._places, self._connect)
+            loop = SinkLoop(self._root, table, line, self._places, self._connect, name=names[line])
             self._running[line] = loop
             if self._share.one_by_one:
                 self._begins(loop.name)

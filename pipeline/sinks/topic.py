@@ -20,6 +20,22 @@ class PlaceForgotten(Exception):
     """The broker does not know any more up to where a sink has published."""
 
 
+class Refused(Exception):
+    """The broker does not take a message, and will not take it later.
+
+    Either make room for it (a limit of the topic, as a rule), or let the sink go on without it: the policy
+    `sink_refused` is `reject` then.
+    """
+
+    def __init__(self, problem: str, order: Place | None = None) -> None:
+        """Say what the broker said, and name the place of the message; None: one of those that were published together.
+
+        All before the message are published, or none is, as after any other failure.
+        """
+        super().__init__(problem)
+        self.order = order
+
+
 class Topic(Protocol):
     """A connection to a topic. A failed call ends it, and another one is made.
 
@@ -51,6 +67,9 @@ class Topic(Protocol):
 
     def publish(self, rows: Sequence[Row], place: Place) -> None:
         """Write messages, all of them or raise, and the place behind them if the broker keeps it.
+
+        Raises:
+            Refused: of one of them; also by `confirm`.
 
         Where it does not, they may be on their way. Nothing is sent behind a message that failed.
         """

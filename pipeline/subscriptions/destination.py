@@ -107,6 +107,23 @@ class Destination:
             raise BadValue("sink", f"setting {unknown[0]}", f"{', '.join(form.settings)}; others from the environment")
         return cls(parts.scheme, parts.netloc, topic, settings)
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """What stays the same when only servers or settings change: the kind of the broker, and the topic."""
+        return self.scheme.removesuffix("+ssl"), self.topic
+
+
+def same_topic(one: str | None, other: str | None) -> bool:
+    """Whether two addresses of a registry name one topic, as far as they can be read; of other servers it may be."""
+    try:
+        return (
+            one is not None
+            and other is not None
+            and Destination.parse(one).identity == Destination.parse(other).identity
+        )
+    except BadValue:
+        return False
+
 
 def check_trusted(to: Destination, variables: Mapping[str, str], secrets: Iterable[str]) -> None:
     """Refuse to give secrets of the environment to a server that its owner has not listed.

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pipeline.config.errors import BadValue, check_text
 from pipeline.config.settings import DAY_MS
-from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.destination import Destination, same_topic
 from state import Backoff, RetryPolicy
 from state.buckets import MAX_TIME
 from state.retry import MAX_ROUND, UnackedLimit
@@ -23,10 +23,12 @@ from state.slots import MAX_SLOTS, SLOTS, SubscriptionType
 MOST_RATE = 10_000_000
 LONGEST_MS = 3_650 * DAY_MS
 """Of a duration, ms."""
+STOP, REJECT = REFUSED = "stop", "reject"
+"""What a sink may do about a message that its broker refuses."""
 SHORTEST_TTL_MS = 1_000
 """With a shorter one a batch that takes its time would let messages expire."""
 _FLAGS = {"true": True, "false": False}
-_BELONGS = {"retry_max_ms": "retry_min_ms", "guard_tables": "guard", "sink_after": "sink"}
+_BELONGS = {"retry_max_ms": "retry_min_ms", "guard_tables": "guard", "sink_after": "sink", "sink_refused": "sink"}
 """Policies that mean nothing without another one."""
 
 
@@ -99,6 +101,8 @@ class Policies(InRegistry):
         max_unacked: messages that a consumer may hold without having settled them; 0: any number.
         sink: the topic of a broker in which deliveries are published, too (`pipeline.subscriptions.destination`).
         sink_after: the version of `deliveries` behind which that begins; None: the one at which the sink was named.
+        sink_refused: what becomes of a message that the broker does not take, and will not take later: `stop` (the sink
+            stands still before it), or `reject` (it gets a row in `rejected_dispatch`, and the sink goes on).
         paused: what becomes due is held, and comes when this is over.
         max_rate: messages a second that come at most; what is due beyond that is held, and comes later. None: any
             number.
@@ -126,6 +130,7 @@ class Policies(InRegistry):
     max_unacked: int = 50_000
     sink: str | None = None
     sink_after: int | None = None
+    sink_refused: str = STOP
     paused: bool = False
     max_rate: int | None = None
     ttl_ms: int | None = None
@@ -150,6 +155,8 @@ class Policies(InRegistry):
         check_number("sink_after", self.sink_after, -1, MAX_VERSION)
         check_number("max_rate", self.max_rate, 1, MOST_RATE)
         check_number("ttl_ms", self.ttl_ms, SHORTEST_TTL_MS, LONGEST_MS)
+        if self.sink_refused not in REFUSED:
+            raise BadValue("sink_refused", self.sink_refused, " or ".join(REFUSED))
         if self.guard_tables is not None and self.guard is None:
             raise BadValue("guard_tables", self.guard_tables, "a subscription with a guard")
         if self.sink is not None:
@@ -164,7 +171,7 @@ class Policies(InRegistry):
     @classmethod
     def changed(cls, texts: Mapping[str, str | None], told: Mapping[str, Any]) -> Self:
         """As for all kinds; another sink does not begin where the one before did."""
-        other = "sink" in told and told["sink"] != texts.get("sink")
+        other = "sink" in told and not same_topic(told["sink"], texts.get("sink"))
         return super().changed(
             {name: text for name, text in texts.items() if not (other and name == "sink_after")}, told
         )
@@ -220,7 +227,7 @@ def _values(texts: Mapping[str, str | None]) -> dict[str, Any]:
 
 def _value(name: str, text: str) -> bool | int | str:
     """A policy from its text."""
-    if name in ("dead_letter_topic", "sink", "precision", "guard", "guard_tables", "priority"):
+    if name in ("dead_letter_topic", "sink", "precision", "guard", "guard_tables", "priority", "sink_refused"):
         return text
     if name in ("ack", "paused"):
         if text not in _FLAGS:

@@ -27,6 +27,8 @@ class SinkPlace:
         version: the version of `deliveries` at which it goes on.
         rows: so many rows of that version are published; with a turn, so many deliveries of that turn.
         turn: up to which turn it has published, ms UTC (`pipeline.sinks.lots`); 0: it has published none by turns.
+        sink: its address; None: an earlier version of delayline has noted it.
+        after: the version of `deliveries` behind which it began, as the registry says it.
         published: how many messages this process and earlier ones have published, about.
         begun: whether the broker was told of a place.
         error: why it stands still; None: it does not.
@@ -40,6 +42,8 @@ class SinkPlace:
     begun: bool = False
     error: str | None = None
     turn: int = 0
+    sink: str | None = None
+    after: int | None = None
 
     @property
     def place(self) -> tuple[int, int]:
@@ -115,6 +119,10 @@ class SinkPlaces:
         names = self._files.names(self._folder)
         return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
+    def all(self) -> dict[str, SinkPlace]:
+        """The places of all sinks, by their names."""
+        return {name: place for name in self.names() if (place := self.get(name)) is not None}
+
     def drop(self, name: str) -> None:
         """Forget a sink that has ended."""
         self._files.delete(f"{self._folder}/{name}.json")
@@ -122,5 +130,4 @@ class SinkPlaces:
 
     def needed(self) -> int | None:
         """The version of `deliveries` from which on a sink needs the log; None: there is no sink."""
-        places = map(self.get, self.names())
-        return min((place.version for place in places if place is not None), default=None)
+        return min((place.version for place in self.all().values()), default=None)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pipeline.config.errors import SinkPlaceGone
+from pipeline.delta.deltars import open_table, query
 from pipeline.sinks.kafka import KafkaTopic
-from pipeline.sinks.topic import Place
+from pipeline.sinks.running import connected
+from pipeline.sinks.topic import Place, Refused
 from pipeline.subscriptions.destination import Destination
+from schemas import REJECTED_DISPATCH
 from tests.support.client import new_warehouse
 from tests.support.sinks import Killed, delivered, run, run_until_up, sink
 
@@ -60,6 +65,25 @@ def test_messages_come_in_the_order_of_deliveries_and_once(root: str, kafka: Bro
         delivered(root, *NAMES[begin : begin + 5])
         run(sink(root, KafkaTopic, address, most=3))
     assert payloads(kafka, address) == NAMES
+
+
+def test_a_message_as_large_as_the_warehouse_takes_is_published_where_the_topic_takes_it(
+    root: str, kafka: Broker, address: str
+) -> None:
+    """The client has a limit of its own, of a million bytes. Where the topic takes less, the others are published."""
+    kafka.create("roomy", max_message_bytes="10000000")
+    delivered(root, *NAMES[:2])
+    delivered(root, "large", payload=os.urandom(2_000_000))
+    delivered(root, *NAMES[2:4])
+    run(sink(root, partial(connected, root), f"kafka://{kafka.servers}/roomy", refused="reject"))
+    run(sink(root, partial(connected, root), address, refused="reject"))
+    assert [len(message.value()) for message in kafka.read("roomy")] == [3, 3, 2_000_000, 3, 3]
+    assert payloads(kafka, address) == NAMES[:4]
+    (row,) = query("SELECT reason, subscription FROM t", t=open_table(root, REJECTED_DISPATCH))
+    assert row == {"reason": "refused_by_broker", "subscription": "s"}
+    delivered(root, "large", payload=os.urandom(2_000_000))
+    with pytest.raises(Refused, match="MSG_SIZE_TOO_LARGE"):
+        run(sink(root, partial(connected, root), address))
 
 
 class Dying(KafkaTopic):

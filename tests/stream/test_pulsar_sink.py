@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.client.client import Client
 from pipeline.sinks.pulsar import PulsarTopic, partition
-from pipeline.sinks.topic import Place, Row
+from pipeline.sinks.topic import Place, Refused, Row
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.records import EVENT_TIME, ORDERING_KEY
 from tests.support.brokers import DEDUPLICATED, TENANT
@@ -170,10 +170,11 @@ def test_nothing_is_published_behind_a_message_that_is_too_large(root: str, puls
     delivered(root, "a")
     delivered(root, "b", payload=bytes(6_000_000))
     delivered(root, "c")
-    loop = sink(root, PulsarTopic, f"{pulsar.service}/{topic}")
-    with pytest.raises(OSError, match="MessageTooBig"):
-        loop.step()
+    with pytest.raises(Refused, match="MessageTooBig"):
+        run(sink(root, PulsarTopic, f"{pulsar.service}/{topic}"))
     assert payloads(pulsar, topic) == ["a"]
+    run(sink(root, PulsarTopic, f"{pulsar.service}/{topic}", refused="reject"))
+    assert payloads(pulsar, topic) == ["a", "c"]
 
 
 def test_messages_of_a_key_are_in_one_partition_in_order(root: str, pulsar: Broker) -> None:

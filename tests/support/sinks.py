@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.loop import Line, SinkLoop
-from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Row
+from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Refused, Row
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlaces
@@ -36,9 +36,16 @@ def places(root: str) -> SinkPlaces:
     return SinkPlaces(Files(), root)
 
 
-def sink(root: str, connect: Connect, address: str = ADDRESS, after: int | None = 0, most: int = 1 << 30) -> SinkLoop:
+def sink(
+    root: str,
+    connect: Connect,
+    address: str = ADDRESS,
+    after: int | None = 0,
+    most: int = 1 << 30,
+    refused: str = "stop",
+) -> SinkLoop:
     """The sink of the subscription `s` of the topic `t`; it does nothing until it is told to step."""
-    return SinkLoop(root, "table", Line("t", "s", address, after), places(root), connect, most)
+    return SinkLoop(root, "table", Line("t", "s", address, after, refused), places(root), connect, most)
 
 
 def run(loop: SinkLoop) -> None:
@@ -69,7 +76,7 @@ class MemoryBroker:
 
     One that keeps none drops what has a place that is not behind that of the last message; and it may hold what it was
     sent until somebody waits for it: of that half is there when the sender dies behind it, and nothing when it dies
-    before.
+    before. It takes none of the payloads that it `refuses`, and says which one it was if it `names_refused`.
     """
 
     payloads: list[bytes | None] = field(default_factory=list)
@@ -77,6 +84,8 @@ class MemoryBroker:
     holds: bool = False
     last: Place = (-1, 0)
     place: Place | None = None
+    refuses: Collection[bytes] = ()
+    names_refused: bool = True
     fails: Sequence[str] = ()
     connections: int = 0
 
@@ -116,6 +125,12 @@ class MemoryTopic:
 
     def publish(self, rows: Sequence[Row], place: Place) -> None:
         """Messages and place, both or neither; then fail if that is wanted."""
+        for order, row in rows:
+            if row["payload"] in self.broker.refuses:
+                if not self.keeps_place:
+                    self.publish([each for each in rows if each[0] < order], place)
+                    self.confirm()
+                raise Refused("too large", order if self.broker.names_refused or not self.keeps_place else None)
         when = self._next()
         if self.number != self.broker.connections or when == "before":
             raise Killed

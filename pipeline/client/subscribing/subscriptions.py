@@ -18,6 +18,7 @@ from pipeline.client.subscribing.lines import grown_history, keep_small, named_i
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
 from pipeline.delta.deltars import fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.audience import wrong_names
+from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Policies
@@ -316,7 +317,7 @@ def _sink_after(old: Policies, new: Policies) -> int | None:
     """Where a sink begins, as far as it is stated: one that stays goes on, another one does not begin where it did."""
     if new.sink is None:
         return None
-    if new.sink == old.sink:
+    if same_topic(new.sink, old.sink):
         return old.sink_after if new.sink_after is None else new.sink_after
     return None if new.sink_after == old.sink_after else new.sink_after
 

@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone, VersionGone
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import open_table, path_of, query
 from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.topic import Refused
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlaces
-from schemas import DELIVERIES
+from schemas import DELIVERIES, REJECTED_DISPATCH
 from tests.support.client import empty_warehouse, new_warehouse
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, MemoryTopic, delivered, places, run, sink, version
 from tests.unit.sinks.test_running import until
@@ -112,6 +113,68 @@ def test_large_messages_are_published_few_at_a_time(root: str, monkeypatch: pyte
         assert loop.step()
         assert len(broker.payloads) == published
     assert not loop.step()
+
+
+@pytest.mark.parametrize(("keeps", "names"), [(True, True), (True, False), (False, True)])
+def test_what_a_broker_refuses_for_good_is_listed_and_the_sink_goes_on(root: str, *, keeps: bool, names: bool) -> None:
+    """It stood still for ever before one message that is too large; all others are there, once and in order."""
+    broker = MemoryBroker(keeps_place=keeps, refuses=[b"d", b"f", b"g"], names_refused=names)
+    delivered(root, *"abcdefgh")
+    run(sink(root, broker.connect, refused="reject", most=6))
+    assert broker.payloads == [b"a", b"b", b"c", b"e", b"h"]
+    told = "SELECT topic, subscription, reason, entry_id FROM t ORDER BY entry_id"
+    found = query(told, t=open_table(root, REJECTED_DISPATCH))
+    assert [tuple(each.values()) for each in found] == [("t", "s", "refused_by_broker", n) for n in (4, 6, 7)]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_message_that_was_listed_is_listed_once_whoever_dies_behind_it(root: str, *, keeps: bool) -> None:
+    """The place behind it may not be noted yet."""
+    broker = MemoryBroker(keeps_place=keeps, refuses=[b"b"])
+    delivered(root, *"abc")
+    dying = sink(root, broker.connect, refused="reject")
+    while not query("SELECT * FROM t", t=open_table(root, REJECTED_DISPATCH)):
+        dying.step()
+    run(sink(root, broker.connect, refused="reject"))
+    assert broker.payloads == [b"a", b"c"]
+    assert len(query("SELECT * FROM t", t=open_table(root, REJECTED_DISPATCH))) == 1
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_a_broker_refuses_stops_a_sink_that_is_not_told_else(root: str, *, keeps: bool) -> None:
+    """Nothing is published behind it. When the broker takes it, the sink goes on."""
+    broker = MemoryBroker(keeps_place=keeps, refuses=[b"c"])
+    delivered(root, *"abcd")
+    loop = sink(root, broker.connect)
+    with pytest.raises(Refused, match="too large"):
+        run(loop)
+    assert broker.payloads == [b"a", b"b"]
+    broker.refuses = ()
+    run(loop)
+    assert broker.payloads == [b"a", b"b", b"c", b"d"]
+    assert not query("SELECT * FROM t", t=open_table(root, REJECTED_DISPATCH))
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_sink_whose_servers_or_settings_change_goes_on_where_it_was(root: str, *, keeps: bool) -> None:
+    """What it had not sent was skipped, or all came again."""
+    broker = MemoryBroker(keeps_place=keeps)
+    delivered(root, *"abcd")
+    first = sink(root, broker.connect, most=2)
+    first.step()
+    first.stop()
+    run(sink(root, broker.connect, "kafka://localhost:9093/out?message.max.bytes=2000000"))
+    assert (broker.payloads, len(places(root).names())) == ([b"a", b"b", b"c", b"d"], 1)
+    run(sink(root, MemoryBroker().connect, "kafka://localhost:9093/else"))
+    assert len(places(root).names()) == 2
+
+
+def test_names_with_a_nul_are_told_apart_and_the_others_are_what_they_were() -> None:
+    """Two sinks of one name would share a place, and each would stop the other."""
+    one, other = (Line(*of, ADDRESS, 0) for of in (("a\0b", "c"), ("a", "b\0c")))
+    assert one.name("t", {}) != other.name("t", {})
+    assert one.producer("t") != other.producer("t")
+    assert Line("t", "s", ADDRESS, 0).name("table", {}) == "delayline-112ba4b31edb55d989cb3e60"
 
 
 def test_a_failure_is_followed_by_a_new_connection(root: str) -> None:

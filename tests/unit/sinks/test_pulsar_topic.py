@@ -16,7 +16,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 
 from pipeline.config.errors import BadValue
 from pipeline.sinks.pulsar import PulsarTopic
-from pipeline.sinks.topic import Row
+from pipeline.sinks.topic import Refused, Row
 from pipeline.subscriptions.destination import Destination
 
 _TURN = 1_800_000_000_000
@@ -130,7 +130,7 @@ def test_no_more_is_on_its_way_than_the_client_holds(topic: PulsarTopic, produce
 
 def test_nothing_is_sent_behind_a_message_that_failed(topic: PulsarTopic, producer: Producer) -> None:
     """What is refused, and what was not confirmed; what was on its way before is there."""
-    with pytest.raises(OSError, match="MessageTooBig"):
+    with pytest.raises(Refused, match="MessageTooBig"):
         topic.publish(rows("a", "too large", "b"), (_TURN, 1))
     assert (producer.there, producer.waiting) == ([b"a"], [])
     topic = connection()
