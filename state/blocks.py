@@ -6,6 +6,18 @@ A row is a run: bucket key (in units of the bucket width), position (on the line
   cost a few bits each.
 - *bitmap*: one run-optimised roaring bitmap per cell (bucket, ledger). Wins where a cell is dense but broken, as two
   interleaved delays make it, and decodes faster there.
+
+Five messages: entries 0 to 2 of ledger 7 in the bucket of key 20, entry 9 there, and entry 3 in that of key 21. On the
+line of the ledger table an entry is its own position here, since the first entry is 0. So there are three rows:
+
+    >>> ledgers = LedgerTable(np.array([7]), np.array([0]), np.array([9]))
+    >>> rows = Rows(np.array([20, 20, 21]), np.array([0, 9, 3]), np.array([3, 1, 1]))
+    >>> (block,) = encode_blocks(rows, ledgers)
+    >>> block.kind == COLUMNS, block.first_key, block.last_key, block.rows, block.count
+    (True, 20, 21, 3, 5)
+    >>> again, next_key = decode_block(block, ledgers, last_key=20)
+    >>> again.positions.tolist(), again.lengths.tolist(), next_key
+    ([0, 9], [3, 1], 21)
 """
 
 from __future__ import annotations

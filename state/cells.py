@@ -2,6 +2,20 @@
 
 A cell is a bitmap of the entries that are in one condition, in one round, after one number of redeliveries. Mostly a
 ledger has one cell. An event costs what it touches: in each cell, the containers (2^16 entries) of its own entries.
+
+Entries 0 to 4 are released, 1 is acknowledged, and the delivery of 3 fails. It waits for its second round:
+
+    >>> cells = {}
+    >>> _ = release_first(cells, BitMap(range(5)))
+    >>> _ = settle(cells, BitMap([1]))
+    >>> _ = put_back(cells, BitMap([3]), 0, RetryPolicy())
+    >>> for cell, entries in cells.items():
+    ...     print(cell.condition.name, "round", cell.round, "failed", cell.redelivery_count, list(entries))
+    OUTSTANDING round 0 failed 0 [0, 2, 4]
+    WAITING round 1 failed 1 [3]
+    >>> _ = release_again(cells, BitMap([3]), 1)
+    >>> [(cell.condition.name, cell.delivered_with, list(entries)) for cell, entries in cells.items()]
+    [('OUTSTANDING', 0, [0, 2, 4]), ('OUTSTANDING', 1, [3])]
 """
 
 from __future__ import annotations

@@ -3,6 +3,18 @@
 A chunk is what a batch appends to an index, what travels in a `segments` row, and what compaction writes. Its bytes
 are specified in `docs/format.md`. Taking messages out of a chunk slices whole blocks off its front and counts how
 many messages of the first remaining block are gone; nothing that stays is encoded again.
+
+Four messages of two ledgers in buckets of 512 ms (`bits` is 9), keys rounded up. The bytes say what is in them:
+
+    >>> due = np.array([1_000, 1_030, 1_100, 9_000])
+    >>> data = encode_chunk(np.array([7, 7, 7, 8]), np.array([0, 1, 5, 0]), due, tick_ms=1_000)
+    >>> told = describe_chunk(data)
+    >>> told.bits, told.count, told.first_due, told.last_due, told.ledger_ids
+    (9, 4, 1024, 9216, (7, 8))
+    >>> chunk = Chunk.from_bytes(data)
+    >>> runs = chunk.runs()
+    >>> runs.due.tolist(), runs.first_entries.tolist(), runs.last_entries.tolist()
+    ([1024, 1536, 1536, 9216], [0, 1, 5, 0], [0, 1, 5, 0])
 """
 
 from __future__ import annotations

@@ -6,6 +6,17 @@ is no coordinator, no conditional write and no clock in here. What a consumer do
 A slot has a counter. It grows with each change of its owner, and with each renewal of the owner. A claim names the
 counter that the claimant saw: it is void when anything has happened to the slot since. So of two claims the first one
 in the log wins, and a renewal that stands before a claim saves the slot.
+
+Two consumers join, and both claim slot 0, of which they saw counter 0. The first claim in the log wins. The counter has
+grown by it, so the second claim is void:
+
+    >>> replay = LeaseReplay(slots=2)
+    >>> joined = [LeaseRow(LeaseKind.RENEW, each, session, 1, lease_ms=9_000) for each, session in (("a", 5), ("b", 6))]
+    >>> claims = [LeaseRow(LeaseKind.CLAIM, name, session, 0, slot=0) for name, session in (("b", 6), ("a", 5))]
+    >>> replay.apply([*joined, *claims])
+    3
+    >>> replay.owned(5), replay.owned(6), replay.slots[0].counter
+    ([], [0], 1)
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""The keys of the schedule's state: which shard and which index the positions of a subscription are in."""
+"""The keys of the schedule's state: which shard and which index the positions of a subscription are in.
+
+An index has an owner: a topic, and the subscriptions that get the same positions at the same instants. Its name is a
+JSON list: the topic, then name and life of each subscription. That is an odd number of texts:
+
+    ["orders", "checkout", "1", "billing", "2"]
+
+What comes again has one text more: its redelivery count, its round behind a point when that is another number, and the
+cause. These are the same for a whole index:
+
+    ["orders", "billing", "2", "1.3:nack"]
+"""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -34,10 +45,8 @@ def shards(spark: SparkSession) -> int:
 def addressed(segments: DataFrame, count: int) -> DataFrame:
     """Chunks of `segments`, once for all subscriptions that listen alike, with their shard of so many.
 
-    Alike listen subscriptions that a row is for and that have one tick: they get the same positions at the same
-    instants. The name of such an owner is JSON of the topic, and of name and life of each, so an odd number of texts.
-    What comes again has one text more: its redelivery count, then a point and its round when that is another number,
-    and its cause, which so are the same for a whole index. Only Spark reads it.
+    Subscriptions listen alike when a row is for them and they have one tick: they get the same positions at the same
+    instants. The name of such an owner is described above; only Spark reads it.
     Nothing is nullable: Spark hands nullable longs to pandas as floats, which lose the last digits of large numbers.
     """
     heard = segments.where("kind <> 'marker'").selectExpr("*", f"{_LISTENERS} AS listeners")

@@ -6,6 +6,15 @@ delivery is the time at which it is due, or that at which the sink took up the l
 published in the order of their turns; of equal ones in that of the numbers of their lots, and then in that of the lot.
 The sink notes since when it has each lot before it publishes anything of it, and it takes up nothing at a turn that has
 passed. So the order is the same for whoever goes on after it, and whatever comes later comes behind.
+
+A lot of two rows that are due at 5 and 9 ms, taken up at 7 ms: the turn of the first one is 7, since that has passed.
+
+    >>> due = [{"due_time": 5_000}, {"due_time": 9_000}]
+    >>> lot = Lot(number=3, files=(("f", 0),), count=2, size=40, span=(5, 9), since=7)
+    >>> [(turn, ms) for turn, ms, _ in lot.rows(lambda lot, path: iter([([1, 2], due)]))]
+    [(7, 5), (9, 9)]
+    >>> lot.first, lot.last, lot.after
+    (7, 10, 8)
 """
 
 from __future__ import annotations
