@@ -20,6 +20,8 @@ _FILES = 64
 """So many files the registry has before they are merged: whoever reads it opens all of them."""
 _REMEMBERED = 100
 """So many changes of the policies of a topic or a subscription are remembered."""
+Change = tuple[str, list[dict[str, object]]]
+"""A condition in SQL that names lines, and the rows that come in their place."""
 
 
 def with_history(registry: DeltaTable, name: Name, new: dict[str, object]) -> list[dict[str, object]]:
@@ -60,13 +62,39 @@ def replace_lines(
     """
     mine = f"{named_in_sql(name)} AND type {'=' if partitions else '<>'} '{PARTITIONS}'"
 
-    def write(registry: DeltaTable) -> bool:
+    def lines(registry: DeltaTable) -> Change | None:
         new = decide(registry)
-        if new is not None:
+        return None if new is None else (mine, new)
+
+    return replace_chosen(root, lines, pause)
+
+
+def replace_chosen(
+    root: str, decide: Callable[[DeltaTable], Change | None], pause: Callable[[float], None] = time.sleep
+) -> bool:
+    """Replace those lines that a condition names by some rows, by one commit, in which nobody else has changed them.
+
+    Args:
+        root: the warehouse.
+        decide: gives the condition in SQL, and the rows, from the registry as it is; None leaves it so.
+        pause: waits so many seconds.
+
+    Returns:
+        Whether lines were replaced.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        StillConflicting: others changed the lines every time; nothing was written.
+    """
+
+    def write(registry: DeltaTable) -> bool:
+        found = decide(registry)
+        if found is not None:
+            mine, new = found
             rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
             write_deltalake(registry, rows, mode="overwrite", predicate=mine)
             keep_small(registry)
-        return new is not None
+        return found is not None
 
     return retried(root, SUBSCRIPTIONS, write, pause)
 

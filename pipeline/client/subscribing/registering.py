@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypedDict
 
+from deltalake import DeltaTable
+
 from pipeline.client.checks import check_limit
 from pipeline.client.choices import (
     ConsumerBatchReceivePolicy,
@@ -22,9 +24,20 @@ from pipeline.client.consuming.consumerlistener import ConsumerEventListener, Me
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import InvalidConfiguration, TopicNotFound
 from pipeline.client.schema import BytesSchema, Schema
-from pipeline.client.subscribing.subscriptions import Subscription, change, subscribe, subscriptions, with_policies
+from pipeline.client.subscribing.lines import Change, replace_chosen, with_history
+from pipeline.client.subscribing.subscriptions import (
+    Subscription,
+    active,
+    change,
+    counted,
+    row_of,
+    subscribe,
+    subscriptions,
+    with_policies,
+)
 from pipeline.client.subscribing.topics import found_topics
 from pipeline.config.errors import AlreadySubscribed, BadValue
+from pipeline.delta.deltars import quoted
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import topic_of
 from state import OutOfRange
@@ -107,13 +120,9 @@ def register(
         AlreadySubscribed: the type or the tick is another one.
         StillConflicting: others changed the line every time.
     """
-    known = registered_for(root, None, name)
-    divided = {topic_of(each) for each in known}
+    _register_new(root, topics, name, consumer_type, how)
     for topic in topics:
         mine = _of_topic(topic, name, how)
-        if topic not in known and topic_of(topic) != topic and topic_of(topic) in divided:
-            # A partition that came while the consumers were away: its siblings have what was sent meanwhile.
-            mine = {**mine, "initial_position": InitialPosition.Earliest}
         _register_one(root, topic, name, consumer_type, mine)
         letters = mine.get("dead_letter_policy")
         if letters is not None and letters.initial_subscription_name is not None:
@@ -164,19 +173,6 @@ def _of_topic(topic: str, name: str, how: HowConsumed) -> HowConsumed:
     return {**how, "dead_letter_policy": shared}
 
 
-def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> None:
-    @_configuring()
-    def decide(found: Subscription | None) -> Subscription | None:
-        if found is None:
-            return with_policies(root, _new(topic, name, consumer_type, how), _stated_over(Policies(), how))
-        if found.type != consumer_type.value or how.get("tick_ms") not in (None, found.tick_ms):
-            raise AlreadySubscribed(topic, name, f"type {found.type}, tick {found.tick_ms} ms")
-        # Who consumes does not take away a text that a newer version may follow; a command does.
-        return with_policies(root, replace(found, unclear=None), _stated_over(found.policies, how))
-
-    change(root, (topic, name), decide)
-
-
 @contextmanager
 def _configuring() -> Iterator[None]:
     """Let who said what cannot be followed be told so.
@@ -190,6 +186,52 @@ def _configuring() -> Iterator[None]:
         raise InvalidConfiguration(error.field, error.value, f"allowed: {error.allowed}") from error
     except OutOfRange as error:
         raise InvalidConfiguration(error.field, error.value, f"allowed: {error.low}..{error.high}") from error
+
+
+@_configuring()
+def _register_new(root: str, topics: Sequence[str], name: str, consumer_type: ConsumerType, how: HowConsumed) -> None:
+    """Register the subscription of those topics that have none, by one commit.
+
+    So whoever comes at the same moment finds it for all partitions of a topic, or for none.
+    """
+
+    def decide(registry: DeltaTable) -> Change | None:
+        found = counted(active(registry, f"subscription = {quoted(name)}"))
+        for topic in topics:
+            _check_same(found.get((topic, name)), consumer_type, how)
+        there = {topic for topic, _ in found}
+        divided = {topic_of(each) for each in there}
+        rows = list[dict[str, object]]()
+        for topic in (new := [each for each in topics if each not in there]):
+            mine = _of_topic(topic, name, how)
+            if topic_of(topic) != topic and topic_of(topic) in divided:
+                # A partition that came while the consumers were away: its siblings have what was sent meanwhile.
+                mine = {**mine, "initial_position": InitialPosition.Earliest}
+            line = with_policies(root, _new(topic, name, consumer_type, mine), _stated_over(Policies(), mine))
+            rows += with_history(registry, (topic, name), row_of(line, active=True)) if line is not None else []
+        named = ", ".join(map(quoted, new))
+        return (f"subscription = {quoted(name)} AND topic IN ({named})", rows) if new else None
+
+    replace_chosen(root, decide)
+
+
+def _check_same(found: Subscription | None, consumer_type: ConsumerType, how: HowConsumed) -> None:
+    if found is not None and (found.type != consumer_type.value or how.get("tick_ms") not in (None, found.tick_ms)):
+        raise AlreadySubscribed(*found.named, f"type {found.type}, tick {found.tick_ms} ms")
+
+
+def _register_one(root: str, topic: str, name: str, consumer_type: ConsumerType, how: HowConsumed) -> None:
+    """Let a subscription that is there follow what is stated; one that ended since is registered again."""
+
+    @_configuring()
+    def decide(found: Subscription | None) -> Subscription | None:
+        if found is None:
+            return with_policies(root, _new(topic, name, consumer_type, how), _stated_over(Policies(), how))
+        _check_same(found, consumer_type, how)
+        # Who consumes does not take away a text that a newer version may follow; a command does.
+        return with_policies(root, replace(found, unclear=None), _stated_over(found.policies, how))
+
+    change(root, (topic, name), decide)
 
 
 @_configuring()

@@ -6,7 +6,7 @@ registered, and no version of the table lacks a subscription whose policies chan
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -238,7 +238,12 @@ def with_policies(root: str, found: Subscription, policies: Policies) -> Subscri
 
 def line_of(registry: DeltaTable, name: Name) -> Subscription | None:
     """The active line of a subscription; of several the one that ingest follows."""
-    return max(active(registry, named_in_sql(name)), key=_settings, default=None)
+    return counted(active(registry, named_in_sql(name))).get(name)
+
+
+def counted(lines: Iterable[Subscription]) -> dict[Name, Subscription]:
+    """Lines by topic and subscription; of several the one that ingest follows."""
+    return {each.named: each for each in sorted(lines, key=_settings)}
 
 
 def existing(found: Subscription | None, name: Name) -> Subscription:

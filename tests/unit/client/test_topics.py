@@ -7,18 +7,22 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from deltalake import write_deltalake
+
 from pipeline.client import client as client_module
 from pipeline.client.choices import ConsumerDeadLetterPolicy, ConsumerType, PartitionsRoutingMode
 from pipeline.client.client import Client
 from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, OperationNotSupported, TopicNotFound
 from pipeline.client.messageid import MessageId
-from pipeline.client.subscribing.registering import consumed_topics
+from pipeline.client.subscribing import lines
+from pipeline.client.subscribing.registering import consumed_topics, register
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.client.subscribing.topics import create_partitioned_topic, matching, partition_counts
 from pipeline.config.errors import AlreadySubscribed, BadValue
@@ -201,6 +205,32 @@ def test_a_partition_that_an_older_version_did_not_register_begins_as_its_siblin
     with Client(world.root) as client:
         client.subscribe("t", "s", SHARED)
         assert registered(world.root)[-1] == ("t-partition-1", "s", "earliest")
+
+
+def test_consumers_that_come_together_begin_in_all_partitions_where_they_say(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one took those that the first one had not come to for new ones, and got all that they hold."""
+    create_partitioned_topic(root, "t", 3)
+    names, writes = [f"t-partition-{n}" for n in range(3)], list[object]()
+
+    def write(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - passed on
+        write_deltalake(*args, **kwargs)
+        writes.append(args)
+        if len(writes) == 1:
+            register(root, names, "s", SHARED, {})
+
+    monkeypatch.setattr(lines, "write_deltalake", write)
+    register(root, names, "s", SHARED, {})
+    assert registered(root) == [(each, "s", "latest") for each in names]
+
+
+def test_a_consumer_that_cannot_have_one_of_its_topics_registers_none(root: str, client: Client) -> None:
+    """The others would keep messages that nobody consumes."""
+    subscribe(root, Subscription("b", "s", "failover"))
+    with pytest.raises(AlreadySubscribed):
+        client.subscribe(["a", "b", "c"], "s", SHARED)
+    assert registered(root) == [("b", "s", "latest")]
 
 
 def test_a_consumer_notices_partitions_that_come_later_from_their_first_message_on(world: consumed.World) -> None:
