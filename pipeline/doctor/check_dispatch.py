@@ -9,16 +9,17 @@ from deltalake import DeltaTable
 
 from pipeline.client.subscribing.subscriptions import active
 from pipeline.config.stages import DISPATCH, INGEST
-from pipeline.delta.deltars import arrow_of, path_of, query
+from pipeline.delta.deltars import path_of, query
 from pipeline.delta.logs.logfiles import takes_out
 from pipeline.doctor import positions
 from pipeline.doctor.check_prepared import waiting
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
 from pipeline.doctor.look import Look, Opened
-from pipeline.doctor.positions import KEYS, above
+from pipeline.doctor.positions import AGAIN, CLOSED_KEYS, KEYS, Keys, above
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from schemas import (
+    CLOSED,
     DELIVERIES,
     HELD,
     PUBLICATIONS,
@@ -32,6 +33,8 @@ from schemas import (
 _SOURCE = ("topic", "subscription", "life", "ledger_id")
 _FIRST = f"redelivery_count = 0 AND cause <> '{RESCHEDULED}'"
 """What a command moved may come before the time that its producer asked for, and then again."""
+_DUE = {KEYS: "message_due", AGAIN: "due_time"}
+"""By which time of a release retention tells whether its delivery may be gone."""
 _EARLY = (
     (DELIVERIES, f"SELECT COUNT(*) AS n FROM t WHERE released_at < due_time OR deliver_at > due_time AND {_FIRST}"),  # noqa: S608
     (PUBLICATIONS, "SELECT COUNT(*) AS n FROM t WHERE committed_at < last_due"),
@@ -40,32 +43,63 @@ _EARLY = (
 
 @dataclass(frozen=True)
 class Handed:
-    """What dispatch has not read yet, and what it has written and not shown; `gone` are rows of files that are gone."""
+    """Rows that dispatch has not read yet, and those that it has written and not shown, above the mark of retention.
 
-    unread: pa.Table
-    hidden: pa.Table
+    Attributes:
+        unread: of `redelivery`.
+        hidden: of `deliveries`.
+        gone: how many rows files had that are gone.
+    """
+
+    unread: Sequence[pa.Table]
+    hidden: Sequence[pa.Table]
     gone: int
+
+    def of(self, look: Look, keys: Keys) -> tuple[pa.Table, pa.Table]:
+        """The positions of both that are counted by some keys."""
+        unread, hidden = (
+            _above(look, [positions.kept(each, keys) for each in rows], due, keys)
+            for rows, due in ((self.unread, _DUE[keys]), (self.hidden, "due_time"))
+        )
+        return positions.of_runs(unread, keys), positions.entries(hidden, keys)
 
 
 def delivered(look: Look) -> Iterator[Finding]:
     """Every released position is delivered, prepared, held, refused, or unread by dispatch; once, and not early."""
     yield from _early(look)
     present = _present(look)
-    handed = _handed(look) if present else None
+    handed = _handed(look) if present and not _halfway(look) else None
     if handed is None:
         return
     listeners = positions.listening(present)
-    released = positions.counted(look.table(REDELIVERY), above(look.mark, "message_due"), runs=True)
-    shown = positions.counted(look.table(DELIVERIES), above(look.mark, "due_time"), runs=False)
-    held = positions.counted(look.table(HELD), "true", runs=True)
+    for keys in (KEYS, AGAIN):
+        found = list(_differing(look, handed, listeners, keys))
+        if found:
+            yield from _findings(look, pa.concat_tables(found), handed.gone)
+
+
+def _differing(look: Look, handed: Handed, listeners: pa.Table, keys: Keys) -> Iterator[pa.Table]:
+    """The positions of ledgers in which not all is in its place: of first deliveries, or of those `AGAIN`."""
+    released = positions.counted(look.table(REDELIVERY), above(look.mark, _DUE[keys]), runs=True, keys=keys)
+    shown = positions.counted(look.table(DELIVERIES), above(look.mark, "due_time"), runs=False, keys=keys)
+    held = positions.counted(look.table(HELD), "true", runs=True, keys=keys)
+    unread, hidden = handed.of(look, keys)
     sides = [
         positions.only(each, listeners, KEYS[:3])
-        for each in (released, positions.summed(handed.unread), shown, positions.summed(handed.hidden), held)
+        for each in (released, positions.summed(unread, keys), shown, positions.summed(hidden, keys), held)
     ]
-    differing = positions.differing(sides[:1], sides[1:])
-    found = [_compared(look, handed, listeners, keys) for keys in positions.portions(differing)]
-    if found:
-        yield from _findings(look, pa.concat_tables(found), handed.gone)
+    for portion in positions.portions(positions.differing(sides[:1], sides[1:], keys)):
+        whole = positions.only(portion, listeners, KEYS[:3])
+        yield _compared(look, (unread, hidden), listeners, whole, keys)
+
+
+def _halfway(look: Look) -> bool:
+    """Whether the last batch of dispatch has yet to do what it noted to `held`; the next start does that first."""
+    changes = [each for each in look.shelf if each.held is not None]
+    if not changes:
+        return False
+    wanted, last = changes[-1].held, look.table(HELD).log.last(DISPATCH)
+    return wanted is not None and (last is None or last[0] <= wanted.version)
 
 
 def _early(look: Look) -> Iterator[Finding]:
@@ -103,13 +137,11 @@ def _handed(look: Look) -> Handed | None:
         return None
     runs = [_rows(redelivery, file["path"], ("first_entry", "last_entry", "message_due")) for _, file in rest]
     files = [file for _, part in waiting(look) for file in part.files]
-    rows = [(file, _rows(deliveries, file.path, ("entry_id", "due_time"))) for file in files]
+    rows = [(file, _rows(deliveries, file.path, ("entry_id",))) for file in files]
     if any(each is None for each in runs):
         return None
-    unread = _above(look, [each for each in runs if each is not None], "message_due")
-    hidden = _above(look, [each for _, each in rows if each is not None], "due_time")
     gone = sum(file.rows for file, each in rows if each is None)
-    return Handed(positions.of_runs(unread), positions.entries(hidden), gone)
+    return Handed([each for each in runs if each is not None], [each for _, each in rows if each is not None], gone)
 
 
 def _place(look: Look) -> Place:
@@ -124,48 +156,60 @@ def _place(look: Look) -> Place:
 
 
 def _rows(opened: Opened, path: str, columns: Sequence[str]) -> pa.Table | None:
-    """Rows of a file, but for redeliveries; None when it is not there."""
+    """Rows of a file; None when it is not there."""
     try:
-        rows = opened.rows(path, [*_SOURCE, "redelivery_count", *columns])
+        return opened.rows(path, [*_SOURCE, "redelivery_count", "round", "due_time", *columns])
     except FileNotFoundError:
         return None
-    return rows.filter(pc.equal(rows["redelivery_count"], 0))
 
 
-def _above(look: Look, rows: Sequence[pa.Table], due: str) -> pa.Table:
+def _above(look: Look, rows: Sequence[pa.Table], due: str, keys: Keys) -> pa.Table:
     """What is above the mark of retention."""
     if not rows:
         columns = {name: pa.array([], pa.string()) for name in _SOURCE[:2]}
-        numbers = (*_SOURCE[2:], "entry_id", "first_entry", "last_entry")
+        numbers = (*keys[2:], "entry_id", "first_entry", "last_entry")
         return pa.table(columns | {name: pa.array([], pa.int64()) for name in numbers})
     whole = pa.concat_tables(rows)
     return whole.filter(pc.invert(look.mark.below(whole, due)))
 
 
-def _compared(look: Look, handed: Handed, listeners: pa.Table, keys: pa.Table) -> pa.Table:
+def _compared(
+    look: Look, handed: tuple[pa.Table, pa.Table], listeners: pa.Table, wanted: pa.Table, keys: Keys
+) -> pa.Table:
     """Position by position: how often it was released, is not read yet, is delivered, waits, is held, was refused."""
-    ledgers = positions.within(keys)
-    runs, rows = (f"{above(look.mark, due)} AND {ledgers}" for due in ("message_due", "due_time"))
-    of, later = f"redelivery_count = 0 AND {ledgers}", f"reason = '{RESCHEDULED}'"
-    refused, put_off = (
-        positions.typed(
-            arrow_of(
-                f"SELECT topic, subscription, ledger_id, entry_id FROM t WHERE {of} AND {why}",  # noqa: S608
-                t=look.table(REJECTED_DISPATCH).delta,
-            )
-        )
-        for why in (f"NOT {later}", f"{later} AND {above(look.mark, 'due_time')}")
+    ledgers = positions.within(wanted)
+    runs, rows = (f"{above(look.mark, due)} AND {ledgers}" for due in (_DUE[keys], "due_time"))
+    later = f"reason = '{RESCHEDULED}'"
+    # The round says of what comes again which release was put off.
+    put_off = "false" if keys == AGAIN else f"{later} AND {above(look.mark, 'due_time')}"
+    refused, later_on = (
+        positions.refused(look.table(REJECTED_DISPATCH), f"{ledgers} AND {why}", keys)
+        for why in ("true" if keys == AGAIN else f"NOT {later}", put_off)
     )
     sides = {
-        "released": positions.taken_apart(look.table(REDELIVERY), runs, runs=True),
-        "unread": handed.unread,
-        "shown": positions.taken_apart(look.table(DELIVERIES), rows, runs=False),
-        "hidden": handed.hidden,
-        "held": positions.taken_apart(look.table(HELD), ledgers, runs=True),
+        "released": positions.taken_apart(look.table(REDELIVERY), runs, runs=True, keys=keys),
+        "unread": handed[0],
+        "shown": positions.taken_apart(look.table(DELIVERIES), rows, runs=False, keys=keys),
+        "hidden": handed[1],
+        "held": positions.taken_apart(look.table(HELD), ledgers, runs=True, keys=keys),
         "refused": refused.join(listeners, ["topic", "subscription"], join_type="inner"),
-        "later": put_off.join(listeners, ["topic", "subscription"], join_type="inner"),
+        "later": later_on.join(listeners, ["topic", "subscription"], join_type="inner"),
     }
-    return positions.side_by_side({side: positions.only(each, keys) for side, each in sides.items()})
+    found = positions.side_by_side({side: positions.only(each, wanted, keys) for side, each in sides.items()}, keys)
+    if keys == KEYS:
+        return found
+    # It waited though it was settled: dispatch leaves it out.
+    settled = positions.taken_apart(look.table(CLOSED), ledgers, runs=True, keys=CLOSED_KEYS)
+    names = [*CLOSED_KEYS, "entry_id"]
+    open_still = pc.or_(pc.greater(pc.add(found["shown"], found["hidden"]), 0), pc.greater(found["held"], 0))
+    return pa.concat_tables(
+        [found.filter(open_still), found.filter(pc.invert(open_still)).join(settled, names, join_type="left anti")]
+    )
+
+
+def _comes_again(found: pa.Table) -> pa.Array:
+    """Of each position whether it failed before; of first releases the check of the schedule tells."""
+    return pa.repeat(pa.scalar("number" in found.column_names), found.num_rows)
 
 
 def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
@@ -178,6 +222,17 @@ def _findings(look: Look, found: pa.Table, gone: int) -> Iterator[Finding]:
     for subject, text in positions.told(lost) if lost.num_rows > gone else ():
         lost_text = f"{text} released, and dispatch has read them and not handed them over"
         yield error("not_delivered", subject, lost_text, look.rebuild(DISPATCH))
+    held_too = pc.and_(pc.greater(found["held"], 0), pc.greater(pc.add(handed, found["held"]), own))
+    held_too = pc.and_(held_too, pc.greater(own, 0))
+    for subject, text in positions.told(found.filter(held_too)):
+        remedy = f"pause {subject}, stop dispatch, and delete one row of each from `held`; what is delivered stays so"
+        yield error("held_twice", subject, f"{text} in `held` and there or in `deliveries` once more", remedy)
+    again = pc.and_(pc.greater(found["released"], 1), _comes_again(found))
+    for subject, text in positions.told(found.filter(again)):
+        remedy = (
+            "acknowledge each once: that settles both; whoever does not acknowledge tells them by `redelivery_count`"
+        )
+        yield error("released_twice", subject, f"{text} in `redelivery` twice with one redelivery count", remedy)
     twice = found.filter(pc.and_(pc.greater(handed, own), pc.greater(found["released"], 0)))
     for subject, text in positions.told(twice):
         remedy = "restore `deliveries` from before, or tell the consumers: rows are never taken back"

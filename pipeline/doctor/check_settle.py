@@ -8,6 +8,7 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.logfiles import info_of
 from pipeline.delta.logs.notes import Commit
+from pipeline.doctor.check_open import FOLLOWED
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.logs import rows_of
 from pipeline.doctor.look import Look, Opened
@@ -17,12 +18,9 @@ from pipeline.subscriptions.letters import APPLICATION, BEFORE_LETTERS, LETTERS,
 from pipeline.subscriptions.policies import Policies
 from schemas import (
     COMMANDS,
-    CONSUMER_EVENTS,
     CURSOR_LEASES,
     CURSORS,
     INBOX,
-    REDELIVERY,
-    REJECTED_DISPATCH,
     SUBSCRIPTIONS,
 )
 from state import CorruptBytes, OutOfRange, unpack_leases
@@ -32,13 +30,6 @@ _BATCHES = 500
 _PATIENCE_MS = 60_000
 """Settle may be so far behind, by the times of commits."""
 _POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
-_FOLLOWED = {
-    "events": CONSUMER_EVENTS,
-    "released": REDELIVERY,
-    "refused": REJECTED_DISPATCH,
-    "commands": COMMANDS,
-}
-"""The tables that settle follows, by the name under which its notes tell how far it has read each."""
 _NEW_LIFE = "restore all tables from one copy; or unsubscribe and subscribe again: what is open then counts as settled"
 
 
@@ -108,7 +99,7 @@ def _behind(look: Look, last: tuple[int, Commit] | None) -> Iterator[Finding]:
         # It begins with the first subscription that it sees.
         return
     done, read = _ms(look.table(CURSORS), last[0]), last[1].note
-    for field, table in _FOLLOWED.items():
+    for field, table in FOLLOWED.items():
         if table is COMMANDS and field not in read:
             # An earlier version of this project wrote it.
             continue

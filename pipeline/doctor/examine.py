@@ -7,6 +7,7 @@ from pipeline.doctor.check_checkpoints import checkpoints
 from pipeline.doctor.check_commands import commanded
 from pipeline.doctor.check_dispatch import delivered
 from pipeline.doctor.check_ingest import accounted
+from pipeline.doctor.check_open import opened
 from pipeline.doctor.check_prepared import prepared
 from pipeline.doctor.check_schedule import released
 from pipeline.doctor.check_settle import settled
@@ -22,6 +23,7 @@ CHECKS: Mapping[str, Check] = {
     "released": released,
     "delivered": delivered,
     "settled": settled,
+    "opened": opened,
     "commands": commanded,
     "checkpoints": checkpoints,
     "prepared": prepared,

@@ -90,13 +90,14 @@ class Opened:
         return [info.path for info in self.files.get_file_info(list(paths)) if info.type != FileType.File]
 
     def rows(self, path: str, columns: Sequence[str]) -> pa.Table:
-        """Columns of a file.
+        """Columns of a file, as far as it has them: files of earlier versions of this project have fewer.
 
         Raises:
             FileNotFoundError: it is not there.
         """
         with self.files.open_input_file(path) as file:
-            return with_texts(pq.read_table(file, columns=list(columns)))
+            parquet = pq.ParquetFile(file)
+            return with_texts(parquet.read(columns=[name for name in columns if name in parquet.schema_arrow.names]))
 
 
 class Unreadable(Exception):

@@ -15,15 +15,23 @@ from pipeline.delta.deltars import arrow_of
 from pipeline.doctor.look import Opened
 from pipeline.subscriptions.incarnations import Incarnation, Name
 from pipeline.subscriptions.settled import SettledMark
+from schemas import ROUND
 
+Keys = tuple[str, ...]
 KEYS = ("topic", "subscription", "life", "ledger_id")
+AGAIN = (*KEYS, "redelivery_count", "number")
+"""Keys of what comes again; `number` is the round."""
+CLOSED_KEYS = AGAIN[:-1]
+"""Keys of what is settled while it waits to come again, in whatever round."""
 FIGURES = ("n", "s", "q")
 AT_ONCE = 1_000_000
 """So many positions are held at once, about."""
 _SHOWN = 3
 _LONG = pa.int64()
-_TYPES = {"topic": pa.string(), "subscription": pa.string(), "life": _LONG, "ledger_id": _LONG, "entry_id": _LONG}
+_TYPES = {"topic": pa.string(), "subscription": pa.string()}
+_WHICH = {KEYS: "redelivery_count = 0", AGAIN: "redelivery_count > 0", CLOSED_KEYS: "true"}
 _ENTRIES = "COUNT(*) AS n, SUM(2 * entry_id) AS s, SUM(6 * entry_id * entry_id) AS q"
+_PLACES = {True: "first_entry, last_entry", False: "entry_id"}
 _RUNS = """
 SUM(last_entry - first_entry + 1) AS n,
 SUM((first_entry + last_entry) * (last_entry - first_entry + 1)) AS s,
@@ -50,36 +58,60 @@ def listening(lives: Mapping[Name, Incarnation]) -> pa.Table:
         "since": [each.since for each in lives.values()],
         "from_entry": [each.entry for each in lives.values()],
     }
-    kinds = {**_TYPES, "since": _LONG, "from_entry": _LONG}
-    return pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
+    return pa.table({name: pa.array(values, _TYPES.get(name, _LONG)) for name, values in columns.items()})
 
 
-def counted(opened: Opened, where: str, *, runs: bool) -> pa.Table:
-    """Counts of rows that name subscription, life and position, or a run of positions."""
-    figures, keys = _RUNS if runs else _ENTRIES, ", ".join(KEYS)
-    sql = f"SELECT {keys}, {figures} FROM t WHERE redelivery_count = 0 AND {where} GROUP BY {keys}"  # noqa: S608 - our own words
+def counted(opened: Opened, where: str, *, runs: bool, keys: Keys = KEYS) -> pa.Table:
+    """Counts of rows that name subscription, life and position, or a run of positions: first ones, or those `AGAIN`."""
+    figures = _RUNS if runs else _ENTRIES
+    numbered = f"SELECT {_named(opened, keys)}, {_PLACES[runs]} FROM t WHERE {_WHICH[keys]} AND {where}"  # noqa: S608 - our own words
+    names = ", ".join(keys)
+    sql = f"SELECT {names}, {figures} FROM ({numbered}) GROUP BY {names}"  # noqa: S608 - as above
     return typed(arrow_of(sql, t=opened.delta))
 
 
-def taken_apart(opened: Opened, where: str, *, runs: bool) -> pa.Table:
+def taken_apart(opened: Opened, where: str, *, runs: bool, keys: Keys = KEYS) -> pa.Table:
     """The positions of such rows."""
     entry = "unnest(range(first_entry, last_entry + 1)) AS entry_id" if runs else "entry_id"
-    sql = f"SELECT {', '.join(KEYS)}, {entry} FROM t WHERE redelivery_count = 0 AND {where}"  # noqa: S608
+    sql = f"SELECT {_named(opened, keys)}, {entry} FROM t WHERE {_WHICH[keys]} AND {where}"  # noqa: S608
     return typed(arrow_of(sql, t=opened.delta))
 
 
-def of_runs(runs: pa.Table) -> pa.Table:
+def refused(opened: Opened, where: str, keys: Keys) -> pa.Table:
+    """The same without the life, which rows of `rejected_dispatch` may lack."""
+    named = _named(opened, keys).replace("life, ", "")
+    sql = f"SELECT {named}, entry_id FROM t WHERE {_WHICH[keys]} AND {where}"  # noqa: S608 - our own words
+    return typed(arrow_of(sql, t=opened.delta))
+
+
+def _named(opened: Opened, keys: Keys) -> str:
+    """The keys in SQL. A table of an earlier version of this project has no rounds."""
+    told = ", ".join(key for key in keys if key != "number")
+    has = any(field.name == "round" for field in opened.delta.schema().fields)
+    return told if keys != AGAIN else f"{told}, {ROUND if has else 'redelivery_count'} AS number"
+
+
+def kept(rows: pa.Table, keys: Keys) -> pa.Table:
+    """Of rows of a file those that are counted by some keys, with these."""
+    again = pc.greater(rows["redelivery_count"], 0)
+    mine = rows.filter(again if keys == AGAIN else pc.invert(again))
+    has = "round" in mine.column_names
+    number = pc.coalesce(mine["round"], mine["redelivery_count"]) if has else mine["redelivery_count"]
+    return mine.append_column("number", number)
+
+
+def of_runs(runs: pa.Table, keys: Keys = KEYS) -> pa.Table:
     """The positions of runs."""
     firsts, lasts = (runs.column(name).to_numpy() for name in ("first_entry", "last_entry"))
     lengths = lasts - firsts + 1
     run = np.repeat(np.arange(len(lengths)), lengths)
     entries = np.arange(len(run)) - np.repeat(np.cumsum(lengths) - lengths - firsts, lengths)
-    return typed(runs.select(KEYS).take(pa.array(run)).append_column("entry_id", pa.array(entries)))
+    return typed(runs.select(list(keys)).take(pa.array(run)).append_column("entry_id", pa.array(entries)))
 
 
-def entries(rows: pa.Table) -> pa.Table:
+def entries(rows: pa.Table, keys: Keys = KEYS) -> pa.Table:
     """The positions of rows that are one each."""
-    return typed(rows.select([*KEYS, "entry_id"]))
+    return typed(rows.select([*keys, "entry_id"]))
 
 
 def typed(rows: pa.Table) -> pa.Table:
@@ -87,18 +119,23 @@ def typed(rows: pa.Table) -> pa.Table:
     return rows.cast(pa.schema([(name, _TYPES.get(name, _LONG)) for name in rows.column_names]))
 
 
-def summed(positions: pa.Table) -> pa.Table:
+def summed(positions: pa.Table, keys: Keys = KEYS) -> pa.Table:
     """Counts of positions."""
     entry = positions.column("entry_id")
     figures = (_ones(positions), pc.multiply(entry, 2), pc.multiply(pc.multiply(entry, entry), 6))
-    columns = {key: positions.column(key) for key in KEYS} | dict(zip(FIGURES, figures, strict=True))
-    return _total(pa.table(columns), FIGURES)
+    columns = {key: positions.column(key) for key in keys} | dict(zip(FIGURES, figures, strict=True))
+    return _total(pa.table(columns), FIGURES, keys)
 
 
-def differing(plus: Sequence[pa.Table], minus: Sequence[pa.Table]) -> pa.Table:
-    """The keys of which two sides do not have the same positions, by their counts; `held`: how many both have."""
-    signed = [_signed(each, 1) for each in plus] + [_signed(each, -1) for each in minus]
-    total = _total(pa.concat_tables(signed), (*FIGURES, "held"))
+def differing(plus: Sequence[pa.Table], minus: Sequence[pa.Table], keys: Keys = KEYS) -> pa.Table:
+    """The keys of which two sides do not have the same positions, by their counts; `held`: how many both have.
+
+    Of what comes `AGAIN` all keys: both sides may have a release twice.
+    """
+    signed = [_signed(each, 1, keys) for each in plus] + [_signed(each, -1, keys) for each in minus]
+    total = _total(pa.concat_tables(signed), (*FIGURES, "held"), keys)
+    if keys == AGAIN:
+        return total
     differs = [pc.not_equal(total.column(name), 0) for name in FIGURES]
     return total.filter(pc.or_(pc.or_(differs[0], differs[1]), differs[2]))
 
@@ -126,13 +163,13 @@ def only(rows: pa.Table, keys: pa.Table, names: Sequence[str] = KEYS) -> pa.Tabl
     return rows.join(keys.select(list(names)), list(names), join_type="left semi")
 
 
-def side_by_side(sides: Mapping[str, pa.Table]) -> pa.Table:
+def side_by_side(sides: Mapping[str, pa.Table], keys: Keys = KEYS) -> pa.Table:
     """Every position that any side has, with a column for each side: how often it has it."""
     parts = []
     for side, rows in sides.items():
         counts = {each: _ones(rows) if each == side else pc.multiply(_ones(rows), 0) for each in sides}
-        parts.append(pa.table({**{name: rows.column(name) for name in _TYPES}, **counts}))
-    return _total(pa.concat_tables(parts), tuple(sides), tuple(_TYPES))
+        parts.append(pa.table({**{name: rows.column(name) for name in (*keys, "entry_id")}, **counts}))
+    return _total(pa.concat_tables(parts), tuple(sides), (*keys, "entry_id"))
 
 
 def told(found: pa.Table) -> Iterator[tuple[str, str]]:
@@ -146,13 +183,13 @@ def told(found: pa.Table) -> Iterator[tuple[str, str]]:
         yield name, f"{mine.num_rows:,} positions (ledger, entry) {some}{more} are"
 
 
-def _total(rows: pa.Table, figures: Sequence[str], keys: Sequence[str] = KEYS) -> pa.Table:
+def _total(rows: pa.Table, figures: Sequence[str], keys: Keys) -> pa.Table:
     total = rows.group_by(list(keys)).aggregate([(name, "sum") for name in figures])
     return total.rename_columns([name.removesuffix("_sum") for name in total.column_names])
 
 
-def _signed(counts: pa.Table, sign: int) -> pa.Table:
-    columns = {key: counts.column(key) for key in KEYS}
+def _signed(counts: pa.Table, sign: int, keys: Keys) -> pa.Table:
+    columns = {key: counts.column(key) for key in keys}
     columns |= {name: pc.multiply(counts.column(name), sign) for name in FIGURES}
     return pa.table({**columns, "held": counts.column("n")})
 

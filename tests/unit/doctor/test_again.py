@@ -1,0 +1,250 @@
+"""What the doctor finds of messages that failed, that are held, and that settle does not know: lost, or twice.
+
+The stages are the real ones, without a JVM. Each fault is planted, found, and healed by what the finding says.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+
+from deltalake import CommitProperties, write_deltalake
+
+from pipeline.client.subscribing.policysetting import set_policy
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.doctor.examine import examine
+from pipeline.doctor.finding import Finding
+from pipeline.subscriptions.policies import Policies
+from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, HELD, REDELIVERY, SEGMENTS, Table
+from tests.support.examined import found as all_found
+from tests.support.invoked import invoke
+from tests.support.stream import at, message
+from tests.support.without_jvm import NO_CHECKPOINTS, Stages, no_jvm
+
+T0 = 2_000_000_000_000
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[Stages]:
+    """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
+    with no_jvm():
+        found = Stages(str(tmp_path / "warehouse"))
+        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True, retry_min_ms=60_000)))
+        found.instant = T0
+        assert found.ingest()
+        assert found.ingest(*(message(str(number), "t") for number in range(4)))
+        go(found)
+        for entry in (0, 1):
+            say(found, "nack", entry)
+        assert found.settle()
+        yield found
+
+
+def go(stages: Stages, seconds: int = 0) -> None:
+    """Time goes on, and all stages do what there is to do."""
+    stages.instant += 1_000 * seconds
+    assert stages.ingest()
+    stages.schedule.step(stages.instant)
+    while stages.has_dispatch:
+        assert stages.dispatch()
+    assert stages.settle()
+
+
+def say(stages: Stages, kind: str, entry: int, count: int = 0) -> None:
+    """A consumer says something of a delivery."""
+    (ledger,) = {row["ledger_id"] for row in rows(stages, REDELIVERY)}
+    place = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": count}
+    row = {"topic": "t", "subscription": "s", "life": 1, "kind": kind, "at": at(0)} | place
+    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [row]))
+
+
+def rows(stages: Stages, table: Table) -> list[dict[str, Any]]:
+    """What a table holds."""
+    found: list[dict[str, Any]] = open_table(stages.root, table).to_pyarrow_table().to_pylist()
+    return found
+
+
+def twice(stages: Stages, table: Table) -> None:
+    """Append the rows of a table once more."""
+    append(stages.root, table, rows_of(table, rows(stages, table)))
+
+
+def findings(stages: Stages) -> list[Finding]:
+    """What the doctor finds beside what it finds of stages without checkpoints."""
+    return [each for each in all_found(stages.root) if each.what not in NO_CHECKPOINTS]
+
+
+def whats(stages: Stages) -> set[tuple[str, str]]:
+    """The same by word and subject."""
+    return {(each.what, each.subject) for each in findings(stages)}
+
+
+def came(stages: Stages) -> Counter[tuple[bytes, int]]:
+    """How often each message was delivered with each redelivery count."""
+    return Counter((row["payload"], row["redelivery_count"]) for row in rows(stages, DELIVERIES))
+
+
+def follow(finding: Finding) -> None:
+    """Give the command of a remedy."""
+    command, _, _ = finding.remedy.partition(", ")
+    result = invoke(shlex.split(command)[1:])
+    assert result.exit_code == 0, result.stderr
+
+
+def open_of(stages: Stages) -> int:
+    """How many messages are outstanding."""
+    return int(stages._body("settle")._opened["t", "s"].outstanding.counts.outstanding)
+
+
+def test_retries_that_come_and_are_left_out_are_sound(stages: Stages) -> None:
+    """Whoever acknowledges late gets nothing again, and that is no loss; what is held is not lost either."""
+    assert whats(stages) == set()
+    say(stages, "ack", 0)
+    assert stages.settle()
+    set_policy(stages.root, "t", "s", paused=True)
+    go(stages, 61)
+    assert [row["redelivery_count"] for row in rows(stages, HELD)] == [1]
+    assert whats(stages) == set()
+    set_policy(stages.root, "t", "s", paused=False)
+    go(stages)
+    assert came(stages) == Counter([(b"0", 0), (b"1", 0), (b"2", 0), (b"3", 0), (b"1", 1)])
+    assert whats(stages) == set()
+
+
+def test_a_retry_that_was_put_into_the_index_twice_is_found(stages: Stages) -> None:
+    """It comes twice with one count, and one acknowledgement settles both."""
+    stages.schedule.step(stages.instant)
+    retries = [row for row in rows(stages, SEGMENTS) if row["kind"] == "retry"]
+    go(stages, 61)
+    append(stages.root, SEGMENTS, rows_of(SEGMENTS, retries))
+    go(stages, 61)
+    assert came(stages)[b"0", 1] == 2
+    told = findings(stages)
+    assert {(each.what, each.subject) for each in told} == {("released_twice", "t/s")}
+    assert "2 positions" in told[0].text
+    before = open_of(stages)
+    assert told[0].remedy.startswith("acknowledge each once")
+    for entry in (0, 1):
+        say(stages, "ack", entry, 1)
+    assert stages.settle()
+    assert open_of(stages) == before - 2
+    go(stages, 10_000)
+    assert came(stages)[b"0", 1] == 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_lost_from_held_is_found(stages: Stages, *, first: bool) -> None:
+    """Of first deliveries and of retries: nothing else tells that they are to come."""
+    set_policy(stages.root, "t", "s", paused=True)
+    assert stages.ingest(message("new", "t"))
+    go(stages, 61)
+    open_table(stages.root, HELD).delete("redelivery_count = 0" if first else "redelivery_count = 1")
+    told = findings(stages)
+    assert {(each.what, each.subject) for each in told} == {("not_delivered", "t/s")}
+    assert told[0].remedy == f"delayline rebuild --warehouse {stages.root} --stage dispatch"
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_is_held_twice_is_found_and_comes_once_when_one_row_is_deleted(stages: Stages, *, shown: bool) -> None:
+    """Twice in `held`, or there though it was delivered."""
+    set_policy(stages.root, "t", "s", paused=True)
+    assert stages.ingest(message("new", "t"))
+    go(stages, 61)
+    held = rows(stages, HELD)
+    if shown:
+        set_policy(stages.root, "t", "s", paused=False)
+        go(stages)
+        assert rows(stages, HELD) == []
+        set_policy(stages.root, "t", "s", paused=True)
+        stages.restart("dispatch")
+    append(stages.root, HELD, rows_of(HELD, held))
+    told = findings(stages)
+    assert {(each.what, each.subject) for each in told} == {("held_twice", "t/s")}
+    assert [int(each.text[0]) for each in told] == [1, 2]
+    assert "delete one row of each from `held`" in told[0].remedy
+    open_table(stages.root, HELD).delete()
+    if not shown:
+        append(stages.root, HELD, rows_of(HELD, held))
+    assert whats(stages) == set()
+    stages.restart("dispatch")
+    set_policy(stages.root, "t", "s", paused=False)
+    go(stages, 1)
+    assert max(came(stages).values()) == 1
+    assert came(stages).keys() >= {(b"new", 0), (b"0", 1), (b"1", 1)}
+    assert whats(stages) == set()
+
+
+def skip(stages: Stages) -> None:
+    """A batch of settle begins behind the end of the one before it: what lies between is neither open nor news."""
+    log = Path(stages.root, CURSORS.name, "_delta_log")
+    (last,) = sorted(log.glob("*.json"))[-1:]
+    (info,) = (json.loads(line)["commitInfo"] for line in last.read_text().splitlines() if "commitInfo" in line)
+    told = json.loads(info["userMetadata"])
+    note = told["note"]
+    end = {name: open_table(stages.root, table).version() for name, table in
+           (("events", CONSUMER_EVENTS), ("released", REDELIVERY))}  # fmt: skip
+    begin = {name: note[name] for name in ("events", "released", "refused", "commands")} | end
+    note |= begin | {"begin": begin, "batch": told["batch"] + 1}
+    told["batch"] += 1
+    properties = CommitProperties(custom_metadata={"userMetadata": json.dumps(told)})
+    empty = rows_of(CURSORS, [])
+    write_deltalake(open_table(stages.root, CURSORS), empty, mode="append", commit_properties=properties)
+
+
+def test_what_settle_passed_over_is_found_and_comes_again_after_a_seek(stages: Stages) -> None:
+    """It was released, nobody settled it, and it is open no more: nobody would ever get it again."""
+    open_before = open_of(stages)
+    stages.restart("settle")
+    assert stages.ingest(message("new", "t"), message("newer", "t"))
+    stages.instant += 1_000
+    assert stages.ingest()
+    stages.schedule.step(stages.instant)
+    skip(stages)
+    while stages.has_dispatch:
+        assert stages.dispatch()
+    assert stages.settle()
+    assert open_of(stages) == open_before
+    (told,) = findings(stages)
+    assert (told.what, told.subject) == ("passed_over", "t/s")
+    assert told.text.startswith("2 positions")
+    follow(told)
+    go(stages)
+    go(stages, 1)
+    assert came(stages)[b"new", 0] == 2
+    assert open_of(stages) == 6
+    assert whats(stages) == set()
+
+
+def test_a_retry_that_is_in_no_table_is_found_and_comes_again_after_a_seek(stages: Stages) -> None:
+    """`cursors` says that it waits, and nothing lets it come."""
+    open_table(stages.root, SEGMENTS).delete("kind = 'retry'")
+    (told,) = findings(stages)
+    assert (told.what, told.subject) == ("retry_gone", "t/s")
+    assert told.text.startswith("2 positions")
+    follow(told)
+    stages.schedule.waiting = []
+    go(stages)
+    go(stages, 1)
+    assert came(stages)[b"0", 0] == 2
+    assert open_of(stages) == 4
+    assert whats(stages) == set()
+
+
+def test_a_table_that_was_set_back_before_what_settle_has_read_is_found(stages: Stages) -> None:
+    """What comes there next would pass for read."""
+    (last,) = sorted(Path(stages.root, CONSUMER_EVENTS.name, "_delta_log").glob("*.json"))[-1:]
+    last.unlink()
+    (told,) = (each for each in examine(stages.root, T0).findings if each.what == "settle_ahead")
+    assert told.subject == "consumer_events"
+    assert told.remedy.startswith("restore all tables from one copy")
