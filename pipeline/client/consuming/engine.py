@@ -67,7 +67,7 @@ class Engine:
         self._lock = threading.RLock()
         self._hunger = threading.Event()
         self._ended = threading.Event()
-        self._started = False
+        self._started = self._owes = False
         self._folders: Folders | None = None
 
     @contextmanager
@@ -99,7 +99,7 @@ class Engine:
                     self._cores.remove(core)
             self.logs.cursors.end_turn()
         # The other consumers do not wait for the store.
-        self._writer.flush(at_once=True)
+        self._say_last()
         with self._lock:
             self._end_without_cores()
 
@@ -117,10 +117,16 @@ class Engine:
                 core.leave()
                 self._cores.remove(core)
                 if not self._cores:
-                    try:
-                        self._writer.flush(at_once=True)
-                    finally:
-                        self._end_without_cores()
+                    self._say_last()
+                    self._end_without_cores()
+
+    def _say_last(self) -> None:
+        """Append what was said; what the store does not take now the threads append later, and end then."""
+        try:
+            self._writer.flush(at_once=True)
+        except Exception:
+            self._owes = True
+            raise
 
     def _end_without_cores(self) -> None:
         if not self._cores:
@@ -161,6 +167,9 @@ class Engine:
             keys = {key for core in self._cores if (key := core.key) is not None}
             logs.keep(keys, {core.named for core in self._cores})
             wrote = self._writer.begin() if self._started else self._writer.flush()
+            if self._owes and not wrote:
+                self._owes = False
+                self._end_without_cores()
             if failed:
                 raise failed[0]
             return wrote or any(news)

@@ -20,17 +20,21 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 from pipeline.client.choices import ConsumerType
 from pipeline.client.client import Client
+from pipeline.client.consuming import writer
 from pipeline.client.consuming.consumers import await_subscription, engine_of, new_consumer
 from pipeline.client.consuming.options import ConsumerOptions
 from pipeline.client.exceptions import AlreadyClosed, ConsumerBusy, SubscriptionNotFound
 from pipeline.client.following.datarows import DataRows
 from pipeline.client.message import Message
+from pipeline.client.messageid import MessageId
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import AlreadySubscribed
+from pipeline.delta.deltars import open_table, query
 from pipeline.storage.waiting import Folders
+from schemas import CONSUMER_EVENTS
 from state import SubscriptionType
 from tests.support.consumed import SUBSCRIPTION, TOPIC, World, drained, names
-from tests.unit.client.test_consuming import TEN
+from tests.unit.client.test_consuming import PATIENCE_S, TEN
 
 _PATIENCE_S = 20
 HIGH = 1_100
@@ -211,3 +215,25 @@ class Told:
 
     def became_inactive(self, *_: object) -> None:
         """Nothing."""
+
+
+def test_threads_end_when_what_a_consumer_said_last_is_in_the_table_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a close that had failed they went on for as long as the process, without any consumer."""
+    world = World(str(tmp_path))
+    engine = engine_of(world.root)
+    consumer = new_consumer(engine, [TOPIC], SUBSCRIPTION, ConsumerOptions(ConsumerType.Shared, "a"))
+
+    def refused(*_: object) -> None:
+        raise OSError("the store does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(writer, "append", refused)
+        consumer.acknowledge(MessageId(-1, 1, 0, topic=TOPIC))
+        with pytest.raises(OSError, match="answer"):
+            consumer.close()
+        assert not engine.ended
+    engine._ended.wait(PATIENCE_S)
+    assert engine.ended
+    assert query("SELECT kind FROM events", events=open_table(world.root, CONSUMER_EVENTS))[-1]["kind"] == "ack"
