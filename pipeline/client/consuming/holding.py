@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 from pyroaring import BitMap
@@ -111,12 +113,12 @@ class Handed:
 
     def __init__(self, holding: Holding) -> None:
         """Nothing was."""
-        self._holding, self._parts = holding, deque[tuple[IntArray, IntArray]]()
+        self._holding, self._parts = holding, deque[_Part]()
         self._last: tuple[int, int] | None = None
 
     def add(self, rows: Rows) -> None:
         """These were."""
-        self._parts.append((rows.ledgers, rows.entries))
+        self._parts.append(_Part(rows.ledgers, rows.entries, again=bool(rows.counts.any())))
         self._tidy()
 
     def upto(self, ledger: int, entry: int) -> Positions | None:
@@ -124,9 +126,13 @@ class Handed:
 
         Of a message that came again the last time counts.
         """
-        for number in reversed(range(len(self._parts))):
-            ledgers, entries = self._parts[number]
-            at = np.flatnonzero((ledgers == ledger) & (entries == entry))
+        # A message comes twice only when it failed in between. All else is looked for from the first part on, which
+        # costs little: the parts before the one that has it are forgotten.
+        again = [number for number, part in enumerate(self._parts) if part.again]
+        others = (number for number, part in enumerate(self._parts) if not part.again)
+        for number in chain(reversed(again), others):
+            part = self._parts[number]
+            at = np.flatnonzero((part.ledgers == ledger) & (part.entries == entry))
             if len(at):
                 self._last = (ledger, entry)
                 return self._cut(number, int(at[-1]) + 1)
@@ -134,11 +140,20 @@ class Handed:
 
     def _cut(self, number: int, count: int) -> Positions:
         before = [self._parts.popleft() for _ in range(number)]
-        ledgers, entries = self._parts[0]
-        self._parts[0] = ledgers[count:], entries[count:]
-        before.append((ledgers[:count], entries[:count]))
-        return runs_of(*(np.concatenate(each) for each in zip(*before, strict=True)))
+        part = self._parts[0]
+        self._parts[0] = replace(part, ledgers=part.ledgers[count:], entries=part.entries[count:])
+        before.append(replace(part, ledgers=part.ledgers[:count], entries=part.entries[:count]))
+        return runs_of(*(np.concatenate([getattr(each, n) for each in before]) for n in ("ledgers", "entries")))
 
     def _tidy(self) -> None:
-        while self._parts and not self._holding.has_any(*self._parts[0]):
+        while self._parts and not self._holding.has_any(self._parts[0].ledgers, self._parts[0].entries):
             self._parts.popleft()
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows that were handed out; `again`: some of them had failed before."""
+
+    ledgers: IntArray
+    entries: IntArray
+    again: bool
