@@ -33,6 +33,8 @@ from pipeline.config.wallclock import monotonic_ms
 from pipeline.storage.arrays import IntArray, longs
 from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, opened
 
+START_MS = 1_000
+"""A process takes so long to start. A guard that a process dies of has taken that, too: the next one waits for it."""
 _MET, _FAILED = b"=", b"!"
 _HEARTBEAT_S = 1.0
 _CHUNK = 1 << 16
@@ -81,11 +83,12 @@ class Evaluator:
 
     def _asked(self, head: Mapping[str, object], body: pa.Buffer) -> bytes:
         """Ask the process; its answer."""
-        begun = monotonic_ms()
         front = json.dumps(head).encode() + b"\n" + len(body).to_bytes(8, "little")
         try:
             with self._lock:
-                answer = self._exchanged(front, body)
+                process = self._running()
+                begun = monotonic_ms()
+                answer = self._exchanged(process, front, body)
         except TimeoutError:
             reason = f"it takes longer than {self._limit_ms} ms (settings.guard_timeout_ms)"
         except EOFError:
@@ -94,10 +97,9 @@ class Evaluator:
             if answer[:1] == _MET:
                 return answer[1:]
             reason = answer[1:].decode()
-        raise GuardFailed(reason, monotonic_ms() - begun)
+        raise GuardFailed(reason, monotonic_ms() - begun + (START_MS if self._process is None else 0))
 
-    def _exchanged(self, front: bytes, body: pa.Buffer) -> bytes:
-        process = self._running()
+    def _exchanged(self, process: subprocess.Popen[bytes], front: bytes, body: pa.Buffer) -> bytes:
         until = monotonic_ms() + self._limit_ms
         assert process.stdin is not None  # noqa: S101 - it has pipes
         assert process.stdout is not None  # noqa: S101

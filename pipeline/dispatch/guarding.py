@@ -1,7 +1,7 @@
 """Guards at work: what is guarded is let go when it is due, or left out, or waits as they fail (decision 0061).
 
 A guard that fails on some messages is asked about halves of them, and of halves of these, so that the others come
-(decision 0114).
+(decision 0114). What is not decided then is asked about apart from what comes later (decision 0100).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pipeline.config.errors import BadValue
 from pipeline.config.paths import within
 from pipeline.dispatch.expiry import LookUp
 from pipeline.dispatch.holding import but, coded, cut, mine
+from pipeline.dispatch.searching import growing, searched
+from pipeline.dispatch.suspects import RESTS, Place, Slow, Suspects
 from pipeline.dispatch.withdrawn import because, without
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, seen
@@ -28,11 +30,8 @@ from pipeline.subscriptions.policies import Shaping
 from schemas import GUARDED, REJECTED_DISPATCH, SUPPRESSED
 
 _LOG = logging.getLogger(__name__)
-AGAIN_MS, RESTS = 5_000, 10
-"""A guard that failed is tried again after so long, or after so many times as long as it took to fail: so dispatch does
-not wait for it all the time."""
-QUESTIONS, SEARCH_MS = 200, 2_000
-"""To find the messages on which a guard fails, it is asked so often in a batch, and for no longer than so."""
+AGAIN_MS = 5_000
+"""A guard that failed is tried again after so long at the earliest."""
 _NONE = np.empty(0, np.int64)
 _OF_RUN = ("topic", "subscription", "due_time", "ledger_id", "redelivery_count")
 _OF_MESSAGE = ("entry_id", "message_key", "properties", "publish_time", "payload")
@@ -104,6 +103,7 @@ class Guards:
         self._failing = dict[Name, _Failing]()
         self._asked = dict[Name, Shaping]()
         self._errors = dict[Name, str]()
+        self._suspects = dict[Name, Suspects]()
 
     def failing(self, shapings: Mapping[Name, Shaping], now: int) -> set[Name]:
         """Those whose guard failed, and is not tried again at a time, ms UTC. Another guard is tried at once."""
@@ -135,8 +135,11 @@ class Guards:
                 self._states.drop(name)
                 del self._noted[name]
         self._asked.clear()
+        self._suspects = {name: each for name, each in self._suspects.items() if undecided.get(name)}
 
-    def parted(self, runs: pa.Table, shapings: Mapping[Name, Shaping], version: int, look_up: LookUp) -> Answer:
+    def parted(
+        self, runs: pa.Table, shapings: Mapping[Name, Shaping], version: int, look_up: LookUp, now: int
+    ) -> Answer:
         """What the guards of some runs say.
 
         All guards read a table at one version. A position without a message is let go: it is refused as such.
@@ -146,6 +149,7 @@ class Guards:
             shapings: policies of those that have a guard.
             version: of the registry, which has the guards.
             look_up: asked for the messages of what is guarded.
+            now: the time, ms UTC.
 
         Raises:
             Failed: a guard cannot be evaluated, whatever the message; nothing is decided.
@@ -154,17 +158,28 @@ class Guards:
         if not len(numbers):
             return Answer(runs, because(runs.slice(0, 0), SUPPRESSED), runs.slice(0, 0))
         some = runs.take(pa.array(numbers))
+        suspects = {name: self._suspected(name, each) for name, each in shapings.items()}
         work = _Evaluating(some, shapings, self._evaluator, self._folders)
+        work.apart = {name: each.ready(now) for name, each in suspects.items() if each.places}
         for piece in look_up(some):
             work.add(piece)
         for name in work.names:
             self._failing.pop(name, None)
             self._asked[name] = shapings[name]
+            decided = work.asked[name] - work.unasked[name]
+            suspects[name].follow(decided, work.unasked[name], work.slow_apart.get(name, Slow()), now)
+            self._suspects[name] = suspects[name]
         self._errors |= work.errors
+        for name, slow in work.slow.items():
+            self._failing[name] = _Failing(_texts(shapings[name]), work.errors[name], now + RESTS * slow.took_ms)
         stays, goes = work.undecided, work.unmet
         left, _ = without(some, *(np.concatenate(each) for each in zip(stays, goes, strict=True)))
         _, undecided = without(some, *stays)
         return Answer(pa.concat_tables([but(runs, numbers), left]).combine_chunks(), work.rows(version), undecided)
+
+    def _suspected(self, name: Name, shaping: Shaping) -> Suspects:
+        known = self._suspects.get(name)
+        return known if known is not None and known.guard == _texts(shaping) else Suspects(_texts(shaping))
 
     def _note(self, state: GuardState) -> None:
         """Tell people once for each reason."""
@@ -178,56 +193,15 @@ class Guards:
         self._noted[name] = state
 
 
-def searched(ask: Callable[[pa.Table], IntArray], rows: pa.Table) -> tuple[IntArray, IntArray, GuardFailed | None]:
-    """Which messages meet a guard, and on which it fails: these are found by halves, within bounds.
-
-    Args:
-        ask: evaluates the guard on rows; the numbers of those that meet it.
-        rows: the messages, with a column `NUMBER`.
-
-    Returns:
-        The numbers of the messages that meet it; of those on which it fails, or which were not asked about in the end;
-        and how it fails.
-
-    Raises:
-        GuardFailed: it fails on no message, too, or takes too long.
-    """
-    try:
-        return ask(rows), _NONE, None
-    except GuardFailed as error:
-        failed = error
-    if failed.took_ms >= SEARCH_MS:
-        raise failed
-    ask(rows.slice(0, 0))
-    met, undecided, parts = [_NONE], [_NONE], _halves(rows) or [rows]
-    hopeless, spent_ms = 2 * rows.num_rows.bit_length() + 8, 0
-    for _ in range(QUESTIONS):
-        if not parts or spent_ms >= SEARCH_MS or hopeless < 0:
-            break
-        part = parts.pop()
-        try:
-            met.append(ask(part))
-            hopeless = QUESTIONS
-        except GuardFailed as error:
-            failed, spent_ms, hopeless = error, spent_ms + error.took_ms, hopeless - 1
-            parts += _halves(part)
-            undecided += [longs(part, NUMBER)] if part.num_rows == 1 else []
-    undecided += [longs(part, NUMBER) for part in parts]
-    return np.concatenate(met), np.concatenate(undecided), failed
-
-
-def _halves(rows: pa.Table) -> list[pa.Table]:
-    """Two halves of rows; none of a single one."""
-    middle = rows.num_rows // 2
-    return [rows.slice(0, middle), rows.slice(middle)] if middle else []
-
-
 class _Evaluating:
     """The guards of some runs, on the messages of these, piece by piece.
 
     Attributes:
         names: the subscriptions.
         errors: how a guard fails on some messages.
+        apart: the positions that are asked about apart from others, and whether they are now.
+        asked, unasked: those of them that came, and all positions that are undecided.
+        slow, slow_apart: a failure that took long, and one of what is asked apart.
     """
 
     def __init__(
@@ -238,6 +212,9 @@ class _Evaluating:
         self._code, self.names = coded(runs)
         self.errors: dict[Name, str] = {}
         self._guards = [self._guard(name) for name in self.names]
+        self.apart: Mapping[Name, Mapping[Place, bool]] = {}
+        self.asked, self.unasked = ({name: set[Place]() for name in self.names} for _ in range(2))
+        self.slow, self.slow_apart = dict[Name, Slow](), dict[Name, Slow]()
         self._unmet, self._undecided = ([(_NONE, _NONE)] for _ in range(2))
         self._keys = [pa.array([], pa.string())]
 
@@ -280,18 +257,55 @@ class _Evaluating:
         columns = {each: own.column(each) for each in _OF_RUN} | {each: messages.column(each) for each in _OF_MESSAGE}
         columns["deliver_at"] = pc.coalesce(messages.column("deliver_at"), messages.column("due_time"))
         rows = seen(columns | {NUMBER: pa.array(np.arange(len(run)))}, guard.columns())
-        try:
-            versions = {path: self._version(path) for path in guard.tables.values()}
-            met, failing, why = searched(lambda part: self._evaluator.met_by(guard, part, versions), rows)
-        except GuardFailed as error:
-            raise Failed(name, self._shapings[name], str(error), error.took_ms) from error
-        unmet = np.setdiff1d(np.arange(len(run)), np.concatenate([met, failing]))
         entry = longs(messages, "entry_id")
+        if self.apart.get(name):
+            self.asked[name].update(_places(own, entry, longs(rows, NUMBER)))
+        met, failing = self._searched(name, guard, rows, lambda numbers: _places(own, entry, numbers))
+        self.unasked[name].update(_places(own, entry, failing))
+        unmet = np.setdiff1d(np.arange(len(run)), np.concatenate([met, failing]))
         self._unmet.append((run[unmet], entry[unmet]))
         self._undecided.append((run[failing], entry[failing]))
         self._keys.append(messages.column("message_key").take(pa.array(unmet)).combine_chunks().cast(pa.string()))
-        if why is not None:
-            self.errors[name] = str(why)
+
+    def _searched(
+        self, name: Name, guard: Guard, rows: pa.Table, places_of: Callable[[IntArray], list[Place]]
+    ) -> tuple[IntArray, IntArray]:
+        """The numbers of the rows that meet a guard, and of those on which it fails or is not asked."""
+        others, apart, resting = self._split(name, rows, places_of)
+        met, undecided = [_NONE], [longs(resting, NUMBER)]
+
+        def look(parts: Sequence[pa.Table], slow: dict[Name, Slow]) -> None:
+            found = searched(lambda part: self._evaluator.met_by(guard, part, versions), parts)
+            met.append(found.met)
+            undecided.append(found.undecided)
+            if found.failed is not None:
+                self.errors[name] = str(found.failed)
+                if len(found.slow):
+                    slow[name] = Slow(found.failed.took_ms, places_of(found.slow))
+
+        try:
+            versions = {path: self._version(path) for path in guard.tables.values()}
+            if others.num_rows and name not in self.slow:
+                look([others], self.slow)
+            else:
+                undecided.append(longs(others, NUMBER))
+            if apart.num_rows and name not in self.slow and name not in self.slow_apart:
+                look(growing(apart), self.slow_apart)
+            else:
+                undecided.append(longs(apart, NUMBER))
+        except GuardFailed as error:
+            raise Failed(name, self._shapings[name], str(error), error.took_ms) from error
+        return np.concatenate(met), np.concatenate(undecided)
+
+    def _split(
+        self, name: Name, rows: pa.Table, places_of: Callable[[IntArray], list[Place]]
+    ) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Rows that are asked about together, those that are apart from these, and those that are not asked about."""
+        known = self.apart.get(name)
+        if not known:
+            return rows, rows.slice(0, 0), rows.slice(0, 0)
+        is_ready = pa.array([known.get(place) for place in places_of(longs(rows, NUMBER))], pa.bool_())
+        return rows.filter(pc.is_null(is_ready)), rows.filter(is_ready), rows.filter(pc.invert(is_ready))
 
     def _guard(self, name: Name) -> Guard:
         """The guard of a subscription, with its tables where they were found to lie."""
@@ -317,6 +331,12 @@ class _Evaluating:
 
     def _versions(self, guard: Guard) -> list[tuple[str, str]]:
         return [(name, str(self._read[path])) for name, path in guard.tables.items()]
+
+
+def _places(runs: pa.Table, entries: IntArray, numbers: IntArray) -> list[Place]:
+    """The positions of some rows."""
+    columns = longs(runs, "ledger_id"), entries, longs(runs, "redelivery_count")
+    return list(zip(*(column[numbers].tolist() for column in columns), strict=True))
 
 
 def _joined(places: Sequence[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:

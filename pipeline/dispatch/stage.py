@@ -355,7 +355,7 @@ class Dispatch:
         now = self._now(batch_id, released)
         left, late = expiry.parted(left, expired_until(by.shapings, now), look_up)
         guarded = {name: each for name, each in by.shapings.items() if each.guard is not None}
-        left, unmet, undecided = self._guards.parted(left, guarded, by.registry, look_up)
+        left, unmet, undecided = self._guards.parted(left, guarded, by.registry, look_up, now)
         pieces = [gone, *(at_time(each, now) for each in (late, unmet))]
         undecided = pa.concat_tables([before.select(undecided.column_names), undecided])
         return left, pa.concat_tables(pieces, promote_options="default").combine_chunks(), undecided

@@ -18,8 +18,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.config.errors import BadValue
-from pipeline.dispatch.guarding import AGAIN_MS, QUESTIONS, RESTS, SEARCH_MS, Failed, Guards, searched
+from pipeline.dispatch.guarding import AGAIN_MS, Failed, Guards
 from pipeline.dispatch.release import LOOKED_UP
+from pipeline.dispatch.searching import QUESTIONS, SEARCH_MS, growing, searched
+from pipeline.dispatch.suspects import RESTS
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, opened, seen, text_of
@@ -100,7 +102,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
     pay(paid, "o-4")
     told = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
     batch = runs(("s", 0, 5), ("s", 9, 9), ("other", 0, 2), ("free", 0, 5))
-    left, out, _ = guards(tmp_path).parted(batch, told, 12, look_up)
+    left, out, _ = guards(tmp_path).parted(batch, told, 12, look_up, DUE)
     assert places(left) == [("free", 0, 5), ("other", 1, 1), ("s", 0, 0), ("s", 2, 2), ("s", 5, 5), ("s", 9, 9)]
     said = [(r["subscription"], r["first_entry"], r["last_entry"], r["message_key"]) for r in out.to_pylist()]
     assert sorted(said) == [(s, e, e, f"o-{e}") for s, e in [("other", 0), ("other", 2), ("s", 1), ("s", 3), ("s", 4)]]
@@ -108,17 +110,17 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
         ("s", "suppressed", 12, ("paid", "1")),
         ("other", "suppressed", 12),
     }
-    left, out, _ = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up)
+    left, out, _ = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up, DUE)
     assert (places(left), out.num_rows) == ([("free", 0, 5)], 0)
 
 
 def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, paid: str) -> None:
     """Its table is gone, and then back; another guard is tried at once."""
     told, at_work = {S: shaping(UNPAID, paid=paid)}, guards(tmp_path)
-    at_work.parted(runs(("s", 0, 1)), told, 1, look_up)
+    at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
     shutil.move(paid, f"{paid}-away")
     with pytest.raises(Failed) as failed:
-        at_work.parted(runs(("s", 0, 1)), told, 1, look_up)
+        at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
     assert failed.value.name == S
     at_work.failed(failed.value, DUE)
     assert [at_work.failing(told, DUE + ms) for ms in (0, AGAIN_MS - 1, AGAIN_MS)] == [{S}, {S}, set()]
@@ -128,7 +130,7 @@ def test_a_guard_that_fails_decides_nothing_rests_and_is_told(tmp_path: Path, pa
     assert noted.error
     shutil.move(f"{paid}-away", paid)
     again = guards(tmp_path)
-    left, *_ = again.parted(runs(("s", 0, 1)), told, 1, look_up)
+    left, *_ = again.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
     again.look({}, DUE)
     assert places(left) == [("s", 0, 0)]
     assert GuardStates(Files(), str(tmp_path)).all() == {}
@@ -144,7 +146,7 @@ def test_a_guard_reads_a_table_only_where_a_list_allows_it(tmp_path: Path, paid:
 
     def asked(table: str, *folders: Path) -> list[tuple[str, int, int]]:
         at_work = Guards(GuardStates(Files(), str(tmp_path)), Here(), [str(each) for each in folders])
-        return places(at_work.parted(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up)[0])
+        return places(at_work.parted(batch, {S: shaping(UNPAID, paid=table)}, 1, look_up, DUE)[0])
 
     assert asked(str(own / "paid"), own) == asked(f"file://{own}/paid", own) == [("s", 0, 0)]
     assert asked(paid, other, Path(paid)) == asked(str(own / "link"), own, tmp_path) == [("s", 0, 0)]
@@ -170,7 +172,7 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
         for each in several:
             at_work = guards(tmp_path)
             try:
-                at_work.parted(runs(("s", 0, 1)), {S: each}, 1, look_up)
+                at_work.parted(runs(("s", 0, 1)), {S: each}, 1, look_up, DUE)
                 at_work.look({S: 2}, DUE)
             except Failed as failed:
                 at_work.failed(failed, DUE)
@@ -185,7 +187,7 @@ def test_what_others_are_told_of_an_error_has_no_value_of_a_row(
 def test_a_guard_that_somebody_wrote_by_hand_and_that_is_none_fails(tmp_path: Path, wrong: dict[str, str]) -> None:
     """It is not taken for one that lets all go."""
     with pytest.raises(Failed):
-        guards(tmp_path).parted(runs(("s", 0, 1)), {S: Shaping.followed(wrong)}, 1, look_up)
+        guards(tmp_path).parted(runs(("s", 0, 1)), {S: Shaping.followed(wrong)}, 1, look_up, DUE)
 
 
 def test_a_condition_sees_columns_of_a_delivery_and_payloads_only_when_it_names_them() -> None:
@@ -258,7 +260,7 @@ class Asked:
 def test_what_a_guard_fails_on_is_found_and_the_others_are_decided(count: int, poison: set[int]) -> None:
     """Whoever they are, and however many there are beside them."""
     poison = {each for each in poison if each < count}
-    met, undecided, failed = searched(Asked(poison), numbered(count))
+    met, undecided, failed, _ = searched(Asked(poison), [numbered(count)])
     assert set(undecided.tolist()) == poison
     assert set(met.tolist()) == set(range(0, count, 2)) - poison
     assert (failed is not None) == bool(poison)
@@ -268,18 +270,91 @@ def test_a_search_has_bounds_and_what_it_did_not_come_to_waits() -> None:
     """A guard that fails on every message, or on every tenth, or takes long to fail, is not asked for ever."""
     for poison, took_ms in ((range(10_000), 0), (range(0, 10_000, 10), 0), ((7,), SEARCH_MS // 3)):
         asked = Asked(set(poison), took_ms=took_ms)
-        met, undecided, _ = searched(asked, numbered(10_000))
+        met, undecided, *_ = searched(asked, [numbered(10_000)])
         assert asked.times <= QUESTIONS + 2
         assert set(undecided.tolist()) >= set(poison)
         assert set(met.tolist()) == set(range(0, 10_000, 2)) - set(undecided.tolist())
 
 
-def test_a_guard_that_fails_without_a_message_or_takes_too_long_is_not_searched() -> None:
+def test_most_messages_are_decided_after_few_questions_wherever_the_failing_one_is() -> None:
+    """Each failure may take long, as when the process of guards dies of it."""
+    for place in (0, 500, 999):
+        asked = Asked({place}, took_ms=SEARCH_MS // 3)
+        met, undecided, *_ = searched(asked, [numbered(1_000)])
+        assert place in undecided
+        assert len(undecided) <= 1_000 // 4
+        assert set(met.tolist()) == set(range(0, 1_000, 2)) - set(undecided.tolist())
+
+
+def test_a_guard_that_fails_without_a_message_is_not_searched() -> None:
     """The messages are not why."""
-    for asked, times in ((Asked(set(), always=True), 2), (Asked({1}, took_ms=SEARCH_MS), 1)):
-        with pytest.raises(GuardFailed):
-            searched(asked, numbered(9))
-        assert asked.times == times
+    asked = Asked(set(), always=True)
+    with pytest.raises(GuardFailed):
+        searched(asked, [numbered(9)])
+    assert asked.times == 2
+
+
+@given(st.integers(1, 100))
+def test_parts_grow_and_are_all_of_the_rows(count: int) -> None:
+    """In their order."""
+    parts = [part.column(NUMBER).to_pylist() for part in growing(numbered(count))]
+    assert [number for part in parts for number in part] == list(range(count))
+    assert [len(part) for part in parts[:-1]] == [1 << n for n in range(len(parts) - 1)]
+    assert parts[-1]
+
+
+class Sluggish:
+    """Evaluates guards: one that takes too long with some messages."""
+
+    def __init__(self, *keys: str) -> None:
+        """With the messages that have these keys."""
+        self.asked, self._keys = list[list[str]](), set(keys)
+
+    def met_by(self, _guard: Guard, rows: pa.Table, _versions: Mapping[str, int]) -> IntArray:
+        """All."""
+        self.asked.append(rows.column("message_key").to_pylist())
+        if self._keys.intersection(self.asked[-1]):
+            raise GuardFailed("it takes too long", SEARCH_MS)
+        return longs(rows, NUMBER)
+
+    def version(self, path: str) -> int:
+        """Of no table."""
+        raise NotImplementedError(path)
+
+
+@pytest.mark.parametrize("slow", [{3}, {7}, {0, 1, 5}])
+def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_are_on_time(
+    tmp_path: Path, slow: set[int]
+) -> None:
+    """Each failure is followed by a rest of ten times as long; in the end such messages wait alone."""
+    keys = {f"o-{each}" for each in slow}
+    evaluator, told = Sluggish(*keys), {S: shaping("true")}
+    at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
+    left, _, undecided = at_work.parted(runs(("s", 0, 7)), told, 1, look_up, DUE)
+    at_work.look({S: 8}, DUE)
+    assert (left.num_rows, places(undecided)) == (0, [("s", 0, 7)])
+    assert len(evaluator.asked) == 2
+    now = DUE + RESTS * SEARCH_MS
+    assert [at_work.failing(told, each) for each in (now - 1, now)] == [{S}, set()]
+    waiting, entry, failures = set(range(8)), 10, 0
+    while waiting != slow:
+        evaluator.asked.clear()
+        batch = runs(*(("s", each, each) for each in (*sorted(waiting), entry)))
+        left, _, undecided = at_work.parted(batch, told, 1, look_up, now)
+        came, stays = ({each for _, each, _ in places(rows)} for rows in (left, undecided))
+        at_work.look({S: len(stays)}, now)
+        assert entry in came
+        assert came | stays == {*waiting, entry}
+        assert at_work.failing(told, now) == set()
+        assert sum(bool(keys.intersection(each)) for each in evaluator.asked) <= 1
+        # Until the rest is over nothing is asked again, but for what is new.
+        evaluator.asked.clear()
+        again = runs(*(("s", each, each) for each in (*sorted(stays), entry + 1)))
+        left, _, _ = at_work.parted(again, told, 1, look_up, now + RESTS * SEARCH_MS - 1)
+        assert ([each for _, each, _ in places(left)], evaluator.asked) == ([entry + 1], [[f"o-{entry + 1}"]])
+        waiting, entry, failures, now = stays, entry + 2, failures + 1, now + RESTS * SEARCH_MS
+        assert failures < 30
+    assert GuardStates(Files(), str(tmp_path)).all()[S].text == f"on {len(slow)} messages: it takes too long"
 
 
 def test_a_guard_that_takes_long_to_fail_rests_for_longer(tmp_path: Path) -> None:
@@ -294,15 +369,15 @@ def test_people_are_told_on_how_many_messages_a_guard_fails(tmp_path: Path) -> N
     """As long as they wait, also after others came."""
     at_work = guards(tmp_path)
     told = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
-    left, unmet, undecided = at_work.parted(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up)
+    left, unmet, undecided = at_work.parted(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up, DUE)
     assert places(left) == [("free", 0, 1), ("s", 0, 1), ("s", 3, 4)]
     assert (unmet.num_rows, places(undecided)) == (0, [("s", 2, 2)])
     at_work.look({S: 1}, DUE)
     state = GuardStates(Files(), str(tmp_path)).all()[S]
     assert (state.messages, state.text[:14]) == (1, "on 1 messages:")
-    at_work.parted(runs(("s", 0, 1)), told, 1, look_up)
+    at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
     at_work.look({S: 1}, DUE + 1)
     assert GuardStates(Files(), str(tmp_path)).all()[S].messages == 1
-    at_work.parted(runs(("s", 0, 1)), told, 1, look_up)
+    at_work.parted(runs(("s", 0, 1)), told, 1, look_up, DUE)
     at_work.look({}, DUE + 2)
     assert GuardStates(Files(), str(tmp_path)).all() == {}
