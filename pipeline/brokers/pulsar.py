@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pipeline.config.errors import BadValue, NoBrokerClient
+from pipeline.config.servers import check_clear
 
 ENVIRONMENT = "DELAYLINE_PULSAR_"
 """Variables that begin so are settings of the client."""
@@ -62,9 +63,12 @@ def connected(service: str) -> Any:  # noqa: ANN401 - of the client
 
     Raises:
         NoBrokerClient: the client is not installed.
-        BadValue: the environment names a setting that is not known.
+        BadValue: the environment names a setting that is not known; or it has a secret, and the address names a server
+            elsewhere without TLS.
     """
     pulsar, told = package(), from_environment(os.environ)
+    scheme, _, servers = service.partition("://")
+    check_clear(scheme, servers.partition("/")[0], secrets_in(os.environ))
     files = {
         "tls_trust_certs_file_path": told.get(_TRUST),
         "tls_certificate_file_path": told.get(_CERTIFICATE),

@@ -9,6 +9,7 @@ __all__ = [
     "profiles",
     "routes",
     "s3",
+    "servers",
     "session",
     "settings",
     "sizing",

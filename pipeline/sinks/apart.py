@@ -26,7 +26,7 @@ from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks import program
-from pipeline.sinks.loop import Line
+from pipeline.sinks.line import Line
 from pipeline.sinks.running import LOOK_REMOTE_S, LOOK_S, Share
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlaces

@@ -16,12 +16,10 @@ from typing import Any
 
 from pipeline.config.errors import NoBrokerClient
 from pipeline.sinks.topic import Place, PlaceForgotten, Refused, Row
-from pipeline.subscriptions.destination import Destination, check_trusted, from_environment
+from pipeline.subscriptions.destination import SECRET, Destination, check_trusted, from_environment
 from pipeline.subscriptions.records import HEADERS, KEY
 
 Header = tuple[str, bytes | None]
-_SECRET = ("sasl.user", "sasl.pass", "sasl.jaas", "sasl.oauth", "sasl.kerberos", "ssl.key", "ssl.certificate")
-"""How the names begin of settings that are secret, or go with a secret."""
 _WAIT_S = 10.0
 """For an answer of the broker."""
 _FULL_S = 0.1
@@ -62,7 +60,7 @@ class KafkaTopic:
         except ImportError as error:
             raise NoBrokerClient("kafka") from error
         named = from_environment(os.environ)
-        check_trusted(to, os.environ, (name for name in named if name.startswith(_SECRET)))
+        check_trusted(to, os.environ, (name for name in named if name.startswith(SECRET)))
         shared = {**named, "bootstrap.servers": to.servers}
         # What goes wrong is raised; the client's own log repeats each failed attempt to connect.
         shared["log_level"] = "0"

@@ -6,26 +6,25 @@ connection is dropped, and after a pause it begins again with the place that is 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from threading import Event, Thread
 from typing import Any
 
 from pipeline.client.reading.deliveries import Deliveries
-from pipeline.client.subscribing.subscriptions import Subscription
 from pipeline.config.errors import SinkPlaceGone
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
 from pipeline.delta.deltars import append, rows_of
+from pipeline.sinks.line import Line
 from pipeline.sinks.taking import Taking
 from pipeline.sinks.topic import FIRST_TURN, Connect, Place, PlaceForgotten, Refused, Row, Topic
-from pipeline.subscriptions.destination import Destination, same_topic
-from pipeline.subscriptions.policies import REJECT, STOP
+from pipeline.storage.locks import StageLock
+from pipeline.subscriptions.destination import Destination
+from pipeline.subscriptions.policies import REJECT
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces
 from schemas import REFUSED_BY_BROKER, REJECTED_DISPATCH
 
@@ -56,53 +55,6 @@ _ORDER_BITS = 22
 """Of a number that says which message a row is about; the turn has the others."""
 _AHEAD_MS = 500
 """What is due so soon is read meanwhile."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """A sink of the registry.
-
-    Attributes:
-        topic: of the subscription.
-        subscription: its name.
-        sink: the address.
-        refused: what becomes of a message that the broker refuses (`Policies.sink_refused`).
-        after: the version of `deliveries` behind which it begins. Command and client state the newest one when
-            the sink is named; None, in a registry that another program wrote: the newest one when it is first seen.
-    """
-
-    topic: str
-    subscription: str
-    sink: str
-    after: int | None
-    refused: str = STOP
-
-    @classmethod
-    def of(cls, line: Subscription) -> Line | None:
-        """From the registry; None: the subscription has no sink."""
-        told = line.policies
-        return None if told.sink is None else cls(line.topic, line.name, told.sink, told.sink_after, told.sink_refused)
-
-    def producer(self, table: str) -> str:
-        """Who publishes for the subscription, of a table by its id: of two, the later one stops the earlier one."""
-        return _hashed(table, self.topic, self.subscription)
-
-    def name(self, table: str, noted: Mapping[str, SinkPlace]) -> str:
-        """What the place is kept under: another one for each begin of each sink.
-
-        A sink whose address names the same topic by other servers or settings keeps its name, by what is noted.
-        """
-        for name, place in noted.items():
-            of = place.topic, place.subscription, place.after
-            if of == (self.topic, self.subscription, self.after) and same_topic(place.sink, self.sink):
-                return name
-        return _hashed(table, self.topic, self.subscription, self.sink, str(self.after))
-
-
-def _hashed(*told: str) -> str:
-    # Texts with NUL are told apart, too; of all others the names are what they were.
-    joined = json.dumps(told) if any("\0" in each for each in told) else "\0".join(told)
-    return f"delayline-{hashlib.sha256(joined.encode()).hexdigest()[:24]}"
 
 
 class SinkLoop:
@@ -141,7 +93,9 @@ class SinkLoop:
         self._root, self._line, self._places, self._connect, self._most = root, line, places, connect, most
         self.name, self._producer = name or line.name(table, places.all()), line.producer(table)
         self._to = Destination.parse(line.sink)
-        self._noted = replace(places.get(self.name) or self._first_place(), sink=line.sink, after=line.after)
+        found = places.get(self.name)
+        self._noted = replace(found or self._first_place(), sink=line.sink, after=line.after)
+        self._lock, self._locked = StageLock(self.name, places.folder), False
         self._place: Place = self._noted.place
         self._sent: Place | None = None
         self._published, self._noted_ms, self._committed_ms = self._noted.published, 0, 0
@@ -153,7 +107,8 @@ class SinkLoop:
         self._over: Place | None = None
         self._ended, self._left, self.settled = Event(), Event(), Event()
         self._thread: Thread | None = None
-        places.put(self.name, self._noted)
+        if found is None:
+            places.put(self.name, self._noted)
 
     def _first_place(self) -> SinkPlace:
         after = Deliveries(self._root, earliest=False).newest if self._line.after is None else self._line.after
@@ -343,6 +298,7 @@ class SinkLoop:
         while not self._ended.is_set():
             try:
                 with panics_raised():
+                    self._take_over()
                     more = self.step()
                 wait_s = _FIRST_PAUSE_S
                 if not more and (self._sent is None or self._topic is None or self._topic.keeps_place):
@@ -357,6 +313,22 @@ class SinkLoop:
                 wait_s = min(2 * wait_s, _LONGEST_PAUSE_S)
         self._end()
 
+    def _take_over(self) -> None:
+        """Begin with what is noted when no other process has the sink any more. In a store nothing tells of one.
+
+        Raises:
+            StageRunning: one has it: that of a job before may wait for its broker for some seconds.
+        """
+        if self._locked:
+            return
+        self._lock.take()
+        self._locked = True
+        noted = self._places.get(self.name) or self._noted
+        self._noted = replace(noted, sink=self._line.sink, after=self._line.after)
+        self._place, self._published = self._noted.place, self._noted.published
+        if noted != self._noted:
+            self._places.put(self.name, self._noted)
+
     def _until_next_s(self) -> float:
         """How long nothing is to be done."""
         due = None if self._taking is None else self._taking.queue.next_due()
@@ -370,9 +342,11 @@ class SinkLoop:
                 self._confirm(self._topic, self._taking)
                 self._taking.tidy()
         try:
-            self._note(self._now(self._noted.error))
+            if self._locked or self._thread is None:
+                self._note(self._now(self._noted.error))
         finally:
             self._drop()
+            self._lock.release()
 
     def failed(self, error: Exception) -> None:
         """Say why it stands still, once for each reason that can be noted; not when nobody waits for it any more."""
@@ -382,6 +356,7 @@ class SinkLoop:
         if text != self._noted.error:
             where = f"{self._line.topic}/{self._line.subscription}"
             _LOG.warning("sink of %s stands still and tries again: %s", where, text)
-            # The store of the notes may be what does not answer.
+            # The store of the notes may be what does not answer. While another process has the sink, its notes count.
             with suppress(Exception):
-                self._note(self._now(text))
+                if self._locked or self._thread is None:
+                    self._note(self._now(text))

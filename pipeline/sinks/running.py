@@ -19,7 +19,8 @@ from pipeline.config.watching import NOBODY, Watch
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.kafka import KafkaTopic
-from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.line import Line
+from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.pulsar import PulsarTopic
 from pipeline.sinks.topic import Connect, Topic
 from pipeline.storage.files import Files

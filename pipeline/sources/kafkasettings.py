@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.config.errors import BadSetting
-from pipeline.subscriptions.destination import Destination, from_environment
+from pipeline.config.errors import BadSetting, BadValue
+from pipeline.subscriptions.destination import SECRET, Destination, check_strength, from_environment
 
 _SAME = {
     "security.protocol": "security.protocol",
@@ -33,14 +33,19 @@ def java_settings(to: Destination, field: str, variables: Mapping[str, str]) -> 
         variables: the environment.
 
     Raises:
-        BadSetting: the address has a setting of producers.
+        BadSetting: the address has a setting of producers, or weakens what the environment says.
     """
     for name in to.settings:
         if name not in _SAME:
             raise BadSetting(
                 field, f"setting {name}", "client.id, sasl.mechanism, security.protocol; others from the environment"
             )
-    told = {**from_environment(variables), **to.settings}
+    named = from_environment(variables)
+    try:
+        check_strength(to, variables, [name for name in named if name.startswith(SECRET)])
+    except BadValue as error:
+        raise BadSetting(field, error.value, error.allowed) from error
+    told = {**named, **to.settings}
     made = {_SAME[name]: value for name, value in told.items() if name in _SAME}
     if _USER in told and _PASSWORD in told:
         made["sasl.jaas.config"] = _login(made.get("sasl.mechanism", "PLAIN"), told[_USER], told[_PASSWORD])

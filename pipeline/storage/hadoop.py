@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import SparkContext
@@ -91,7 +92,8 @@ class HadoopFiles:
 
     def write(self, path: str, data: bytes, *, lasting: bool) -> None:  # noqa: ARG002 - HDFS keeps what is closed
         """Write a file beside its place and rename it: readers see what was there before, or all of it."""
-        fresh = f"{path}.new"
+        # Of two that write one file at a time each has a name of its own.
+        fresh = f"{path}.{uuid4().hex[:8]}.new"
         stream = self._system(fresh).create(self._path(fresh), True)  # noqa: FBT003 - Hadoop has no name for "overwrite"
         try:
             stream.write(bytearray(data))

@@ -6,6 +6,7 @@ Hadoop may keep the sum of a file beside it (`.name.crc`). Such files are not li
 import os
 import shutil
 from pathlib import Path
+from uuid import uuid4
 
 
 class LocalFiles:
@@ -43,11 +44,16 @@ class LocalFiles:
         """Write a file whole or not at all, in the place of one that may be there; its folder is made."""
         here = Path(path)
         here.parent.mkdir(parents=True, exist_ok=True)
-        fresh = here.with_name(f"{here.name}.new")
-        fresh.write_bytes(data)
-        if lasting:
-            sync(fresh)
-        self.move(str(fresh), path)
+        # Of two that write one file at a time each has a name of its own; the later one to rename has it.
+        fresh = here.with_name(f"{here.name}.{uuid4().hex[:8]}.new")
+        try:
+            fresh.write_bytes(data)
+            if lasting:
+                sync(fresh)
+            self.move(str(fresh), path)
+        except BaseException:
+            fresh.unlink(missing_ok=True)
+            raise
         if lasting:
             sync(here.parent)
 

@@ -7,11 +7,12 @@ the promises of a sink rest. What else the client needs comes from the environme
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from pipeline.config.errors import BadValue
+from pipeline.config.servers import check_clear
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,10 @@ ENVIRONMENT = "DELAYLINE_KAFKA_"
 """Variables that begin so are settings of Kafka's client: `DELAYLINE_KAFKA_SASL_PASSWORD` is `sasl.password`."""
 TRUSTED = "DELAYLINE_SINK_SERVERS"
 """The variable with the servers that may get secrets from a sink: HOST:PORT, with commas between."""
-_GUARDED = ("security.protocol", "sasl.mechanism")
+SECRET = ("sasl.user", "sasl.pass", "sasl.jaas", "sasl.oauth", "sasl.kerberos", "ssl.key", "ssl.certificate")
+"""How the names begin of settings of Kafka's client that are secret, or go with a secret."""
+_PROTOCOL, _ENCRYPTED = "security.protocol", ("SASL_SSL", "SSL")
+_GUARDED = (_PROTOCOL, "sasl.mechanism")
 """Settings of an address on which it depends who can read a secret."""
 _SERVER = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
@@ -137,19 +141,41 @@ def check_trusted(to: Destination, variables: Mapping[str, str], secrets: Iterab
         secrets: names of settings of the environment that are secret, or go with a secret.
 
     Raises:
-        BadValue: there is a secret, and a server is not in the variable `TRUSTED`; or the address names another
-            protocol or mechanism than the environment.
+        BadValue: there is a secret, and a server is not in the variable `TRUSTED`; or `check_strength` refuses.
     """
-    named = from_environment(variables) if to.scheme == "kafka" else {}
+    secrets = list(secrets)
+    check_strength(to, variables, secrets)
+    listed = {each.strip() for each in variables.get(TRUSTED, "").split(",")}
+    unknown = [each for each in to.servers.split(",") if each not in listed]
+    if unknown and secrets:
+        allowed = f"servers that the variable {TRUSTED} lists, since the environment has secrets of a broker"
+        raise BadValue("sink", f"{to.scheme}://{unknown[0]}", allowed)
+
+
+def check_strength(to: Destination, variables: Mapping[str, str], secrets: Collection[str]) -> None:
+    """Refuse an address that weakens the connection for which the environment has settings.
+
+    Args:
+        to: the address of a sink or of a source.
+        variables: the environment.
+        secrets: as for `check_trusted`.
+
+    Raises:
+        BadValue: the address names another protocol or mechanism than the environment, or one without TLS of which the
+            environment, which has secrets, says nothing.
+    """
+    if to.scheme != "kafka":
+        check_clear(to.scheme, to.servers, secrets)
+        return
+    named = from_environment(variables)
     for name in _GUARDED:
         stated = named.get(name, named.get(f"{name}s"))
         if stated is not None and to.settings.get(name, stated).upper() != stated.upper():
-            raise BadValue("sink", f"setting {name}", f"{stated}, as the environment says")
-    listed = {each.strip() for each in variables.get(TRUSTED, "").split(",")}
-    unknown = [each for each in to.servers.split(",") if each not in listed]
-    if unknown and any(True for _ in secrets):
-        allowed = f"servers that the variable {TRUSTED} lists, since the environment has secrets of a broker"
-        raise BadValue("sink", f"{to.scheme}://{unknown[0]}", allowed)
+            raise BadValue("address", f"setting {name}", f"{stated}, as the environment says")
+    told = to.settings.get(_PROTOCOL, _ENCRYPTED[0])
+    if secrets and _PROTOCOL not in named and told.upper() not in _ENCRYPTED:
+        allowed = f"{' or '.join(_ENCRYPTED)}, unless the variable {ENVIRONMENT}SECURITY_PROTOCOL says else"
+        raise BadValue("address", f"setting {_PROTOCOL}", allowed)
 
 
 def from_environment(variables: Mapping[str, str]) -> dict[str, str]:

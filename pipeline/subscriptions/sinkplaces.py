@@ -90,33 +90,37 @@ def late_s(files: Files, deliveries: str, version: int, now_ms: int) -> float | 
 
 
 class SinkPlaces:
-    """The files of a warehouse."""
+    """The files of a warehouse.
+
+    Attributes:
+        folder: where they are.
+    """
 
     def __init__(self, files: Files, root: str) -> None:
         """Read nothing yet."""
-        self._files, self._folder = files, f"{root}/{_FOLDER}"
+        self._files, self.folder = files, f"{root}/{_FOLDER}"
 
     def put(self, name: str, place: SinkPlace, *, lasting: bool = False) -> None:
         """Note a place; a lasting note is there after a power cut."""
-        self._files.write(f"{self._folder}/{name}.json", json.dumps(asdict(place)), lasting=lasting)
+        self._files.write(f"{self.folder}/{name}.json", json.dumps(asdict(place)), lasting=lasting)
 
     def get(self, name: str) -> SinkPlace | None:
         """The place of a sink; None: nothing is noted."""
-        text = self._files.text_if_there(f"{self._folder}/{name}.json")
+        text = self._files.text_if_there(f"{self.folder}/{name}.json")
         return None if not text else SinkPlace(**json.loads(text))
 
     def take_up(self, name: str, taken: TakenUp) -> None:
         """Note what a sink has taken up; it is there after a power cut."""
-        self._files.write(f"{self._folder}/{name}.lots", taken.dumps())
+        self._files.write(f"{self.folder}/{name}.lots", taken.dumps())
 
     def taken_up(self, name: str) -> TakenUp | None:
         """What a sink has taken up; None: nothing yet."""
-        text = self._files.text_if_there(f"{self._folder}/{name}.lots")
+        text = self._files.text_if_there(f"{self.folder}/{name}.lots")
         return None if text is None else TakenUp.loads(text)
 
     def names(self) -> list[str]:
         """The sinks that are noted."""
-        names = self._files.names(self._folder)
+        names = self._files.names(self.folder)
         return [name.removesuffix(".json") for name in names if name.endswith(".json")]
 
     def all(self) -> dict[str, SinkPlace]:
@@ -125,8 +129,9 @@ class SinkPlaces:
 
     def drop(self, name: str) -> None:
         """Forget a sink that has ended."""
-        self._files.delete(f"{self._folder}/{name}.json")
-        self._files.delete(f"{self._folder}/{name}.lots")
+        self._files.delete(f"{self.folder}/{name}.json")
+        self._files.delete(f"{self.folder}/{name}.lots")
+        self._files.delete(f"{self.folder}/{name}.lock")
 
     def needed(self) -> int | None:
         """The version of `deliveries` from which on a sink needs the log; None: there is no sink."""

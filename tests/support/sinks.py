@@ -8,7 +8,8 @@ from typing import Any
 
 from pipeline.delta.deltars import path_of
 from pipeline.delta.logs.entries import newest
-from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.line import Line
+from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.topic import Connect, Place, PlaceForgotten, Refused, Row
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination

@@ -6,7 +6,7 @@ registered, and no version of the table lacks a subscription whose policies chan
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -305,12 +305,25 @@ def _begun(root: str, line: Subscription) -> Subscription:
     """A line whose acknowledgement, and whose sink, begin behind what there is now, unless it says where."""
     told = line.policies
     if line.letters_to[1] is not None:
-        check_letters(line.letters_to, [each.letters_to for each in subscriptions(root)])
+        _check_letters(line, subscriptions(root))
     if told.ack and told.ack_after is None:
         told = replace(told, ack_after=open_table(root, REDELIVERY).version())
     if told.sink is not None and told.sink_after is None:
         told = replace(told, sink_after=open_table(root, DELIVERIES).version())
     return replace(line, policies=told)
+
+
+def _check_letters(line: Subscription, known: Sequence[Subscription]) -> None:
+    check_letters(line.letters_to, [each.letters_to for each in known])
+    # What is there stays so.
+    if line.policies.dead_letter_topic is None and line.letters_to not in [
+        each.letters_to for each in known if each.named == line.named
+    ]:
+        for each in known:
+            unnamed = each.policies.dead_letter_topic is None
+            if unnamed and each.named != line.named and each.letters_to[1] == line.letters_to[1]:
+                of = "/".join(each.named)
+                raise BadValue("dead_letter_topic", None, f"a name: {line.letters_to[1]} has the dead letters of {of}")
 
 
 def _check_guard(policies: Policies) -> None:

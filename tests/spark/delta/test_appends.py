@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -90,7 +91,7 @@ def test_what_a_version_names_is_on_the_disk_before_the_version_is(
     finally:
         sync_files(on=False)
     entry = done.index(f"link {1:020d}.json")
-    note = done.index("/_prepared/1.json.new")
+    (note,) = (n for n, each in enumerate(done) if re.fullmatch(r"/_prepared/1\.json\..*\.new", each))
     assert done[note + 1] == "/_prepared"
     assert done.index(f"/{file.path}") < done.index(f"/{Path(file.path).parent}") < done.index("") < note < entry
     assert (done[entry - 1][-4:], done[entry + 1 :]) == (".tmp", ["/_delta_log"])

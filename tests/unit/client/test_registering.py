@@ -238,3 +238,16 @@ def test_who_is_always_overtaken_gives_up(root: str) -> None:
         change(root, ("t", "s"), decide, pause=lambda _: None)
     assert refused.value.attempts == ATTEMPTS
     assert 777 not in {each.tick_ms for each in subscriptions(root)}
+
+
+def test_two_subscriptions_do_not_get_one_topic_of_dead_letters_by_chance(root: str) -> None:
+    """Names that are put together are one name for two; whoever wants that names the topic."""
+    letters = Policies(ack=True, max_redeliveries=3)
+    subscribe(root, Subscription("a-b", "c", policies=letters))
+    with pytest.raises(BadValue, match="dead letters of a-b/c"):
+        subscribe(root, Subscription("a", "b-c", policies=letters))
+    subscribe(root, Subscription("a", "b-c", policies=Policies(ack=True)))
+    with pytest.raises(BadValue, match="dead letters of a-b/c"):
+        set_policies(root, "a", "b-c", letters)
+    assert set_policies(root, "a", "b-c", replace(letters, dead_letter_topic="a-b-c-DLQ"))
+    assert set_policies(root, "a-b", "c", replace(letters, max_unacked=7))

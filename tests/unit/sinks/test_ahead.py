@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone
-from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.line import Line
+from pipeline.sinks.loop import SinkLoop
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces, TakenUp
 from tests.support.client import empty_warehouse, new_warehouse

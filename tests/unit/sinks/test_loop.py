@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone, VersionGone
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.line import Line
+from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.topic import Refused
 from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
@@ -271,6 +272,31 @@ def test_a_sink_that_nobody_waits_for_any_more_notes_publishes_and_says_nothing(
     thread.join()
     assert (places(root).get(loop.name), places(root).taken_up(loop.name)) == (None, None)
     assert (broker.payloads, caplog.messages) == ([], [])
+
+
+def test_a_sink_that_another_process_has_waits_until_it_lets_go(
+    root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One of a job before may end up to 15 s later. Two would write the same notes, and one would count for both."""
+    monkeypatch.setattr("pipeline.sinks.loop._FIRST_PAUSE_S", 0.01)
+    broker = MemoryBroker(keeps_place=False)
+    delivered(root, *"ab")
+    older, younger = (sink(root, broker.connect) for _ in range(2))
+    older.start(0.01)
+    until(lambda: broker.payloads == [b"a", b"b"])
+    connections = broker.connections
+    younger.start(0.01)
+    until(lambda: "StageRunning" in caplog.text)
+    assert broker.connections == connections
+    delivered(root, "c")
+    until(lambda: broker.payloads == [b"a", b"b", b"c"])
+    older.stop()
+    delivered(root, "d")
+    until(lambda: broker.payloads == [b"a", b"b", b"c", b"d"])
+    younger.stop()
+    noted = places(root).get(younger.name)
+    assert noted is not None
+    assert (noted.published, noted.error) == (4, None)
 
 
 class Away(Files):

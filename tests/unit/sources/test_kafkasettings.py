@@ -27,6 +27,16 @@ def test_without_variables_it_is_the_address() -> None:
     assert told() == {"bootstrap.servers": "h1:9092,h2:9092", "client.id": "me"}
 
 
+def test_an_address_does_not_weaken_what_the_environment_says() -> None:
+    """A copied example would send the password in clear."""
+    to = Destination.parse("kafka://h1:9092/t?security.protocol=SASL_PLAINTEXT")
+    for more in ({}, {"DELAYLINE_KAFKA_SECURITY_PROTOCOL": "SASL_SSL"}):
+        with pytest.raises(BadSetting) as refused:
+            java_settings(to, "source.a.from", {"DELAYLINE_KAFKA_SASL_PASSWORD": "hunter2", **more})
+        assert refused.value.field == "source.a.from"
+        assert "hunter2" not in str(refused.value)
+
+
 def test_a_user_and_a_password_are_a_login() -> None:
     """Java has one text for both, in which quotes stay what they are."""
     user = {"SASL_USERNAME": "u", "SASL_PASSWORD": 'p"\\q'}

@@ -6,6 +6,7 @@ import pytest
 
 from pipeline.brokers import pulsar
 from pipeline.config.errors import BadValue
+from pipeline.config.servers import check_clear
 from pipeline.subscriptions.destination import Destination, check_trusted, from_environment
 from pipeline.subscriptions.policies import Policies
 
@@ -108,6 +109,29 @@ def test_an_address_does_not_weaken_what_the_environment_says(setting: str) -> N
         check_trusted(Destination.parse(f"kafka://h1:9092/t?{setting}"), listed | stated, [])
     check_trusted(Destination.parse("kafka://h1:9092/t?security.protocol=sasl_ssl"), listed | stated, [])
     check_trusted(Destination.parse(f"kafka://h1:9092/t?{setting}"), listed, [])
+
+
+def test_an_address_chooses_no_connection_in_clear_for_a_secret() -> None:
+    """The environment may have a password and no word of the protocol."""
+    to = "kafka://h1:9092/t?sasl.mechanism=PLAIN&security.protocol="
+    secret = {"DELAYLINE_SINK_SERVERS": "h1:9092", "DELAYLINE_KAFKA_SASL_PASSWORD": "hunter2"}
+    for protocol in ("SASL_PLAINTEXT", "plaintext"):
+        with pytest.raises(BadValue, match="DELAYLINE_KAFKA_SECURITY_PROTOCOL"):
+            check_trusted(Destination.parse(f"{to}{protocol}"), secret, ["sasl.password"])
+        check_trusted(Destination.parse(f"{to}{protocol}"), {}, [])
+    check_trusted(Destination.parse(f"{to}sasl_ssl"), secret, ["sasl.password"])
+    asked = secret | {"DELAYLINE_KAFKA_SECURITY_PROTOCOL": "SASL_PLAINTEXT"}
+    check_trusted(Destination.parse(f"{to}SASL_PLAINTEXT"), asked, ["sasl.password"])
+
+
+def test_a_token_goes_to_another_machine_by_tls_only() -> None:
+    """Without it everybody on the way could read the token, and be the client."""
+    for server in ("h1:6650", "10.0.0.1:6650", "localhost:6650,h1:6650", "127.0.0.1.example:6650"):
+        with pytest.raises(BadValue, match=r"pulsar\+ssl"):
+            check_clear("pulsar", server, ["TOKEN"])
+        check_clear("pulsar", server, [])
+        check_clear("pulsar+ssl", server, ["TOKEN"])
+    check_clear("pulsar", "localhost:6650,127.0.0.2:6650,[::1]:6650", ["TOKEN"])
 
 
 def test_a_token_of_pulsar_is_a_secret() -> None:
