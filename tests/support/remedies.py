@@ -1,0 +1,102 @@
+"""Which test follows the remedy of which fault, by the word of the doctor or the class of the error.
+
+`tests/unit/house/test_remedies.py` holds it beside `docs/operations.md`: whatever is named there is named here, once.
+"""
+
+from __future__ import annotations
+
+_HEALED = "unit/doctor/test_remedies.py::test_what_the_doctor_finds_is_gone_when_somebody_does_what_it_says"
+_MADE = "unit/doctor/test_remedies.py::test_a_folder_that_is_no_warehouse_is_made_one_by_what_the_error_says"
+_AGAIN = "unit/doctor/test_again.py::"
+_COPIES = "stream/test_copies.py::"
+_LOST = "stream/test_rebuild.py::test_stages_that_lost_their_checkpoints_go_on_from_the_tables"
+_BEHIND = f"{_COPIES}test_checkpoints_one_batch_behind_their_tables_are_refused_and_rebuilt"
+_ELSEWHERE = f"{_COPIES}test_batches_that_end_elsewhere_than_their_tables_say_are_refused_and_rebuilt"
+_SET_BACK = f"{_COPIES}test_a_table_that_was_set_back_is_refused"
+_NOTES = f"{_COPIES}test_notes_of_prepared_parts_that_are_gone_are_refused_and_rebuilt"
+_VACUUM = f"{_COPIES}test_prepared_files_that_a_vacuum_took_are_prepared_again"
+_FUTURE = f"{_COPIES}test_a_live_start_after_a_run_in_the_future_is_refused_until_the_clock_is_reset"
+_COLUMN = "stream/test_foreign_commits.py::test_a_producer_adds_a_column_and_everybody_goes_on"
+
+TRIED = {
+    "batch_differs": _ELSEWHERE,
+    "checkpoint_behind": _BEHIND,
+    "checkpoint_missing": _HEALED,
+    "clock_ahead": _FUTURE,
+    "column_added": _COLUMN,
+    "command_of_what_comes": _HEALED,
+    "cursor_torn": _HEALED,
+    "entry_below": _HEALED,
+    "entry_missing": _HEALED,
+    "entry_torn": _HEALED,
+    "file_changed": _HEALED,
+    "file_missing": _HEALED,
+    "foreign_owner": _LOST,
+    "guard_fails": "stream/test_guard.py::test_a_guard_that_fails_holds_what_it_guards_until_it_does_not",
+    "held_twice": f"{_AGAIN}test_what_is_held_twice_is_found_and_comes_once_when_one_row_is_deleted",
+    "passed_over": f"{_AGAIN}test_what_settle_passed_over_is_found_and_comes_again_after_a_seek",
+    "policy_refused": _HEALED,
+    "prepared_gone": _VACUUM,
+    "prepared_lost": _NOTES,
+    "property_unset": _HEALED,
+    "released_twice": f"{_AGAIN}test_a_retry_that_was_put_into_the_index_twice_is_found",
+    "retry_gone": f"{_AGAIN}test_a_retry_that_is_in_no_table_is_found_and_comes_again_after_a_seek",
+    "settle_ahead": f"{_AGAIN}test_a_table_that_was_set_back_before_what_settle_has_read_is_found",
+    "source_gone": _HEALED,
+    "table_behind": _SET_BACK,
+    "table_missing": _HEALED,
+    "table_unreadable": _HEALED,
+    "two_lines": _HEALED,
+    "BatchDiffers": _ELSEWHERE,
+    "BrokenVersion": _HEALED,
+    "CheckpointBehind": _BEHIND,
+    "ClockAhead": _FUTURE,
+    "ColumnsChanged": _COLUMN,
+    "CursorUnreadable": _HEALED,
+    "ForeignOwner": _LOST,
+    "NoWarehouse": _MADE,
+    "PreparedFileGone": _VACUUM,
+    "SourceBehind": f"{_COPIES}test_a_source_that_was_set_back_is_refused",
+    "TableBehind": _SET_BACK,
+}
+"""A test plants the fault, and does what the page says."""
+
+NOTHING_TO_DO = frozenset(
+    {
+        *("command_not_followed", "command_of_nothing", "undo_of_nothing", "rejected", "source_behind"),
+        *("cancelled_and_delivered", "delivered_and_left_out", "left_out_without_command"),
+        *("delivered_twice", "taken_twice", "early", "not_checked"),
+        *("ContractBroken", "CheckFailed"),
+    }
+)
+"""The remedy is nothing, to report it, or to tell somebody."""
+
+OUTSIDE = frozenset(
+    {
+        *("disk_filling", "disk_full", "AlreadySubscribed", "BadInput", "BadSetting", "BadValue", "BrokerRefused"),
+        *("ClientError", "ClockJumped", "ColumnGone", "DoesNotAcknowledge", "FolderTaken", "MemoryEnded"),
+        *("NoBrokerClient", "NoConditionalPuts", "NoConnector", "NoFileSystem", "NoJava", "NoSession"),
+        *("NoSourceConnector", "SourceAway", "StageFailed", "StageRunning", "StillConflicting", "StorageFailed"),
+        *("StoreRefused", "StrangeJar"),
+    }
+)
+"""The remedy is not about a warehouse: another value, another name, more room, a store that answers."""
+
+UNTRIED = frozenset(
+    {
+        *("column_changed", "column_missing", "feature_unknown", "dead_letters_gone", "not_a_message"),
+        *("not_accepted", "not_an_append", "not_delivered", "not_released", "not_taken", "note_torn", "offsets_torn"),
+        *("settle_behind", "source_cut", "source_stands_still"),
+        *(
+            "InboxColumn",
+            "NotedAhead",
+            "SinkPlaceGone",
+            "SourcePlaceGone",
+            "SourceReplaced",
+            "UnknownTableFeature",
+            "VersionGone",
+        ),
+    }
+)
+"""Tests plant the fault and see it told; none does what the page says. Nothing may be added here."""
+MOST_UNTRIED = 22
