@@ -51,11 +51,12 @@ def searched(ask: Callable[[pa.Table], IntArray], parts: Sequence[pa.Table]) -> 
     while new or failing:
         if not new:
             part = failing.pop()
-            new = _halves(part)
+            new = _halves(part) if spent_ms < SEARCH_MS else []
             undecided += [] if new else [longs(part, NUMBER)]
             continue
         part = new.pop()
-        if questions >= QUESTIONS or spent_ms >= SEARCH_MS or hopeless < 0:
+        # The last part at hand is asked about also when time is over: of two halves the other one may be all right.
+        if questions >= QUESTIONS or hopeless < 0 or len(slow) or (spent_ms >= SEARCH_MS and new):
             undecided.append(longs(part, NUMBER))
             continue
         questions += 1
