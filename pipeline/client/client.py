@@ -40,7 +40,7 @@ from pipeline.client.subscribing.subscriptions import unsubscribe
 from pipeline.client.subscribing.topics import expanded, topic_partitions
 from pipeline.client.tracing.trace import HowTraced, Trace, trace
 from pipeline.config.errors import NoWarehouse
-from pipeline.config.threads import panics_raised
+from pipeline.config.threads import end_at_exit, panics_raised
 from schemas import CURSORS
 from state import DelaylineError
 
@@ -355,6 +355,7 @@ class _Recurring:
         """Begin."""
         self._period_s, self._look, self._lock, self._ended = period_s, look, threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="delayline-topics", daemon=True)
+        end_at_exit(self._thread, self._ended)
         self._thread.start()
 
     def now(self) -> None:

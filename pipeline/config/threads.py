@@ -1,8 +1,14 @@
 """Work in threads of its own, and errors that end no thread in silence."""
 
+import atexit
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from weakref import WeakKeyDictionary
+
+_EXIT_S = 3.0
+_RUNNING = WeakKeyDictionary[Thread, tuple[Event, ...]]()
 
 
 class Panic(RuntimeError):
@@ -29,6 +35,29 @@ def panics_raised() -> Iterator[None]:
         raise
     except BaseException as cause:
         raise Panic(cause) from cause
+
+
+def end_at_exit(thread: Thread, *ended: Event) -> None:
+    """Let a daemon thread end before the interpreter does.
+
+    One that comes back from native code later takes the process down, whatever its exit code was to be.
+
+    Args:
+        thread: it is waited for, but not for long.
+        *ended: are set then; the thread is to return.
+    """
+    _RUNNING[thread] = ended
+
+
+@atexit.register
+def _end_all() -> None:
+    ends = time.monotonic() + _EXIT_S
+    running = [(thread, ended) for thread, ended in list(_RUNNING.items()) if thread.is_alive()]
+    for _, ended in running:
+        for each in ended:
+            each.set()
+    for thread, _ in running:
+        thread.join(max(0, ends - time.monotonic()))
 
 
 @contextmanager

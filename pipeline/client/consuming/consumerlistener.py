@@ -14,6 +14,7 @@ from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.exceptions import AlreadyClosed, OperationNotSupported, SubscriptionNotFound, Timeout
 from pipeline.client.message import Message
 from pipeline.config.errors import AlreadySubscribed
+from pipeline.config.threads import end_at_exit
 
 if TYPE_CHECKING:
     from pipeline.client.consuming.consumer import Consumer
@@ -52,6 +53,7 @@ class Worker:
         self._goes, self._ended, self.waits = threading.Event(), threading.Event(), False
         self._goes.set()
         self._thread = threading.Thread(target=self._run, name="delayline-listener", daemon=True)
+        end_at_exit(self._thread, self._ended, self._goes)
 
     def start(self) -> None:
         """Begin."""

@@ -21,7 +21,7 @@ from pipeline.client.following.leaselog import LeaseLog
 from pipeline.client.following.registrylog import RegistryLog
 from pipeline.client.following.supply import Logs
 from pipeline.config.paths import local_path, one_spelling
-from pipeline.config.threads import panics_raised
+from pipeline.config.threads import end_at_exit, panics_raised
 from pipeline.storage.files import Files
 from pipeline.storage.waiting import Folders
 from schemas import DELIVERIES
@@ -181,7 +181,9 @@ class Engine:
         with self._lock:
             self._started, self._ended = True, threading.Event()
             for work, name in ((self._run, "delayline-consumers"), (self._writer.run, "delayline-consumer-events")):
-                threading.Thread(target=self._serve, args=(work, self._ended), name=name, daemon=True).start()
+                thread = threading.Thread(target=self._serve, args=(work, self._ended), name=name, daemon=True)
+                end_at_exit(thread, self._ended, self._hunger, self._writer.given)
+                thread.start()
 
     def _serve(self, work: Callable[[threading.Event], None], ended: threading.Event) -> None:
         """Do the work of a thread. When it dies, nobody waits for what it would have done."""

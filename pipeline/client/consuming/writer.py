@@ -33,13 +33,14 @@ class EventWriter:
         asked: how often rows were given.
         done: how many of these are in the table.
         interval_ms: between two commits, at least.
+        given: wakes the thread.
     """
 
     def __init__(self, root: str, clock: Clock) -> None:
         """Nothing waits."""
         self._root, self._clock = root, clock
         self._waiting: list[pa.Table] = []
-        self._lock, self._committing, self._given = threading.Lock(), threading.Lock(), threading.Event()
+        self._lock, self._committing, self.given = threading.Lock(), threading.Lock(), threading.Event()
         self._not_before, self._soonest, self._failures, self._hurry = 0, 0, 0, False
         self._took_ms = 0
         self.version, self.asked, self.done = -1, 0, 0
@@ -61,15 +62,15 @@ class EventWriter:
     def begin(self) -> bool:
         """Let the thread append what waits; whether anything does."""
         if self._waiting:
-            self._given.set()
+            self.given.set()
         return bool(self._waiting)
 
     def run(self, ended: threading.Event) -> None:
         """Append, commit after commit, until the end; who turns consumers need not wait for the store then."""
         while not ended.is_set():
             if (left_s := self._left_ms() / 1_000) > 0:
-                self._given.wait(left_s)
-                self._given.clear()
+                self.given.wait(left_s)
+                self.given.clear()
                 continue
             try:
                 with panics_raised():
