@@ -8,7 +8,6 @@ Each command imports what it needs when it runs. Spark takes seconds to load and
 import os
 import sys
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
@@ -24,11 +23,12 @@ from jobs.commands.failures import INTERRUPTED, explain
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import named
 from jobs.commands.values import UNITS_MS, pairs
-from jobs.terminal import echo
+from jobs.terminal import OutputFailed, echo, open_descriptors, tell
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
 from pipeline.config.printed import print_logs, printable
 from pipeline.config.sizing import DEFAULT_RATE
+from pipeline.config.threads import panics_raised
 from pipeline.subscriptions.policies import Policies
 
 DEBUG = "DELAYLINE_DEBUG"
@@ -69,8 +69,8 @@ class Commands(TyperGroup):
         """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
         print_logs()
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
+            return self._invoked(ctx)
+        except _Interrupted:
             # Who follows is ended like that; of all others it says that they did not come to their end.
             raise typer.Exit(0 if ctx.invoked_subcommand in _FOLLOWING else INTERRUPTED) from None
         except Exception as error:
@@ -81,6 +81,17 @@ class Commands(TyperGroup):
             code, line = explain(error)
             echo(f"delayline: {line}", err=True)
             raise typer.Exit(code) from error
+
+    @panics_raised()
+    def _invoked(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
+
+
+class _Interrupted(Exception):
+    """Ctrl-C."""
 
 
 app = typer.Typer(
@@ -110,7 +121,7 @@ def init(
     from jobs.commands.init import init as lines
 
     for line in lines(warehouse, rate, segment):
-        echo(line)
+        tell(line)
 
 
 @app.command()
@@ -152,7 +163,7 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     policies = Policies(ack=ack, **named(backoff, **told, sink=sink))
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
-    echo(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
+    tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
 
 
 @app.command()
@@ -196,9 +207,9 @@ def send(  # noqa: PLR0913 - a parameter is an option
             command.send_lines(outbox, lines)
     except BaseException:
         if outbox.sent:
-            echo(command.told(outbox.sent, as_json=as_json))
+            tell(command.told(outbox.sent, as_json=as_json))
         raise
-    echo(command.told(outbox.sent, as_json=as_json))
+    tell(command.told(outbox.sent, as_json=as_json))
     if lines is not None and lines.stopped_by is not None:
         if lines.left:
             echo(f"delayline: a line without its end was not sent ({lines.left} bytes)", err=True)
@@ -288,15 +299,14 @@ def stop(warehouse: Warehouse) -> None:
     """Ask whoever runs on a warehouse to stop between two batches."""
     from pipeline.config.errors import NoWarehouse
     from pipeline.delta.deltars import path_of
-    from pipeline.delta.warehouse import Warehouse as Folder
-    from pipeline.service.process import StopFile
+    from pipeline.service.stopfile import StopFile
     from pipeline.storage.files import Files
     from schemas import INBOX
 
     files = Files()
     if files.reaches(warehouse) and not files.names(f"{path_of(warehouse, INBOX)}/_delta_log"):
         raise NoWarehouse(warehouse, INBOX.name)
-    StopFile(Folder(warehouse)).ask()
+    StopFile(warehouse).ask()
 
 
 @app.command()
@@ -312,7 +322,7 @@ def rebuild(
     from jobs.commands import rebuild as command
 
     for line in command.run(warehouse, stage.value, reset_clock=reset_clock):
-        echo(line)
+        tell(line)
 
 
 @app.command()
@@ -348,13 +358,18 @@ def _stdin() -> BinaryIO:
 
 def _stamped(text: str) -> None:
     """A line of a service: what it says is news, not output. A terminal that was closed takes none."""
-    with suppress(OSError):
-        echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
+    echo(f"{datetime.now(UTC):%H:%M:%S}  {text}", err=True)
 
 
 def main() -> None:
     """The entry point."""
-    app(prog_name="delayline")
+    open_descriptors()
+    try:
+        app(prog_name="delayline")
+    except OSError as error:
+        # The help, which is printed before there is a command.
+        echo(f"delayline: {OutputFailed(str(error.strerror))}", err=True)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

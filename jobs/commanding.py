@@ -10,7 +10,7 @@ import typer
 
 from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse, checked, time
 from jobs.commands.values import span_ms
-from jobs.terminal import echo
+from jobs.terminal import echo, tell
 
 if TYPE_CHECKING:
     from pipeline.client.commanding.commands import Command
@@ -176,4 +176,4 @@ def _tell(what: str, found: "Command", *, as_json: bool, dry: bool) -> None:
     from jobs.commands import commanding as command
 
     for line in [command.as_json(found)] if as_json else command.report(what, found, dry=dry):
-        echo(line)
+        tell(line)

@@ -12,7 +12,7 @@ from jobs.commands import options
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import lines, named, paths
 from jobs.commands.values import UNITS_MS
-from jobs.terminal import echo
+from jobs.terminal import echo, tell
 from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
 from pipeline.config.printed import printable
@@ -43,7 +43,7 @@ _DeadTopic = Annotated[
 def unsubscribe(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """End a subscription. If it comes back under its name, it begins anew, and nothing of before is open for it."""
     end(warehouse, topic, subscription)
-    echo(f"{printable(f'{topic}/{subscription}')} is ended")
+    tell(f"{printable(f'{topic}/{subscription}')} is ended")
 
 
 @app.command()
@@ -62,7 +62,7 @@ def topic(
         for each in create_partitioned_topic(warehouse, topic, partitions):
             echo(f"{each} was a topic of its own, with messages or subscriptions; it is a partition now", err=True)
     for each in topic_partitions(warehouse, topic):
-        echo(printable(each))
+        tell(printable(each))
 
 
 @app.command()
@@ -163,21 +163,21 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     else:
         given = named(backoff, ttl_ms=ttl, **told) | ({"sink": None, "sink_after": None} if no_sink else {})
         fresh = set_some(warehouse, topic, subscription, **given)
-    echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
+    tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
 @app.command()
 def pause(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Hold what becomes due for a subscription, until it is resumed. What is prepared, for seconds, still comes."""
     fresh = set_some(warehouse, topic, subscription, paused=True)
-    echo(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
+    tell(f"{_named(topic, subscription)} is paused{'' if fresh else ' already'}")
 
 
 @app.command()
 def resume(warehouse: Warehouse, topic: Topic, subscription: Subscription) -> None:
     """Let a paused subscription go on: what was held comes first, in order."""
     fresh = set_some(warehouse, topic, subscription, paused=False)
-    echo(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
+    tell(f"{_named(topic, subscription)} {'goes on' if fresh else 'was not paused'}")
 
 
 @policy.command("unset")
@@ -191,7 +191,7 @@ def unset_policy(
     from pipeline.client.subscribing.policysetting import unset_policy as unset
 
     fresh = unset(warehouse, topic, *names, subscription=subscription)
-    echo(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
+    tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
 
 @policy.command("show")
@@ -346,7 +346,7 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
     if not dry:
         begin(root, *name, found.position)
     for line in command.report("/".join(name), found, dry=dry):
-        echo(line)
+        tell(line)
 
 
 def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], others: Sequence[object]) -> bool:

@@ -8,7 +8,7 @@ import typer
 from jobs.commands import options
 from jobs.commands.options import AsJson, Warehouse
 from jobs.commands.values import UNITS_MS
-from jobs.terminal import echo
+from jobs.terminal import echo, tell
 
 app = typer.Typer(help="Bring over what waits in a broker for its time.")
 
@@ -56,4 +56,4 @@ def pulsar(  # noqa: PLR0913 - a parameter is an option
     wanted = Wanted(service, admin, topic, subscription, to or topic.rpartition("/")[2], margin, acknowledge)
     found = list(command.followed(take(warehouse, wanted, dry=dry_run), lambda text: echo(text, err=True)))
     for line in [command.as_json(found)] if as_json else command.report(found, dry=dry_run):
-        echo(line)
+        tell(line)

@@ -26,9 +26,10 @@ from pipeline.config.profiles import Profile, read_profile
 from pipeline.config.session import PARTITIONS, builder, local_session
 from pipeline.delta.tables import create_all
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, beside_stages, serve
+from pipeline.service.process import beside_stages, serve
 from pipeline.service.run import Stage, start_all, stop_all
 from pipeline.service.signals import ENDING, shield_jvm, stop_signals, stops_start
+from pipeline.service.stopfile import StopFile
 from pipeline.service.warmup import warmed
 from pipeline.service.watch.process import watched
 from pipeline.sources.running import packages
@@ -75,7 +76,7 @@ def _run(spark: SparkSession, stages: Sequence[str], profile: Profile, warehouse
             shield_jvm(spark)
         try:
             # First: it asks a store without the JVM, which asks again for minutes before it says what is missing.
-            stop_file = StopFile(warehouse)
+            stop_file = StopFile(warehouse.root)
             check_store(spark, warehouse.root)
             create_all(spark, warehouse)
         except OSError as error:

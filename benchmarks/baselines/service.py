@@ -11,8 +11,9 @@ from benchmarks.baselines import polling, rowwise
 from pipeline.config.profiles import read_profile
 from pipeline.config.session import local_session
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, serve
+from pipeline.service.process import serve
 from pipeline.service.signals import stop_signals
+from pipeline.service.stopfile import StopFile
 
 BASELINES = {"polling": polling, "row-wise": rowwise}
 
@@ -29,7 +30,7 @@ def main() -> int:
     spark = local_session(told.name, replace(profile.machine, java_options=""))
     with stop_signals() as asked:
         running = [chosen.start(spark, warehouse, stage, profile.options) for stage in chosen.STAGES]
-        reason = serve(running, asked, StopFile(warehouse))
+        reason = serve(running, asked, StopFile(warehouse.root))
     spark.stop()
     if reason is not None:
         sys.stderr.write(f"{reason}\n")

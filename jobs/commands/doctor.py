@@ -13,7 +13,8 @@ def report(found: Report) -> Iterator[str]:
     for name, check in CHECKS.items():
         mine = [each for each in found.findings if each.check == name]
         wrong = [each for each in mine if each.severity is not Severity.NOTE]
-        about = (check.__doc__ or "").splitlines()[0]
+        # `python -OO` leaves out docstrings.
+        about = (check.__doc__ or name).splitlines()[0]
         yield f"{'WRONG' if wrong else 'ok   '}  {name:<12} {about}"
         for each in mine:
             yield from _lines(each)

@@ -16,9 +16,10 @@ from pipeline.config.settings import QUIET_VERSIONS, Upkeep
 from pipeline.config.stages import ALL_STAGES
 from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile, beside_stages, serve
+from pipeline.service.process import beside_stages, serve
 from pipeline.service.run import start_all
 from pipeline.service.signals import shield_jvm, stop_signals, stops_start
+from pipeline.service.stopfile import StopFile
 from pipeline.service.warmup import first_batches, warmed
 from pipeline.service.watch.process import reporting, watched
 from pipeline.sources.running import packages
@@ -93,7 +94,7 @@ def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     for table in TABLES:
         open_table(root, table)
     _check_free(root)
-    stop_file, starting = StopFile(Warehouse(root)), partial(echo, "Starting Spark")
+    stop_file, starting = StopFile(root), partial(echo, "Starting Spark")
     with (
         session("delayline run", told.machine, root, starting=starting, packages=packages(told.sources)) as spark,
         stop_signals() as asked,

@@ -5,7 +5,13 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipeline.config.errors import BadValue
+
 _HERE = Path()
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\\[\]^|]|%[0-9A-Fa-f]{2}|/_delta_log(?:/|$)")
+_USABLE = (
+    r"a path in UTF-8 without control characters, \ [ ] ^ | and without %XX (two hexadecimal digits) or _delta_log"
+)
 _STORES = ("s3", "s3a", "gs", "gcs", "abfs", "abfss")
 """Schemes of object stores."""
 _ADDRESS = re.compile(r"[a-z0-9]+://[^\s%?#\\]+")
@@ -77,6 +83,24 @@ def _followed(path: str) -> str | None:
     if not _ADDRESS.fullmatch(address) or {"", ".", ".."} & set(address.partition("://")[2].split("/")):
         return None
     return address
+
+
+def usable(root: str) -> str:
+    """The path of a warehouse, when all libraries can name what lies in it.
+
+    delta-rs makes URLs of paths, and of some names it makes others: `%20` becomes a space, and a backslash a slash. An
+    empty path would be the root of the file system: a variable of a script that is not set.
+
+    Raises:
+        BadValue: the path has such a name, also of a folder above it.
+    """
+    if not root.strip():
+        raise BadValue("warehouse", root, "the path of a folder")
+    local = local_path(root)
+    # What it is made of in the end counts: a path may begin in the folder where somebody stands.
+    if local is not None and _UNUSABLE.search(whole := os.path.abspath(local)):  # noqa: PTH100 - `Path` keeps `..`
+        raise BadValue("warehouse", whole, _USABLE)
+    return root
 
 
 def python_environment() -> dict[str, str]:

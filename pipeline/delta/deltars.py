@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transa
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
+from pipeline.config.paths import usable
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import log_files
 from pipeline.delta.logs.opening import table_at
@@ -27,8 +29,12 @@ T = TypeVar("T")
 
 
 def path_of(root: str, table: Table) -> str:
-    """The folder of a table."""
-    return f"{root.rstrip('/')}/{table.name}"
+    """The folder of a table.
+
+    Raises:
+        BadValue: the path has a name that delta-rs takes for another one.
+    """
+    return f"{usable(root).rstrip('/')}/{table.name}"
 
 
 def arrow_schema(table: Table) -> pa.Schema:
@@ -46,12 +52,16 @@ def open_table(root: str, table: Table) -> DeltaTable:
 
     Raises:
         NoWarehouse: there is no such table.
+        PermissionError: its folder may not be entered.
         BrokenVersion: its newest version is empty or cut short; delta-rs takes an empty one for one that did nothing.
     """
     folder = path_of(root, table)
     try:
         opened = table_at(folder)
     except (TableNotFoundError, FileNotFoundError) as error:
+        # To delta-rs a folder that may not be entered is none.
+        with suppress(FileNotFoundError):
+            Files().names(f"{folder}/_delta_log")
         raise NoWarehouse(root, table.name) from error
     except DeltaError:
         entries = (file.version for file in log_files(Files().names(f"{folder}/_delta_log")) if file.is_entry)

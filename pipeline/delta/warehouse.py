@@ -7,6 +7,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import VersionGone
+from pipeline.config.paths import usable
 from pipeline.config.routes import PLACE, SETTING, SIZE, NotInDriver
 from pipeline.delta.logs.entries import between, rows_of
 from pipeline.delta.logs.logfiles import is_plain
@@ -36,7 +37,7 @@ class Warehouse:
 
     def path(self, table: Table) -> str:
         """The folder of a table."""
-        return f"{self.root}/{table.name}"
+        return f"{usable(self.root)}/{table.name}"
 
     def checkpoint(self, stage: str) -> str:
         """The checkpoint folder of a stage."""

@@ -10,6 +10,7 @@ __all__ = [
     "replay",
     "run",
     "signals",
+    "stopfile",
     "ticksource",
     "warmup",
     "watch",

@@ -10,7 +10,7 @@ from dataclasses import replace
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from pipeline.config.errors import BadSetting, MemoryEnded, PipelineError
+from pipeline.config.errors import MemoryEnded, PipelineError
 from pipeline.config.options import Options
 from pipeline.config.sources import Source
 from pipeline.config.stages import DISPATCH, INGEST
@@ -18,59 +18,15 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance.upkeep import maintaining
 from pipeline.service.outages import Wait, no_answer
 from pipeline.service.run import STORE_AWAY, Stage, stop_all
+from pipeline.service.stopfile import StopFile
 from pipeline.sinks.apart import publishing_apart
 from pipeline.sources.running import following
-from pipeline.storage.files import Files
 
 _LOG = logging.getLogger(__name__)
 _STILL_STOPPING = "failed to stop within"
 """What Spark says of a query that is in the middle of a request, for instance."""
-_LOOK_S, _LOOK_REMOTE_S = 0.2, 2.0
-"""Pause between two looks for a reason to stop; a look at a store is a request, and costs."""
 _PATIENCE_S = 10.0
 """So long a stop waits for pauses between batches. A stage whose batches take longer than its trigger has none."""
-
-
-class StopFile:
-    """A file in the warehouse that asks the running processes to stop; for those who cannot send them a signal.
-
-    It stays where it is: several processes may look at it, each at its time. A request from before an object of this
-    class was made is none of its business.
-    """
-
-    def __init__(self, warehouse: Warehouse) -> None:
-        """Name the file, and note a request that is there already."""
-        self._root = warehouse.root
-        self._path = f"{warehouse.root}/_control/stop" if Files().reaches(warehouse.root) else None
-        self.pause_s = _LOOK_S if Files().local(warehouse.root) is not None else _LOOK_REMOTE_S
-        self._known = self._asked_at()
-        self.answered = True
-        """Whether the store answered the last look."""
-
-    def ask(self) -> None:
-        """Ask whoever runs on the warehouse to stop.
-
-        Raises:
-            BadSetting: the warehouse lies on another file system, where nobody looks for such a file.
-        """
-        if self._path is None:
-            raise BadSetting("warehouse", self._root, "a folder of this machine, or s3; send SIGTERM to the process")
-        Files().write(self._path, f"{time.time_ns()}\n", lasting=False)
-
-    @property
-    def asked(self) -> bool:
-        """Whether there is a request that was not there at the beginning; a store that does not answer says nothing."""
-        try:
-            asked, self.answered = self._asked_at() != self._known, True
-        except OSError as error:
-            if self.answered:
-                _LOG.warning("nobody can tell whether a stop was asked for at %s: %s", self._path, error)
-            asked = self.answered = False
-        return asked
-
-    def _asked_at(self) -> str:
-        """The time of the last request; empty before the first one."""
-        return "" if self._path is None else Files().text_if_there(self._path) or ""
 
 
 @contextmanager

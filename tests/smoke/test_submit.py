@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile
+from pipeline.service.stopfile import StopFile
 from schemas import INBOX
 from tests.support.jobs import (
     PATIENCE_S,
@@ -27,7 +26,7 @@ def test_a_stop_file_ends_a_stage_well_and_a_lost_version_ends_it_with_the_reaso
     warehouse, first, second = (tmp_path / name for name in ("warehouse", "first", "second"))
     with started(main("ingest", warehouse), first, PYTHONPATH=str(ROOT)) as job:
         until((warehouse / "_checkpoints/ingest/commits/0").exists, job, first)
-        StopFile(Warehouse(str(warehouse))).ask()
+        StopFile(str(warehouse)).ask()
         assert job.wait(timeout=PATIENCE_S) == 0, said(first)
     with started(main("ingest", warehouse), second, PYTHONPATH=str(ROOT)) as job:
         lose_the_content_of_a_version(warehouse / INBOX.name)

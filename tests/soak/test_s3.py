@@ -24,8 +24,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.reading.deliveries import Deliveries
 from pipeline.client.subscribing import subscriptions
 from pipeline.config import s3
-from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile
+from pipeline.service.stopfile import StopFile
 from schemas import DELIVERIES
 from tests.support import jobs
 from tests.support.line import Line
@@ -61,7 +60,7 @@ def test_a_minute_of_everybody_at_once_loses_nothing(tmp_path: Path) -> None:
     with jobs.started(command, tmp_path / "run", PYTHONPATH=str(ROOT)) as job:
         jobs.until(lambda: "Running on" in jobs.said(tmp_path / "run"), job, tmp_path / "run")
         race.run(SECONDS)
-        StopFile(Warehouse(race.root)).ask()
+        StopFile(race.root).ask()
         assert job.wait(jobs.PATIENCE_S) == 0
     race.check()
     print(f"{len(race.acknowledged)} messages, none lost, none twice")

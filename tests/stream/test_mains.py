@@ -11,8 +11,7 @@ import pytest
 from jobs import main
 from pipeline.client.inbox import Message, send
 from pipeline.config.threads import beside
-from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile
+from pipeline.service.stopfile import StopFile
 from schemas import INBOX
 from tests.support.jobs import PROFILE, lose_the_content_of_a_version
 from tests.support.spark import lent
@@ -55,7 +54,7 @@ def test_a_stop_file_ends_a_stage_well_and_a_lost_version_ends_it_with_the_reaso
 ) -> None:
     """Exit codes 0 and 1. An old request does not stop a new process."""
     warehouse = tmp_path / "warehouse"
-    assert ingest(warehouse, StopFile(Warehouse(str(warehouse))).ask) == main.STOPPED
+    assert ingest(warehouse, StopFile(str(warehouse)).ask) == main.STOPPED
     assert "delayline: " not in capsys.readouterr().err
     send(str(warehouse), [Message("t", b"")])
     assert ingest(warehouse, lambda: lose_the_content_of_a_version(warehouse / INBOX.name)) == main.FAILED

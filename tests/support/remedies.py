@@ -77,7 +77,7 @@ OUTSIDE = frozenset(
         *("ClientError", "ClockJumped", "ColumnGone", "DoesNotAcknowledge", "FolderTaken", "MemoryEnded"),
         *("NoBrokerClient", "NoConditionalPuts", "NoConnector", "NoFileSystem", "NoJava", "NoSession"),
         *("NoSourceConnector", "SourceAway", "StageFailed", "StageRunning", "StillConflicting", "StorageFailed"),
-        *("StoreRefused", "StrangeJar"),
+        *("OutputFailed", "StoreRefused", "StrangeJar"),
     }
 )
 """The remedy is not about a warehouse: another value, another name, more room, a store that answers."""

@@ -221,6 +221,20 @@ def test_an_error_nobody_foresaw_is_one_line_too(root: str, monkeypatch: pytest.
     assert (result.exit_code, result.stderr) == (1, "delayline: OSError: disk full\n")
 
 
+def test_a_panic_of_a_library_is_one_line_too(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no `Exception`, and was a page of a stack trace."""
+
+    class Panicked(BaseException):
+        """As delta-rs raises it."""
+
+    def panic(*_: object) -> None:
+        raise Panicked("no such thing")
+
+    monkeypatch.setattr(sending, "send_whole", panic)
+    result = run("send", "-w", root, "-t", "t", "x")
+    assert (result.exit_code, result.stderr) == (1, "delayline: Panic: Panicked: no such thing\n")
+
+
 def test_init_and_subscribe_may_be_repeated(tmp_path: Path) -> None:
     """A set-up script runs again without harm; a contradiction is refused."""
     root = str(tmp_path / "new")

@@ -25,7 +25,7 @@ from pipeline.config.profiles import read_profile
 from pipeline.config.settings import Upkeep
 from pipeline.config.stages import STAGES
 from pipeline.delta.warehouse import Warehouse
-from pipeline.service.process import StopFile
+from pipeline.service.stopfile import StopFile
 from pipeline.storage.locks import StageLock
 from schemas import DELIVERIES, INBOX, MESSAGES, SUBSCRIPTIONS, TABLES, Table
 from tests.support.client import new_warehouse
@@ -177,13 +177,13 @@ def test_a_lock_that_somebody_holds_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_a_request_to_stop_counts_for_all_who_run_and_for_nobody_who_comes_later(tmp_path: Path) -> None:
     """Each stage may be a process of its own: the first to end takes nothing from the others."""
     warehouse = Warehouse(str(tmp_path))
-    running = [StopFile(warehouse) for _ in range(3)]
+    running = [StopFile(warehouse.root) for _ in range(3)]
     assert not any(each.asked for each in running)
-    StopFile(warehouse).ask()
+    StopFile(warehouse.root).ask()
     assert all(each.asked for each in running)
-    later = StopFile(warehouse)
+    later = StopFile(warehouse.root)
     assert not later.asked
-    StopFile(warehouse).ask()
+    StopFile(warehouse.root).ask()
     assert later.asked
 
 

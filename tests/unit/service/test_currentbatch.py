@@ -15,8 +15,9 @@ from pipeline.config.errors import MemoryEnded, StageRunning
 from pipeline.delta.offsets import Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.service.currentbatch import AtWork, memory_ended
-from pipeline.service.process import StopFile, serve
+from pipeline.service.process import serve
 from pipeline.service.run import Stage
+from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
 from schemas import INBOX
 
@@ -86,7 +87,7 @@ def test_a_jvm_that_is_gone_is_told_with_what_the_stage_was_at(work: AtWork, tmp
     )
     asked: Any = SimpleNamespace(wait=lambda _: False)
     with pytest.raises(MemoryEnded) as ended:
-        serve([stage], asked, StopFile(Warehouse(str(tmp_path))))
+        serve([stage], asked, StopFile(str(tmp_path)))
     assert (ended.value.stage, ended.value.files, ended.value.memory) == ("ingest", NAMED, "2g")
     try:
         try:

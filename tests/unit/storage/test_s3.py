@@ -42,7 +42,7 @@ from pipeline.maintenance.rewrite import Rewriting
 from pipeline.maintenance.sift import Expired
 from pipeline.service import clock
 from pipeline.service.instants import VirtualInstants, given
-from pipeline.service.process import StopFile
+from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
 from schemas import INBOX, MESSAGES
@@ -117,16 +117,16 @@ def test_the_commands_without_spark_take_a_bucket_for_a_folder() -> None:
 def test_a_request_to_stop_is_seen_in_the_store() -> None:
     """`run` says how to stop it, and then that has to work."""
     call("init", "--warehouse", "s3://bucket/stopped")
-    running = StopFile(Warehouse("s3a://bucket/stopped"))
+    running = StopFile("s3a://bucket/stopped")
     assert not running.asked
     call("stop", "--warehouse", "s3://bucket/stopped")
     assert running.asked
-    assert not StopFile(Warehouse("s3a://bucket/stopped")).asked
+    assert not StopFile("s3a://bucket/stopped").asked
 
 
 def test_a_store_that_does_not_answer_asks_nobody_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A moment without the network must not end a run that would have outlived it."""
-    running = StopFile(Warehouse("s3a://bucket/outage"))
+    running = StopFile("s3a://bucket/outage")
 
     def silent(*_: object) -> None:
         raise OSError(NO_CONNECTION)
