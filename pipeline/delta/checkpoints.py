@@ -76,6 +76,10 @@ class Checkpoint:
         """The lines of the offset log for a batch: the version, metadata, and a place for each source."""
         return self._text(batch_id).splitlines()
 
+    def text(self, name: str) -> str | None:
+        """A file of it, by its path in the folder; None: it is not there."""
+        return self._files.text_if_there(f"{self.path}/{name}")
+
     def _text(self, batch_id: int) -> str:
         return self._files.text(f"{self.path}/offsets/{batch_id}")
 

@@ -9,6 +9,8 @@ is kept, and a batch that is repeated is found by its commit.
 from __future__ import annotations
 
 import json
+import logging
+from typing import Any
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,8 +32,9 @@ from pipeline.sources.door import Door, Place
 from pipeline.sources.mapping import InboxRows
 from schemas import INBOX
 
-NOTE = "read"
-"""The name under which a commit says how far the source is read."""
+_LOG = logging.getLogger(__name__)
+NOTE, OF = "read", "of"
+"""The names under which a commit says how far the source is read, and which one that was (`Door.identity`)."""
 _DRIVER_ROWS, _DRIVER_BYTES = 10_000, 64 << 20
 """Batches up to this are appended by this process, larger ones by Spark."""
 _BEFORE_THE_FIRST = -1
@@ -59,24 +62,29 @@ class Batches:
         self._sink = Sink(spark, warehouse, INBOX, source.stage)
         last = self._sink.last
         self.place: Place | None = None if last is None else last.note[NOTE]
+        self._of: str | None = None if last is None else last.note.get(OF)
         self.taken = 0
         self._row_bytes: float | None = None
         self._checkpoint: Checkpoint | None = None
 
-    def begin(self, checkpoint: Checkpoint, place: Place | None) -> None:
-        """Take part in a query, with its checkpoint and the place where it begins.
+    def begin(self, checkpoint: Checkpoint, place: Place | None, of: str | None) -> None:
+        """Take part in a query, with its checkpoint, the place where it begins, and what that is a place of.
 
         A place that no commit has is noted now. Else a process that dies before its first batch would choose another.
 
         Raises:
-            SourcePlaceGone: the checkpoint says what was read, and it is not the one of the last commit.
+            SourcePlaceGone: the checkpoint says what was read, and it is not the one of the last commit; or another
+                topic was read under this name.
         """
+        self._check(of)
         self._checkpoint, last = checkpoint, self._sink.last
         if self._door.lasting and last is not None and not _has(checkpoint, last):
             problem = f"{checkpoint.path}, which knows what it has read, is gone or is not the one that read it"
             raise SourcePlaceGone(self._source.name, problem)
-        if place != self.place:
-            self._sink.commit([], uuid4().hex, _BEFORE_THE_FIRST, {NOTE: place})
+        fresh = place is not None and of != self._of
+        self._of = of
+        if place != self.place or fresh:
+            self._sink.commit([], uuid4().hex, _BEFORE_THE_FIRST, self._note(place))
             self.place = place
 
     @panics_raised()
@@ -88,7 +96,12 @@ class Batches:
             return
         end: Place = json.loads(self._checkpoint.entry(batch_id)[-1])
         count = None if self.place is None else self._door.count(self.place, end)
-        mapped = self._mapping.of(rows)
+        taken, problems = self._door.taken(rows, self.place, end, self._checkpoint)
+        count = count if taken is rows else None
+        mapped = self._mapping.of(taken)
+        if problems:
+            _LOG.warning("source %s: %s", self._source.name, "; ".join(problems))
+            mapped = mapped.unionByName(self._mapping.refused(rows.sparkSession, problems))
         if count is not None and self._is_small(count):
             self._watch.routed(self._source.stage, DRIVER)
             table = mapped.toArrow()
@@ -100,10 +113,20 @@ class Batches:
                 files = self._sink.appender.write(mapped)
             self._row_bytes = _PACKED * size_of(files) / max(1, rows_of(files))
         self._observe(f"{self._source.stage}.files", batch_id)
-        self._sink.commit(files, owner, batch_id, {NOTE: end})
+        # What is another one by now may have been it already when it was read.
+        self._check(self._door.identity(rows.sparkSession))
+        self._sink.commit(files, owner, batch_id, self._note(end))
         self._observe(f"{self._source.stage}.inbox", batch_id)
         self.place, self.taken = end, self.taken + rows_of(files)
         self._sink.appender.checkpoint()
+
+    def _check(self, of: str | None) -> None:
+        if None not in (of, self._of) and of != self._of:
+            problem = f"{self._source.address} was deleted and made again, or is on another cluster"
+            raise SourcePlaceGone(self._source.name, problem)
+
+    def _note(self, place: Place | None) -> dict[str, Any]:
+        return {NOTE: place} if self._of is None else {NOTE: place, OF: self._of}
 
     def _is_small(self, count: int) -> bool:
         """By the size of the rows before; nobody knows that of the first ones."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, BadValue
 from pipeline.config.sources import Source
+from pipeline.delta.checkpoints import Checkpoint
 from pipeline.subscriptions.destination import Destination
 
 Place = Mapping[str, Any]
@@ -62,6 +63,37 @@ class Door(ABC):
         Raises:
             SourcePlaceGone: the place is of something else, or is not there any more.
         """
+
+    def identity(self, spark: SparkSession) -> str | None:  # noqa: ARG002 - a door is asked with the session
+        """What tells that which is followed now from another one of the same name; None: its places do.
+
+        Raises:
+            BadSetting, SourceAway: as `check`.
+        """
+        return None
+
+    def close(self) -> None:  # noqa: B027 - most doors keep none
+        """Let go of connections; a later call makes new ones."""
+
+    def taken(
+        self,
+        rows: DataFrame,
+        begin: Place | None,  # noqa: ARG002 - who has more, or less, says so
+        end: Place,  # noqa: ARG002 - as above
+        checkpoint: Checkpoint,  # noqa: ARG002 - as above
+    ) -> tuple[DataFrame, Sequence[str]]:
+        """What is taken of a batch.
+
+        Args:
+            rows: of the stream; nothing of them is read yet.
+            begin: the place where the batch begins; None: before everything.
+            end: the place where it ends.
+            checkpoint: of the query.
+
+        Returns:
+            The rows, or others; and what is left out, in words.
+        """
+        return rows, ()
 
     def count(self, begin: Place, end: Place) -> int | None:  # noqa: ARG002 - who knows it says so
         """How many rows lie between two places, at most; None: nobody knows."""

@@ -6,9 +6,11 @@ the warehouse; the commit of a batch says which one it was, as those of the stag
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -16,8 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, SourceAway
 from pipeline.config.jvm import java_class
-from pipeline.config.paths import one_spelling
+from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
+from pipeline.delta.checkpoints import Checkpoint
 from pipeline.sources.door import Door, Place, first_line
 
 _EVERY = ("pathGlobFilter", "recursiveFileLookup")
@@ -31,6 +34,8 @@ FORMATS: Mapping[str, tuple[str, ...]] = {
 _ANY_AGE = "4000000d"
 """Spark leaves out files that are older than the newest one by more than this, without a word; a week is its default. A
 file that is moved or copied keeps its time. Times end in the year 9999."""
+_END = "logOffset"
+"""In a place: the last entry of the checkpoint's list of files that was taken."""
 _BATCH_BYTES = 256 << 20
 """Of files that one batch takes; a file is never divided."""
 
@@ -87,13 +92,53 @@ class FileSource(Door):
     def stream(self, spark: SparkSession, after: Place | None) -> DataFrame:  # noqa: ARG002 - the checkpoint says it
         """See `Door`."""
         ours = {"maxBytesPerTrigger": str(_BATCH_BYTES), "maxFileAge": _ANY_AGE}
-        reader = spark.readStream.format(self._format).options(**self._options, **ours)
         try:
-            return reader.schema(str(self._source.columns)).load(self._path)
+            found: DataFrame = self._reader(spark.readStream).options(**ours).load(self._path)
         except PySparkException as error:
             allowed = f"columns of Spark SQL; {first_line(error)}"
             raise BadSetting(self._source.field("columns"), self._source.columns, allowed) from error
+        return found
+
+    def taken(
+        self, rows: DataFrame, begin: Place | None, end: Place, checkpoint: Checkpoint
+    ) -> tuple[DataFrame, Sequence[str]]:
+        """See `Door`. A link that leads out of the folder is not followed: who may write there would read as we do."""
+        here = local_path(self._path)
+        if here is None:
+            return rows, ()
+        paths = _files(checkpoint, -1 if begin is None else int(begin[_END]), int(end[_END]))
+        folder = os.path.join(os.path.realpath(here), "")  # noqa: PTH118 - with a slash behind it
+        outside = {each for each in paths if not os.path.realpath(_local(each)).startswith(folder)}
+        if not outside:
+            return rows, ()
+        inside, spark = [each for each in paths if each not in outside], rows.sparkSession
+        kept = spark.createDataFrame([], rows.schema)
+        if inside:
+            kept = self._reader(spark.read).option("basePath", self._path).load(inside)
+        problem = "is not taken: a link leads out of the folder"
+        return kept.select(*rows.columns), [f"{_local(each)} {problem}" for each in sorted(outside)]
+
+    def _reader(self, reader: Any) -> Any:  # noqa: ANN401 - of rows, or of a stream
+        return reader.format(self._format).options(**self._options).schema(str(self._source.columns))
 
     def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
         """See `Door`."""
         return "files that are not read yet are not opened to be counted"
+
+
+def _files(checkpoint: Checkpoint, begin: int, end: int) -> list[str]:
+    """The files behind an entry of the checkpoint's list up to another one, as Spark spells them.
+
+    Spark writes an entry for each batch with files, and now and then one that has all before it, too.
+    """
+    found = dict[str, None]()
+    for number in range(begin + 1, end + 1):
+        for name in (f"{number}", f"{number}.compact"):
+            lines = (checkpoint.text(f"sources/0/{name}") or "").splitlines()[1:]
+            told = (json.loads(line) for line in lines)
+            found |= {each["path"]: None for each in told if begin < each["batchId"] <= end}
+    return list(found)
+
+
+def _local(path: str) -> str:
+    return unquote("/" + path.removeprefix("file:").lstrip("/"))

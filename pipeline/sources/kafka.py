@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
@@ -75,10 +75,33 @@ class KafkaSource(Door):
         self._source, self._field = source, source.field("address")
         self._from = destination(source)
         self._settings = java_settings(self._from, self._field, os.environ)
+        self._kept: ExitStack | None = None
+        self._connected: Any = None
 
     def check(self, spark: SparkSession) -> None:
         """See `Door`."""
         self._partitions(spark)
+
+    def identity(self, spark: SparkSession) -> str | None:
+        """See `Door`. The connection for it is kept, as it is asked with each batch."""
+        if self._kept is None:
+            self._kept = ExitStack()
+            self._connected = self._kept.enter_context(self._admin(spark))
+        try:
+            with self._understood():
+                told = self._described(spark, self._connected).topicId()
+        except BaseException:
+            self.close()
+            raise
+        return (
+            None if told.equals(java_class(spark, "org.apache.kafka.common.Uuid").ZERO_UUID) else str(told.toString())
+        )
+
+    def close(self) -> None:
+        """See `Door`."""
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.close()
 
     def latest(self, spark: SparkSession) -> Place:
         """See `Door`. A transaction that is open lies behind it."""
@@ -137,8 +160,11 @@ class KafkaSource(Door):
             return self._count_of(spark, admin)
 
     def _count_of(self, spark: SparkSession, admin: Any) -> int:  # noqa: ANN401 - of the JVM
+        return int(self._described(spark, admin).partitions().size())
+
+    def _described(self, spark: SparkSession, admin: Any) -> Any:  # noqa: ANN401 - of the JVM
         topics = java_class(spark, "java.util.List").of(self._from.topic)
-        return int(admin.describeTopics(topics).allTopicNames().get().get(self._from.topic).partitions().size())
+        return admin.describeTopics(topics).allTopicNames().get().get(self._from.topic)
 
     @contextmanager
     def _admin(self, spark: SparkSession) -> Iterator[Any]:
@@ -155,13 +181,19 @@ class KafkaSource(Door):
         except Py4JError as error:
             raise NoSourceConnector(self._field, KAFKA) from error
         try:
-            yield admin
+            with self._understood():
+                yield admin
+        finally:
+            admin.close(java_class(spark, "java.time.Duration").ZERO)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
         except Py4JJavaError as error:
             if "UnknownTopicOrPartitionException" in _reason(error):
                 raise BadSetting(self._field, self._from.topic, "a topic that the cluster has") from error
             raise SourceAway(self._field, self._from.servers, _reason(error)) from error
-        finally:
-            admin.close(java_class(spark, "java.time.Duration").ZERO)
 
 
 def _less(later: Mapping[str, Any], earlier: Mapping[str, Any]) -> int:

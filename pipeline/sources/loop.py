@@ -96,6 +96,7 @@ class SourceLoop:
             self._drop()
             self._note(self._state.error)
         finally:
+            self._door.close()
             self._lock.release()
 
     def look(self) -> None:
@@ -118,13 +119,13 @@ class SourceLoop:
         batches = Batches(
             self._spark, self._warehouse, source, self._door, self._mapping, options.observe, options.watch
         )
-        place = batches.place
+        place, of = batches.place, self._door.identity(self._spark)
         if place is None and source.start == LATEST:
             place = self._door.latest(self._spark)
         rows = self._door.stream(self._spark, place)
         self._mapping.check(self._spark, rows.schema)
         checkpoint = self._checkpoint()
-        batches.begin(checkpoint, place)
+        batches.begin(checkpoint, place, of)
         writer = rows.writeStream.queryName(f"delayline-{source.stage}").foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint.path)
         self._batches, self._begun = batches, True

@@ -6,7 +6,7 @@ due time that a profile states and a row does not have is refused: without one a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +98,18 @@ class InboxRows:
             "deliver_after_ms": F.when(missing, F.lit(REFUSED_MS)).otherwise(F.col("deliver_after_ms")),
         }
         return found.withColumns(marked).select(*INBOX.schema.names)
+
+    def refused(self, spark: SparkSession, problems: Sequence[str]) -> DataFrame:
+        """Rows that ingest lists in `rejected_ingest`, one for each problem."""
+        told = [f"source {self._source.name}: {each}" for each in problems]
+        rows = spark.createDataFrame([(each,) for each in told], "problem STRING")
+        made = {
+            "topic": F.lit(self._source.stage),
+            "properties": F.create_map(F.lit(REFUSED), F.col("problem")),
+            "deliver_after_ms": F.lit(REFUSED_MS),
+        }
+        cast = (made.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in INBOX.schema.fields)
+        return rows.select(*cast)
 
     def _with_derived(self, rows: DataFrame) -> DataFrame:
         return rows.withColumns({name: F.expr(text) for name, text in self._derived.items()})

@@ -1,8 +1,8 @@
-"""A Delta table as a source: what is appended to it. Deletes are no news."""
+"""A Delta table as a source: what is appended to it, and what a MERGE inserts. Deletes are no news."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,10 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import BadSetting, SourcePlaceGone
 from pipeline.config.sources import Source
+from pipeline.delta.checkpoints import Checkpoint
 from pipeline.delta.logs.entries import between, newest, reaches_back, rows_of
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset, Position
 from pipeline.delta.warehouse import Warehouse
+from pipeline.sources.changes import changes, inserted
 from pipeline.sources.door import NOTHING_YET, Door, Place
 from pipeline.storage.files import Files
 from pipeline.storage.hadoop import session_files
@@ -82,6 +84,24 @@ class DeltaSource(Door):
             if gone:
                 text = f"the columns {', '.join(gone)} of {self._path} went or changed after version {read}"
                 raise SourcePlaceGone(self._source.name, text)
+
+    def taken(
+        self,
+        rows: DataFrame,
+        begin: Place | None,
+        end: Place,
+        checkpoint: Checkpoint,  # noqa: ARG002 - the places say it
+    ) -> tuple[DataFrame, Sequence[str]]:
+        """See `Door`. Delta's streams pass over a version that took rows out, with all that it added."""
+        spark, left_out = rows.sparkSession, list[str]()
+        first = (0, EVERYTHING_BEFORE) if begin is None else _offset(begin)
+        for change in changes(session_files(spark), self._path, first, _offset(end), rows.columns):
+            found = inserted(spark, self._path, change)
+            rows = rows if found is None else rows.unionByName(found.select(*rows.columns))
+            if (count := change.left_out(told=found is not None)) != 0:
+                of = f"version {change.version} ({change.operation}) of {self._path}"
+                left_out.append(f"{of} is no append, {'unknown' if count is None else count} rows are not taken in")
+        return rows, left_out
 
     def count(self, begin: Place, end: Place) -> int | None:
         """See `Door`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
@@ -13,9 +14,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from pipeline.config.errors import BadSetting, SourceAway
+from pipeline.config.errors import BadSetting, SourceAway, SourcePlaceGone
 from pipeline.config.sources import Source
 from pipeline.sinks.kafka import headers_of, key_of
+from pipeline.sources.kafka import KafkaSource
 from pipeline.storage.files import Files
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from pipeline.subscriptions.sourcestates import SourceStates
@@ -157,6 +159,36 @@ def test_a_source_that_begins_with_what_is_new_begins_there_once(
     kafka.send(topic, *({"value": name} for name in names(10, 15)))
     take_all(spark, root, source(kafka, topic, start="latest"))
     assert payloads(root) == names(10, 15)
+
+
+def test_a_topic_that_was_made_again_is_another_one(spark: SparkSession, root: str, kafka: Broker) -> None:
+    """It is longer than the first one was, so its first records would be left out without a word."""
+    kafka.create("again")
+    kafka.send("again", *({"value": name} for name in names(0, 2)))
+    take_all(spark, root, source(kafka, "again"))
+    kafka.delete("again")
+    kafka.create("again")
+    kafka.send("again", *({"value": name} for name in names(2, 7)))
+    with pytest.raises(SourcePlaceGone, match="made again"):
+        take_all(spark, root, source(kafka, "again"))
+    assert payloads(root) == names(0, 2)
+    take_all(spark, root, replace(source(kafka, "again"), name="other"))
+    assert payloads(root) == names(0, 7)
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_is_seen(
+    spark: SparkSession, root: str, kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records may be read before anybody looks; they are not taken for those of the first one."""
+    kafka.send(topic, {"value": "m00"})
+    with following(spark, root, source(kafka, topic)) as loop:
+        assert loop.query is not None
+        loop.query.processAllAvailable()
+        monkeypatch.setattr(KafkaSource, "identity", lambda *_: "another")
+        kafka.send(topic, {"value": "m01"})
+        with pytest.raises(StreamingQueryException, match="SourcePlaceGone"):
+            loop.query.processAllAvailable()
+    assert payloads(root) == ["m00"]
 
 
 def test_what_cannot_be_is_refused_at_the_start(spark: SparkSession, root: str, kafka: Broker, topic: str) -> None:

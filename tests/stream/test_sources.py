@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from os import utime
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from delta.tables import DeltaTable
 from deltalake import write_deltalake
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -68,6 +70,32 @@ def test_a_table_is_followed_from_its_first_row_and_each_row_is_taken_once(
     take_all(spark, root, source(table))
     assert payloads(root) == ["a", "b", "c", "d"]
     assert {row["deliver_after_ms"] for row in inbox(root)} == {1_000}
+
+
+def test_what_a_merge_inserts_is_taken_and_what_it_changes_is_counted(
+    spark: SparkSession, root: str, table: str
+) -> None:
+    """An upsert's new rows are in one commit with changed ones, and streams of Delta pass over all of it."""
+    append(table, "a", "b", "b")
+    take_all(spark, root, source(table))
+    theirs = DeltaTable.forPath(spark, table)
+    rows = spark.createDataFrame([("a", 2_000), ("c", 3_000), ("c", 3_000)], "name STRING, wait LONG")
+    merge = theirs.alias("t").merge(rows.alias("s"), "t.name = s.name")
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    append(table, "d")
+    theirs.update("name = 'b'", {"wait": "7"})
+    take_all(spark, root, source(table))
+    taken = [row for row in inbox(root) if row["payload"] is not None]
+    assert [(row["payload"], row["deliver_after_ms"]) for row in taken] == [
+        *((name, 1_000) for name in (b"a", b"b", b"b")), (b"c", 3_000), (b"c", 3_000), (b"d", 1_000)
+    ]  # fmt: skip
+    told = [row for row in inbox(root) if row["payload"] is None]
+    assert all((row["topic"], row["deliver_after_ms"]) == ("source-theirs", REFUSED_MS) for row in told)
+    problems = sorted(dict(row["properties"])[REFUSED] for row in told)
+    assert [re.sub("of .* is", "is", each) for each in problems] == [
+        "source theirs: version 1 (MERGE) is no append, 1 rows are not taken in",
+        "source theirs: version 3 (UPDATE) is no append, 2 rows are not taken in",
+    ]
 
 
 def test_a_source_may_begin_with_what_is_new(spark: SparkSession, root: str, table: str) -> None:
@@ -165,6 +193,25 @@ def test_each_file_of_a_folder_is_taken_once(spark: SparkSession, root: str, tmp
     take_all(spark, root, files(folder, kind))
     assert payloads(root) == ["a", "b", "c", "d", "e", "f", "g"]
     assert {row["deliver_after_ms"] for row in inbox(root)} == {1_000}
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
+def test_a_link_that_leads_out_of_a_folder_is_not_followed(
+    spark: SparkSession, root: str, tmp_path: Path, kind: str
+) -> None:
+    """Who may write into the folder would read with the rights of the job. It is told, and the others are taken."""
+    folder, secret = tmp_path / "theirs", tmp_path / "secret"
+    put(secret, kind, "password")
+    put(folder, kind, "a")
+    (folder / f"b.{kind}").symlink_to(folder / f"a.{kind}")
+    (folder / f"c.{kind}").symlink_to(secret / f"password.{kind}")
+    take_all(spark, root, files(folder, kind))
+    (folder / f"d.{kind}").symlink_to(secret / f"password.{kind}")
+    take_all(spark, root, files(folder, kind))
+    assert [row["payload"] for row in inbox(root) if row["payload"] is not None] == [b"a", b"a"]
+    told = [dict(row["properties"])[REFUSED] for row in inbox(root) if row["payload"] is None]
+    problem = "is not taken: a link leads out of the folder"
+    assert sorted(told) == [f"source theirs: {folder}/{name}.{kind} {problem}" for name in "cd"]
 
 
 @pytest.mark.parametrize("step", ["files", "inbox"])

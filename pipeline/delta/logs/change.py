@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -44,8 +44,14 @@ class Change:
     keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, version: int, told: Sequence[Mapping[str, Any]]) -> "Change | None":
-        """From the actions of a version; None for an append, and for one that only took rows out."""
+    def of(cls, version: int, told: Sequence[Mapping[str, Any]], columns: Collection[str] = _KEYS) -> "Change | None":
+        """From the actions of a version; None for an append, and for one that only took rows out.
+
+        Args:
+            version: which one.
+            told: its actions.
+            columns: of the table, by which rows may be matched.
+        """
         info = info_of(told)
         operation, metrics = str(info.get("operation", "unknown")), _fields(info, "operationMetrics")
         added, removed = (_data_files(told, kind) for kind in ("add", "remove"))
@@ -56,7 +62,7 @@ class Change:
         updated = _number(metrics, "numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows")
         if operation == "MERGE" and (inserted, updated) == (0, 0):
             return None
-        keys = _keys(_fields(info, "operationParameters").get("predicate")) if operation == "MERGE" else ()
+        keys = _keys(_fields(info, "operationParameters").get("predicate"), columns) if operation == "MERGE" else ()
         return cls(version, operation, added, removed, inserted, updated, keys)
 
     @property
@@ -101,7 +107,7 @@ def _fields(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _keys(predicate: object) -> tuple[str, ...]:
+def _keys(predicate: object, columns: Collection[str]) -> tuple[str, ...]:
     """The columns that a condition compares with themselves, when it does nothing else; else none."""
     try:
         parts = json.loads(str(predicate))
@@ -109,5 +115,5 @@ def _keys(predicate: object) -> tuple[str, ...]:
         parts = [predicate]
     terms = " AND ".join(map(str, parts if isinstance(parts, list) else [parts]))
     found = [_EQUAL.match(term.strip()) for term in re.split(r"\s+AND\s+", re.sub(r"[()]", " ", terms))]
-    names = [match[1] for match in found if match is not None and match[1] == match[2] and match[1] in _KEYS]
+    names = [match[1] for match in found if match is not None and match[1] == match[2] and match[1] in columns]
     return tuple(names) if len(names) == len(found) else ()
