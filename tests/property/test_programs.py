@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         try:
             take(self.world, taker, way, count)
         except GONE:
-            assert taker.over or not taker.topics
+            assert taker.gone
             return
         say(self.world, taker, then)
 

@@ -50,7 +50,7 @@ class Taker:
 
     Attributes:
         held: what it got and has said nothing of.
-        over: it was closed, or its subscription was ended or made anew.
+        over: it was closed.
     """
 
     program: Program
@@ -65,6 +65,11 @@ class Taker:
     def topics(self) -> list[str]:
         """Its topics."""
         return [core.topic for core in self.consumer.cores]
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was closed, or knows that all its subscriptions were ended or made anew."""
+        return self.over or all(core.failure for core in self.consumer.cores)
 
     def describe(self) -> tuple[object, ...]:
         """Where it stands."""
@@ -119,7 +124,7 @@ class Programs:
     @property
     def takers(self) -> list[Taker]:
         """Consumers that somebody has."""
-        return [each for program in self.alive for each in program.takers if not each.over]
+        return [each for program in self.alive for each in program.takers if not each.gone]
 
     # ---- time
 
@@ -246,11 +251,6 @@ class Programs:
             if name not in self.lives or self.lives[name].number != numbers[name]:
                 self.lives[name] = Life(name, numbers[name], line.type, _sought(line) or start(name))
                 self.every.append(self.lives[name])
-        for taker in self.takers:
-            known = [self.lives.get((topic, taker.subscription)) for topic in taker.topics]
-            kind = taker.consumer._options.kind.value
-            if all(each is None or each.kind != kind for each in known):
-                taker.over = True
 
     def ends(self) -> dict[str, tuple[int, int]]:
         """The end of the log of each topic."""
