@@ -1,7 +1,8 @@
 """What a sink takes up, and in which order it is published.
 
-A *lot* is a part that dispatch has prepared, or a version of `deliveries` that names no parts. A sink takes it up when
-it finds it: on the shelf, before its deliveries are due, or else in the log, when they are visible. The *turn* of a
+A *lot* is a part that dispatch has prepared, or rows of a version of `deliveries`. A sink takes it up
+when it finds it: on the shelf, before its deliveries are due, or else in the log, when they are visible. Parts that one
+version shows may overlap; those of which the sink has none yet become one lot, merged by place. The *turn* of a
 delivery is the time at which it is due, or that at which the sink took up the lot if that was later. Deliveries are
 published in the order of their turns; of equal ones in that of the numbers of their lots, and then in that of the lot.
 The sink notes since when it has each lot before it publishes anything of it, and it takes up nothing at a turn that has
@@ -20,7 +21,7 @@ A lot of two rows that are due at 5 and 9 ms, taken up at 7 ms: the turn of the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +38,8 @@ _SHIFT = 20
 """A lot that is taken up late has 2^20 rows in one turn at most: brokers know a place in a turn by a bounded number."""
 Added = Mapping[str, Any]
 """A file as a version names it: its path and its statistics."""
-Read = Callable[["Lot", str], Iterator[tuple[list[int], list[dict[str, Any]]]]]
-"""Reads a file of a lot: places in it, from 1 on, and rows, whose due time is in us UTC; some thousand at once."""
+Read = Callable[["Lot"], Iterator[tuple[list[int], list[dict[str, Any]]]]]
+"""Reads a lot: places in it, from 1 on, and rows, whose due time is in us UTC; some thousand at once."""
 
 
 @dataclass
@@ -55,6 +56,7 @@ class Lot:
         skip: so many of its first rows are published.
         since: when the sink took it up, ms UTC.
         ended: the turn of its last delivery for the sink, when that was taken; 0: it had none.
+        overlapping: all its files, when their rows are merged by place; (): they come one after the other.
     """
 
     number: int
@@ -66,6 +68,7 @@ class Lot:
     skip: int = 0
     since: int = 0
     ended: int | None = None
+    overlapping: tuple[Added, ...] = ()
 
     @property
     def first(self) -> int:
@@ -85,24 +88,41 @@ class Lot:
     def rows(self, read: Read) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Its deliveries for the sink: turn, due time (both ms UTC), row."""
         turn = 0
-        for path, before in self.files:
-            for places, rows in read(self, path):
-                for place, row in zip(places, rows, strict=True):
-                    due = -(-row[DUE] // 1_000)
-                    turn = max(turn, due, self.since + (before + place - 1 >> _SHIFT))
-                    if before + place > self.skip:
-                        yield turn, due, row
+        for places, rows in read(self):
+            for place, row in zip(places, rows, strict=True):
+                due = -(-row[DUE] // 1_000)
+                turn = max(turn, due, self.since + (place - 1 >> _SHIFT))
+                if place > self.skip:
+                    yield turn, due, row
 
 
-def lots_of(version: int, actions: Iterable[Mapping[str, Any]], wanted: Mapping[str, str], skip: int = 0) -> list[Lot]:
-    """What a version made visible for a sink; as one lot when it does not name its parts, or some rows are skipped."""
+def lots_of(
+    version: int,
+    actions: Iterable[Mapping[str, Any]],
+    wanted: Mapping[str, str],
+    skip: int = 0,
+    known: Collection[int] = (),
+) -> list[Lot]:
+    """What a version made visible for a sink: parts that are known, and the rest as one lot.
+
+    Args:
+        version: of `deliveries`.
+        actions: of its commit.
+        wanted: topic and subscription.
+        skip: so many rows of the version are published; then all of it is one lot.
+        known: numbers of the parts that the sink has taken up.
+    """
     actions = list(actions)
     adds, commit = appended(actions), note_of(actions)
     note = {} if commit is None or commit.stage != DISPATCH or skip else commit.note
     parts = _parted(adds, note.get("parts", ()), [each[1] for each in note.get("shown", ())])
     if parts is None:
         parts = {-1 - version: sorted(adds, key=first_row)}
-    made = (_lot(number, files, wanted, version, skip) for number, files in parts.items())
+    rest = [number for number in parts if number < 0 or number not in known]
+    number = rest[0] if len(rest) == 1 else -1 - version
+    lots = {each: files for each, files in parts.items() if each not in rest}
+    lots |= {number: [file for each in rest for file in parts[each]]} if rest else {}
+    made = (_lot(each, files, wanted, version, skip, merge=each == -1 - version) for each, files in lots.items())
     return [lot for lot in made if lot.files]
 
 
@@ -133,7 +153,13 @@ def _parted(adds: list[dict[str, Any]], numbers: Iterable[int], counts: list[int
 
 
 def _lot(
-    number: int, files: Iterable[Added], wanted: Mapping[str, str], version: int | None = None, skip: int = 0
+    number: int,
+    files: Collection[Added],
+    wanted: Mapping[str, str],
+    version: int | None = None,
+    skip: int = 0,
+    *,
+    merge: bool = False,
 ) -> Lot:
     before, size, mine, spans = 0, 0, list[tuple[str, int]](), list[tuple[int, int]]()
     for each in files:
@@ -143,7 +169,9 @@ def _lot(
             size += each.get("size") or 0
         before += count(each.get("stats")) or 0
     span = min((first for first, _ in spans), default=0), max((last for _, last in spans), default=0)
-    return Lot(number, tuple(mine), before, size, span, version, skip)
+    return Lot(
+        number, tuple(mine), before, size, span, version, skip, overlapping=tuple(files) if merge and mine else ()
+    )
 
 
 def _span(file: Added) -> tuple[int, int]:

@@ -101,7 +101,7 @@ class Taking:
         found, count = list[Lot](), 0
         for version, actions in self._deliveries.commits():
             self._visible = visible_by(actions) or self._visible
-            for lot in lots_of(version, actions, self._wanted, self._skip(version)):
+            for lot in lots_of(version, actions, self._wanted, self._skip(version), self._lots):
                 known = self._lots.get(lot.number)
                 if known is not None:
                     known.version = version
@@ -175,7 +175,7 @@ class Taking:
         for version, actions in log.commits():
             if len(found) == len(since):
                 break
-            made = lots_of(version, actions, self._wanted, self._skip(version))
+            made = lots_of(version, actions, self._wanted, self._skip(version), since)
             found |= {lot.number: lot for lot in made if lot.number in since}
         return found.values()
 
@@ -187,9 +187,15 @@ class Taking:
         lots = (lot for each in not_replaced(new) for lot in prepared_lots(each, self._visible, self._wanted))
         return [lot for lot in sorted(lots, key=lambda lot: lot.number) if lot.number not in self._lots]
 
-    def _read(self, lot: Lot, path: str) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
+    def _read(self, lot: Lot) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
         version = self._deliveries.next_version if lot.version is None else lot.version
-        return self._deliveries.rows(version, path, self._wanted, self._columns, DUE)
+        how = self._wanted, self._columns, DUE
+        if lot.overlapping:
+            yield from self._deliveries.rows_in_order(version, lot.overlapping, *how)
+            return
+        for path, before in lot.files:
+            for places, rows in self._deliveries.rows(version, path, *how):
+                yield [before + place for place in places], rows
 
 
 def _visible(root: str, newest: int) -> Visible:

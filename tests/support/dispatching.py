@@ -94,23 +94,38 @@ class Dispatching:
 
     def prepare(self, batch: int, *parts: Sequence[Named], subscription: str = "s") -> None:
         """Put a batch on the shelf; a part has a file or two, of messages in the order in which they are due."""
+        before = [sum(map(len, parts[:place])) for place in range(len(parts))]
         made = tuple(
-            Part.of(list(self._files(f"{batch}-{place}", part, subscription))) for place, part in enumerate(parts)
+            Part.of(list(self._files(f"{batch}-{place}", part, subscription, (batch, before[place]))))
+            for place, part in enumerate(parts)
         )
         self.publisher.take(Prepared("owner", batch, 0, (batch, 0), made))
+
+    def show(self, *files: Sequence[Named], subscription: str = "s") -> None:
+        """Make files visible in a version that names no parts, as a restored table does."""
+        made = [self._file(f"shown-{place}", part, subscription, (place, 0)) for place, part in enumerate(files)]
+        self.log.add({"commitInfo": {"timestamp": 0}}, *(each.action for each in made))
 
     def publish(self) -> None:
         """Make visible what is due."""
         self.publisher.settle()
 
-    def _files(self, name: str, part: Sequence[Named], subscription: str) -> Iterator[DataFile]:
-        half = len(part) // 2
+    def _files(self, name: str, part: Sequence[Named], subscription: str, after: tuple[int, int]) -> Iterator[DataFile]:
+        (batch, before), half = after, len(part) // 2
         for place, some in enumerate(each for each in (part[:half], part[half:]) if each):
-            yield self._file(f"{name}-{place}", some, subscription)
+            yield self._file(f"{name}-{place}", some, subscription, (batch, before))
+            before += len(some)
 
-    def _file(self, name: str, part: Sequence[Named], subscription: str) -> DataFile:
+    def _file(self, name: str, part: Sequence[Named], subscription: str, after: tuple[int, int]) -> DataFile:
+        """A file of messages of a batch, behind so many others of it."""
+        batch, before = after
         rows = [
-            {**delivery_row(message_row(1, n, due), n, subscription), "due_time": at(due), "payload": text.encode()}
+            {
+                **delivery_row(message_row(1, n, due), before + n, subscription),
+                "batch_id": batch,
+                "due_time": at(due),
+                "payload": text.encode(),
+            }
             for n, (due, text) in enumerate(part, 1)
         ]
         path = Path(path_of(self.root, DELIVERIES)) / f"{name}.parquet"

@@ -182,10 +182,29 @@ class Deliveries:
                 places = pa.array(range(place, place + batch.num_rows), pa.int64())
                 # A file that an earlier version wrote lacks the columns that came later.
                 rows = typed(DELIVERIES, batch, read).append_column(_PLACE, places)
-                rows = _matching(rows, wanted)
-                told = [rows.column(name).cast(pa.int64()) if name == in_us else rows.column(name) for name in columns]
-                yield rows.column(_PLACE).to_pylist(), pa.RecordBatch.from_arrays(told, list(columns)).to_pylist()
+                yield _told(_matching(rows, wanted), columns, in_us)
                 place += batch.num_rows
+
+    def rows_in_order(
+        self,
+        version: int,
+        added: Sequence[Mapping[str, Any]],
+        wanted: Mapping[str, str],
+        columns: Sequence[str],
+        in_us: str | None = None,
+    ) -> Iterator[tuple[list[int], list[dict[str, Any]]]]:
+        """The same of some files of a version, merged by place: places count the rows of all of them in that order.
+
+        Raises:
+            VersionGone: a file is not there; `version` names it.
+        """
+        place = 1
+        for rows in merged([self._source(version, add, wanted) for add in added], ORDER):
+            places = pa.array(range(place, place + rows.num_rows), pa.int64())
+            found = _matching(rows.append_column(_PLACE, places), wanted)
+            for start in range(0, found.num_rows, _MOST_AT_ONCE):
+                yield _told(found.slice(start, _MOST_AT_ONCE), columns, in_us)
+            place += rows.num_rows
 
     def _history(self) -> tuple[int, list[DataFile]] | None:
         """The version with which the log begins, and the table as of it; None when the log says all that ever came.
@@ -265,6 +284,16 @@ def _numbered(version: int, pieces: Iterable[pa.Table], wanted: Mapping[str, str
             orders = ((version, each) for each in some.column(_PLACE).to_pylist())
             yield from zip(orders, some.drop_columns([_PLACE]).to_pylist(), strict=True)
         place += rows.num_rows
+
+
+def _told(
+    rows: pa.Table | pa.RecordBatch, columns: Sequence[str], in_us: str | None
+) -> tuple[list[int], list[dict[str, Any]]]:
+    """Places of rows, and their columns; a time is microseconds UTC."""
+    told = [rows.column(name).cast(pa.int64()) if name == in_us else rows.column(name) for name in columns]
+    return rows.column(_PLACE).to_pylist(), pa.Table.from_arrays(
+        [pa.chunked_array(each) if isinstance(each, pa.Array) else each for each in told], list(columns)
+    ).to_pylist()
 
 
 def _matching(rows: pa.Table | pa.RecordBatch, wanted: Mapping[str, str]) -> pa.Table | pa.RecordBatch:
