@@ -7,15 +7,19 @@ from datetime import UTC, datetime
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.paths import local_path
 from pipeline.config.settings import LiveClock
+from pipeline.config.sources import SOURCES
 from pipeline.config.stages import DISPATCH, SETTLE
 from pipeline.delta.deltars import query
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look
 from pipeline.storage.files import Files
 from pipeline.subscriptions.guardstates import GuardStates
+from pipeline.subscriptions.importnotes import noted_by_others
+from pipeline.subscriptions.sourcenotes import SourceNotes, keys
 from pipeline.subscriptions.sourcestates import SourceStates
 from schemas import (
     CURSORS,
+    INBOX,
     LEFT_OUT,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
@@ -78,6 +82,19 @@ def sources(look: Look) -> Iterator[Finding]:
             yield warning("source_stands_still", each.name, f"it stands still: {each.error}", remedy)
         elif each.behind:
             yield note("source_behind", each.name, f"it has yet to read {each.behind:,} rows")
+    log, files = look.table(INBOX).log, Files()
+    entries = [(version, log.actions(version) or []) for version in reversed(log.versions)]
+    for name in keys(files, look.root):
+        last, others = SourceNotes(files, look.root, name, f"{SOURCES}{name}").last(entries)
+        if others:
+            told = f"versions {', '.join(map(str, others[:_SHOWN]))} of `inbox` note places under its name"
+            remedy = "ask who appends there; the source goes on where it was"
+            remedy = remedy if last is not None else "give the source another name in the profile"
+            yield warning("noted_by_others", name, told, remedy)
+    for found in noted_by_others(look.root):
+        told = f"the number {found.number} under its name is not its own, allowed: {found.allowed}"
+        remedy = "find out how far it is, and append once to `inbox` with the right number under that name (`txn`)"
+        yield warning("noted_by_others", found.name, told, remedy)
 
 
 def guards(look: Look) -> Iterator[Finding]:

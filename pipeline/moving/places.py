@@ -12,9 +12,9 @@ from pipeline.brokers.pulsaradmin import Position
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import open_table
 from pipeline.storage.files import Files
+from pipeline.subscriptions.importnotes import IMPORTS, check_planned
 from schemas import INBOX
 
-_FOLDER = "_imports"
 _TOPIC = re.compile(r"[^/]+/[^/]+/[^/]+")
 _SERVICE = re.compile(r"pulsar(\+ssl)?://[^/@?#]+")
 _LEAST_MARGIN_MS = 5_000
@@ -87,14 +87,16 @@ class ImportPlace:
 
         Raises:
             NoWarehouse: the folder has no inbox.
+            NotedByOthers: the number in the log of `inbox` is none that this import has planned.
         """
         told = json.dumps([wanted.service, partition, wanted.subscription, wanted.to])
         self.name = f"import-{hashlib.sha256(told.encode()).hexdigest()[:24]}"
-        self.folder, self.partition = f"{root}/{_FOLDER}", partition
+        self.folder, self.partition = f"{root}/{IMPORTS}", partition
         done = open_table(root, INBOX).transaction_version(self.name)
         self.last = -1 if done is None else done
         self._files, self._path = Files(), f"{self.folder}/{self.name}.json"
         noted: list[tuple[int, int]] = json.loads(self._files.text_if_there(self._path) or "[]")
+        check_planned(self.name, noted, done)
         # A commit that was planned and did not come is planned anew.
         self._commits = [(number, soon) for number, soon in noted if number <= self.last]
 

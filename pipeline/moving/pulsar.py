@@ -154,7 +154,7 @@ class _Partition:
         if fresh and not dry:
             self._place.plan(numbers[-1], soon)
             rows = rows_of_messages([message_of(message, self._wanted.to, ms) for message, ms in fresh])
-            append(self._root, INBOX, rows, once=(self._place.name, numbers[-1]))
+            append(self._root, INBOX, rows, once=(self._place.name, numbers[-1]), drawn=True)
             self._place.last = numbers[-1]
         self._count(len(found), [ms for _, ms in fresh], before)
         return older + [message for message, _ in fresh]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -23,13 +24,18 @@ from pipeline.config.sources import Source
 from pipeline.config.threads import panics_raised
 from pipeline.config.watching import Watch
 from pipeline.delta.checkpoints import Checkpoint
+from pipeline.delta.logs.entries import commits
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.warehouse import Warehouse
+from pipeline.delta.writing.datafiles import DataFile, size_of
 from pipeline.delta.writing.datafiles import rows as rows_of
-from pipeline.delta.writing.datafiles import size_of
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.sources.door import Door, Place
 from pipeline.sources.mapping import InboxRows
+from pipeline.storage.files import Files
+from pipeline.storage.hadoop import session_files
+from pipeline.subscriptions.sourcenotes import SourceNotes
+from pipeline.subscriptions.sourcestates import SourceStates
 from schemas import INBOX
 
 _LOG = logging.getLogger(__name__)
@@ -56,11 +62,17 @@ class Batches:
         observe: Observer,
         watch: Watch,
     ) -> None:
-        """Look up how far the source was read. The only look-up of the query's life."""
+        """Look up how far the source was read. The only look-up of the query's life.
+
+        Raises:
+            SourcePlaceGone: somebody notes places under the name of the source, and none is its own.
+        """
         self._source, self._door, self._mapping = source, door, mapping
         self._observe, self._watch = observe, watch
         self._sink = Sink(spark, warehouse, INBOX, source.stage)
-        last = self._sink.last
+        files = session_files(spark)
+        self._notes = SourceNotes(files, warehouse.root, source.name, source.stage)
+        self._sink.last = last = self._own(files, warehouse)
         self.place: Place | None = None if last is None else last.note[NOTE]
         self._of: str | None = None if last is None else last.note.get(OF)
         self.taken = 0
@@ -84,7 +96,7 @@ class Batches:
         fresh = place is not None and of != self._of
         self._of = of
         if place != self.place or fresh:
-            self._sink.commit([], uuid4().hex, _BEFORE_THE_FIRST, self._note(place))
+            self._commit([], uuid4().hex, _BEFORE_THE_FIRST, place)
             self.place = place
 
     @panics_raised()
@@ -115,7 +127,7 @@ class Batches:
         self._observe(f"{self._source.stage}.files", batch_id)
         # What is another one by now may have been it already when it was read.
         self._check(self._door.identity(rows.sparkSession))
-        self._sink.commit(files, owner, batch_id, self._note(end))
+        self._commit(files, owner, batch_id, end)
         self._observe(f"{self._source.stage}.inbox", batch_id)
         self.place, self.taken = end, self.taken + rows_of(files)
         self._sink.appender.checkpoint()
@@ -127,6 +139,31 @@ class Batches:
 
     def _note(self, place: Place | None) -> dict[str, Any]:
         return {NOTE: place} if self._of is None else {NOTE: place, OF: self._of}
+
+    def _own(self, files: Files, warehouse: Warehouse) -> Commit | None:
+        """The last note that is the source's own. Whoever appends to `inbox` may note anything under its name."""
+        found = self._sink.last
+        if found is None:
+            return None
+        state = SourceStates(files, warehouse.root).get(self._source.name)
+        if not self._notes.begun and state is not None and state.place is not None:
+            # It has read before there were seals.
+            return found
+        newest = self._sink.appender.newest()
+        entries = zip(range(newest, -1, -1), commits(files, warehouse.path(INBOX), newest), strict=False)
+        last, others = self._notes.last(entries)
+        if last is None:
+            problem = "none of the places that `inbox` notes under its name is its own (_sources/*.key)"
+            raise SourcePlaceGone(self._source.name, problem)
+        if others:
+            told = ", ".join(map(str, others))
+            _LOG.warning("source %s: versions %s of inbox note places that are not its own", self._source.name, told)
+        return last
+
+    def _commit(self, files: Sequence[DataFile], owner: str, batch: int, place: Place | None) -> None:
+        self._sink.commit(
+            files, owner, batch, self._notes.sealed(owner, batch, self._note(place), self._sink.appender.newest())
+        )
 
     def _is_small(self, count: int) -> bool:
         """By the size of the rows before; nobody knows that of the first ones."""

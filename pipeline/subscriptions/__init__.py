@@ -11,6 +11,7 @@ __all__ = [
     "destination",
     "guards",
     "guardstates",
+    "importnotes",
     "incarnations",
     "letters",
     "limits",
@@ -22,6 +23,7 @@ __all__ = [
     "settled",
     "sinkplaces",
     "sought",
+    "sourcenotes",
     "sourcestates",
     "topicpolicies",
 ]

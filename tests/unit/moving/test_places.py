@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from deltalake import CommitProperties, Transaction, write_deltalake
+
 from pipeline.brokers.pulsaradmin import Position
 from pipeline.client.inbox import Message, rows_of_messages
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import append
+from pipeline.delta.deltars import append, path_of
 from pipeline.moving.places import ImportPlace, Wanted, position_of, sequence
+from pipeline.subscriptions.importnotes import NotedByOthers, noted_by_others
 from schemas import INBOX
 from tests.support.client import new_warehouse
+from tests.support.examined import wrong
 
 WANTED = Wanted("pulsar://a:1", "http://a:2", "public/default/t", "s", "t", 60_000)
 positions = st.tuples(st.integers(0, 2**35 - 1), st.integers(0, 2**28 - 1))
@@ -96,3 +100,29 @@ def test_another_subscription_is_another_import(root: str) -> None:
     told = {name: getattr(WANTED, name) for name in ("service", "admin", "topic", "subscription", "to", "margin_ms")}
     for field in ("subscription", "to"):
         assert ImportPlace(root, Wanted(**(told | {field: "else"})), WANTED.topic).last == -1
+
+
+@pytest.mark.parametrize("number", [1 << 60, 15, 0])
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_number_of_somebody_else_does_not_move_an_import(root: str, number: int, *, begun: bool) -> None:
+    """It would leave out messages, or take them twice; the remedy of the page works."""
+    if begun:
+        commit(root, 10, 1_000)
+        commit(root, 20, 2_000)
+    name = ImportPlace(root, WANTED, WANTED.topic).name
+    assert not list(noted_by_others(root))
+    strange = Transaction(name, number)
+    write_deltalake(
+        path_of(root, INBOX),
+        rows_of_messages([Message("t", b"x")]),
+        mode="append",
+        commit_properties=CommitProperties(app_transactions=[strange]),
+    )
+    with pytest.raises(NotedByOthers, match=str(number)):
+        place(root)
+    if begun:
+        assert [told.name for told in noted_by_others(root)] == [name]
+        assert ("noted_by_others", name) in wrong(root)
+        append(root, INBOX, rows_of_messages([Message("t", b"x")]), once=(name, 20), drawn=True)
+        assert place(root).last == 20
+        assert not list(noted_by_others(root))
