@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.sinks.loop import Line, SinkLoop
+from pipeline.sinks.line import Line
+from pipeline.sinks.loop import SinkLoop
 from tests.support.client import new_warehouse
 from tests.support.dispatching import Dispatching
 from tests.support.sinks import ADDRESS, MemoryBroker, places, run
