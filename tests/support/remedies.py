@@ -47,6 +47,8 @@ TRIED = {
     "table_missing": _HEALED,
     "table_unreadable": _HEALED,
     "two_lines": _HEALED,
+    "noted_by_others": "unit/moving/test_places.py::test_a_number_of_somebody_else_does_not_move_an_import",
+    "NotedByOthers": "unit/moving/test_places.py::test_a_number_of_somebody_else_does_not_move_an_import",
     "BatchDiffers": _ELSEWHERE,
     "BrokenVersion": _HEALED,
     "CheckpointBehind": _BEHIND,
