@@ -293,11 +293,12 @@ class Settle:
         acknowledging = {name: each for name, each in present.items() if each.policies.ack}
         if not acknowledging:
             return Told()
-        told, rows = Told(), list[pa.Table]()
+        told, rows, size = Told(), list[pa.Table](), 0
         for _, some in self._sources[CONSUMER_EVENTS.name].versions(plan.begin.events, plan.events):
             rows.append(some)
-            if sum(each.nbytes for each in rows) > _HELD_BYTES:
-                told, rows = told_by(pa.concat_tables(rows), acknowledging, told), []
+            size += some.nbytes
+            if size > _HELD_BYTES:
+                told, rows, size = told_by(pa.concat_tables(rows), acknowledging, told), [], 0
         return told_by(pa.concat_tables(rows), acknowledging, told) if rows else told
 
     def _happened(
