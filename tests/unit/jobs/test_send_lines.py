@@ -35,6 +35,17 @@ _PATIENCE_S = 60.0
 Process = subprocess.Popen[bytes]
 
 
+@pytest.fixture(autouse=True)
+def _heard() -> Iterator[None]:
+    """Signals do what they do in a terminal. Under `nohup`, or behind `&`, tests start with some of them ignored."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in before:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """A new warehouse whose job takes 100 bytes at most."""
