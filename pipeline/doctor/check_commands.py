@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.client.commanding.chosen import of_round
 from pipeline.client.commanding.inforce import rows as commands_of
@@ -13,7 +14,7 @@ from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.look import Look, Opened
 from pipeline.doctor.positions import above, ms
 from pipeline.storage.arrays import longs
-from pipeline.subscriptions.commands import READ, named_by, withdrawals, wrong
+from pipeline.subscriptions.commands import READ, UNDO, named_by, withdrawals, wrong
 from schemas import CANCELLED, COMMANDS, DELIVERIES, MESSAGES, REJECTED_DISPATCH, SEGMENTS
 from state.positionset import PositionSet
 from state.withdrawals import Round, Withdrawals, merged
@@ -41,7 +42,7 @@ def commanded(look: Look) -> Iterator[Finding]:
     if rows.num_rows:
         yield from _followed(rows)
         yield from _undoing(said)
-        yield from _naming(look, rows)
+        yield from _naming(look, said, rows)
         yield from _ignored(look, said, rows)
     yield from _left_out(look, said)
 
@@ -62,17 +63,22 @@ def _undoing(said: Withdrawals) -> Iterator[Finding]:
         yield note("undo_of_nothing", COMMANDS.name, text)
 
 
-def _naming(look: Look, rows: pa.Table) -> Iterator[Finding]:
+def _naming(look: Look, said: Withdrawals, rows: pa.Table) -> Iterator[Finding]:
     """What is named was in the log when it was named; a row by hand may name anything."""
     (told,) = query(_NEXT, t=look.table(SEGMENTS).delta)
     following = told["ledger"] or 0
     topics: dict[str, list[PositionSet]] = defaultdict(list)
-    for parts in named_by(rows).values():
+    standing: dict[str, list[PositionSet]] = defaultdict(list)
+    undos = set(rows.filter(pc.equal(rows.column("kind"), UNDO)).column("command_id").to_pylist())
+    for command, parts in named_by(rows).items():
         for of, positions in parts.items():
             topics[of.topic].append(positions)
+        for of, positions in left_of(parts, said.undone.get(command, {})).items() if command not in undos else ():
+            standing[of.topic].append(positions)
     for topic, sets in sorted(topics.items()):
         named = dict(PositionSet.union(sets).by_ledger())
-        coming = PositionSet({ledger: entries for ledger, entries in named.items() if ledger >= following})
+        stands = dict(PositionSet.union(standing[topic]).by_ledger())
+        coming = PositionSet({ledger: entries for ledger, entries in stands.items() if ledger >= following})
         if len(coming):
             text = f"{len(coming):,} positions are named that ingest has not given yet; what comes there is withdrawn"
             remedy = "append rows of the kind undo that name the same, as docs/tables.md says"

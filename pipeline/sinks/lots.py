@@ -12,7 +12,7 @@ A lot of two rows that are due at 5 and 9 ms, taken up at 7 ms: the turn of the 
 
     >>> due = [{"due_time": 5_000}, {"due_time": 9_000}]
     >>> lot = Lot(number=3, files=(("f", 0),), count=2, size=40, span=(5, 9), since=7)
-    >>> [(turn, ms) for turn, ms, _ in lot.rows(lambda lot, path: iter([([1, 2], due)]))]
+    >>> [(turn, ms) for turn, ms, _ in lot.rows(lambda lot: iter([([1, 2], due)]))]
     [(7, 5), (9, 9)]
     >>> lot.first, lot.last, lot.after
     (7, 10, 8)

@@ -187,3 +187,18 @@ def test_every_reader_gets_rows_in_the_order_of_deliveries_each_once(world: Draw
         assert entries(reader.of(at_end, still_open)) == entries(reader.light(at_end, still_open)) == wanted
         table.cut()
         assert [each.position[1] for each in Deliveries(folder).take()] == ordered(world.rows)
+
+
+def test_a_file_that_was_read_whole_is_merged_with_others_of_which_little_is_read(tmp_path: Path) -> None:
+    """Who takes over reads a backlog without payloads first; small files that others have read are kept with them."""
+    same = {"batch_id": 0, "released_at": at(60_000)}
+    rows = [delivery_row(message_row(1, n, n * 1_000), n + 1) | same for n in range(8)]
+    kept, large = [row for n, row in enumerate(rows) if n in {1, 3, 5}], [rows[n] for n in (0, 2, 4, 6, 7)]
+    table = Written(tmp_path, Drawn([[kept, large]], [], set(range(8)), step=5, group=3, statistics=True))
+    with patch("pipeline.client.following.tail.newest", lambda *_: 0):
+        log = DeliveryLog(str(tmp_path), Files())
+    log.read()
+    reader = OpenRows(log, KEY, slot_rule(SubscriptionType.KEY_SHARED, SLOTS))
+    at_end, still_open = backlog(table.last, set(range(SLOTS))), {1: {0: BitMap(range(8))}}
+    assert entries(reader.of(at_end, still_open)) == [*range(8)]
+    assert entries(reader.light(at_end, still_open)) == [*range(8)]

@@ -113,7 +113,8 @@ class DataRows:
         """The rows that are chosen of one file; see `of`."""
         kept = self._known(path)
         if kept is not None:
-            yield chosen(kept)
+            # It has all columns, and is merged with files of which only some are read.
+            yield chosen(kept.select(list(columns)))
             return
         try:
             for footer in read_footers([self._files.readable(f"{self._folder}/{path}") or path]):
