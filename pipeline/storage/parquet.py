@@ -214,7 +214,7 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
     group = told.row_group(number)
     columns = [group.column(each) for each in range(told.num_columns)]
     texts = [each for each in columns if each.physical_type == "BYTE_ARRAY"]
-    coded = [each for each in texts if each.has_dictionary_page or "DELTA_BYTE_ARRAY" in each.encodings]
+    coded = list(filter(_folded, texts))
     most: int = sum(each.total_uncompressed_size * (each.num_values if _nested(each) else 1) for each in coded)
     if most * min(group.num_rows, MOST_ROWS) > _READ_BYTES:
         if not all(each.has_dictionary_page for each in coded):
@@ -358,9 +358,7 @@ def bounded(table: Table, path: str) -> pa.Table:
 
 def _short(group: RowGroup) -> Iterator[pa.Table]:
     """The rows of a row group, a few at a time, while all texts are short."""
-    told = group.file.metadata.row_group(group.number)
-    columns = (told.column(number) for number in range(told.num_columns))
-    coded = [each for each in columns if each.physical_type == "BYTE_ARRAY" and each.has_dictionary_page]
+    coded = [each for each in _columns(group) if each.physical_type == "BYTE_ARRAY" and each.has_dictionary_page]
     suspects = [each for each in coded if each.total_uncompressed_size > MAX_NAME_BYTES]
     if sum(each.total_uncompressed_size for each in suspects) > MOST_UNFOLDED:
         raise FileTooLarge(group.path, f"{MOST_UNFOLDED} bytes of texts")
