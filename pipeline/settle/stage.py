@@ -335,7 +335,8 @@ class Settle:
     def _commit(self, plan: Plan, outcome: Outcome, held: Mapping[Name, Opened], gone: Iterable[Opened]) -> None:
         sent: Mapping[str, int] = {}
         if outcome.is_seen:
-            fresh = self._noted.plan != plan
+            # Of a checkpoint that is lost the commits still know what was begun.
+            fresh = plan not in (self._noted.plan, *self._written)
             self._noted.write(self.owner, plan)
             self._observe("settle.noted", plan.batch)
             if self._writes is None:

@@ -178,3 +178,17 @@ def test_the_doctor_counts_no_letters_of_a_batch_that_was_torn(stages: Stages, a
     appends.dies_before = -1
     assert stages.settle()
     assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
+
+
+def test_the_doctor_counts_no_letters_of_a_batch_whose_checkpoint_is_lost(stages: Stages) -> None:
+    """Its other commits say that it was begun, so its letters may lie before what `inbox` has by now."""
+    row = open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist()[0]
+    nobodys = failed(row | {"ledger_id": row["ledger_id"] + 50})
+    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [nobodys]))
+    stages.die_after("settle.rejected_settle")
+    assert not stages.settle()
+    (Path(stages.warehouse.checkpoint("settle")) / "plan.json").unlink()
+    assert stages.settle()
+    assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
+    assert stages.ingest()
+    assert sent(stages, "t") == list(range(COUNT))
