@@ -89,7 +89,7 @@ class SourceBehind(PipelineError):
     def __init__(self, stage: str, table: str, newest: int, read: int) -> None:
         """Name stage and table, the newest version of the table, and the version that the stage has read."""
         super().__init__(
-            f"stage {stage}: {table} ends with version {newest}, the checkpoint has read version {read}; "
+            f"stage {stage}: {table} ends with version {newest}, the stage has read version {read}; "
             "restore all tables and checkpoints from one copy (docs/operations.md)"
         )
         self.stage, self.table, self.newest, self.read = stage, table, newest, read

@@ -15,15 +15,14 @@ from pipeline.delta.deltars import batches_of, query
 from pipeline.delta.logs.notes import Commit
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.look import Look, Opened
+from pipeline.settle.plan import FOLLOWED
 from pipeline.storage.arrays import longs
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
 from schemas import (
     COMMANDS,
-    CONSUMER_EVENTS,
     CURSORS,
     REDELIVERY,
-    REJECTED_DISPATCH,
     ROUND,
     SEGMENTS,
     SUBSCRIPTIONS,
@@ -32,13 +31,6 @@ from state import Condition, CorruptBytes, Positions
 from state.chunk import Chunk
 from state.positionset import PositionSet
 
-FOLLOWED = {
-    "events": CONSUMER_EVENTS,
-    "released": REDELIVERY,
-    "refused": REJECTED_DISPATCH,
-    "commands": COMMANDS,
-}
-"""The tables that settle follows, by the name under which its notes tell how far it has read each."""
 _BATCHES = 500
 """So many of the last batches of settle are looked at."""
 _ACKNOWLEDGE = "SELECT topic, subscription FROM t WHERE active AND policies['ack'] = 'true'"
@@ -55,9 +47,11 @@ def opened(look: Look) -> Iterator[Finding]:
     """What was released is open or was settled by somebody; what waits to come again is in the index or was there."""
     last = look.table(CURSORS).log.last(SETTLE)
     names = {(row["topic"], row["subscription"]) for row in query(_ACKNOWLEDGE, t=look.table(SUBSCRIPTIONS).delta)}
-    if last is None or not names:
+    if last is None:
         return
-    yield from _ahead(look, last[1])
+    yield from _ahead(look, last[1], follows=bool(names or last[1].note.get("follows")))
+    if not names:
+        return
     cursors = by_name(query(NEWEST.format(told="t"), t=look.table(CURSORS).delta))
     mine = {
         name: rows
@@ -78,11 +72,14 @@ def _whole(rows: CursorRows) -> bool:
     return True
 
 
-def _ahead(look: Look, last: Commit) -> Iterator[Finding]:
-    """Settle has read versions that a table does not have: what comes there next would pass for read."""
+def _ahead(look: Look, last: Commit, *, follows: bool) -> Iterator[Finding]:
+    """Settle has read versions that a table does not have: its start is refused.
+
+    While it follows nobody it begins at the present; of commands none is passed over.
+    """
     for field, table in FOLLOWED.items():
         read, newest = last.note.get(field), look.table(table).log.newest
-        if read is not None and int(read) > newest:
+        if read is not None and int(read) > newest and (follows or table is COMMANDS):
             text = f"settle has read {table.name} up to version {read}, and the table ends with version {newest}"
             yield error("settle_ahead", table.name, text, "restore all tables from one copy (docs/operations.md)")
 

@@ -8,10 +8,10 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import query
 from pipeline.delta.logs.logfiles import info_of
 from pipeline.delta.logs.notes import Commit
-from pipeline.doctor.check_open import FOLLOWED
 from pipeline.doctor.finding import Finding, error, warning
 from pipeline.doctor.logs import rows_of
 from pipeline.doctor.look import Look, Opened
+from pipeline.settle.plan import FOLLOWED
 from pipeline.subscriptions.cursors import NEWEST, CursorRows, by_name
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.letters import APPLICATION, BEFORE_LETTERS, LETTERS, transaction

@@ -8,11 +8,23 @@ from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any
 
+from pipeline.config.errors import SourceBehind
+from pipeline.config.stages import SETTLE
 from pipeline.delta.logs.entries import newest
 from pipeline.storage.files import Files
 from schemas import COMMANDS, CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH
 
 _FILE = "plan.json"
+FOLLOWED = {
+    "events": CONSUMER_EVENTS,
+    "refused": REJECTED_DISPATCH,
+    "commands": COMMANDS,
+    "released": REDELIVERY,
+}
+"""The tables that settle follows, by the name under which its notes tell how far it has read each.
+
+In the order in which they are looked at: what is said of a release is read before the release is looked for.
+"""
 
 
 @dataclass(frozen=True)
@@ -98,15 +110,26 @@ def unfinished(plans: Iterable[Plan], last: Plan | None, reached: Callable[[Plan
     return newest if follows else None
 
 
+def newest_of(files: Files, root: str, known: Upto) -> Upto:
+    """The newest versions of the tables that settle follows, of each of which one is known."""
+    found = {name: newest(files, f"{root}/{table.name}", getattr(known, name)) for name, table in FOLLOWED.items()}
+    return Upto(**found)
+
+
+def check_read(read: Upto, ends: Upto) -> None:
+    """Refuse tables that end before what was read of them: what comes in the place of what they lack is no news.
+
+    Raises:
+        SourceBehind: one does.
+    """
+    for name, table in FOLLOWED.items():
+        if getattr(ends, name) < getattr(read, name):
+            raise SourceBehind(SETTLE, table.name, getattr(ends, name), getattr(read, name))
+
+
 def reached(files: Files, root: str, plan: Plan) -> bool:
     """Whether the tables that settle follows have all versions that a plan takes."""
-    ends = (
-        (CONSUMER_EVENTS, plan.events),
-        (REDELIVERY, plan.released),
-        (REJECTED_DISPATCH, plan.refused),
-        (COMMANDS, plan.commands),
-    )
-    return all(newest(files, f"{root}/{table.name}") >= version for table, version in ends)
+    return all(newest(files, f"{root}/{table.name}") >= getattr(plan, name) for name, table in FOLLOWED.items())
 
 
 class PlanFile:

@@ -30,7 +30,7 @@ from pipeline.settle.listener import Listener
 from pipeline.settle.moves import Moves
 from pipeline.settle.opened import Opened
 from pipeline.settle.outcome import Outcome, bounded
-from pipeline.settle.plan import Plan, PlanFile, Upto, reached, unfinished
+from pipeline.settle.plan import Plan, PlanFile, Upto, check_read, newest_of, reached, unfinished
 from pipeline.settle.registry import AckRegistry, Line, listeners, wrong_lines
 from pipeline.settle.sources import Source, refused_files
 from pipeline.settle.writes import Writes
@@ -60,7 +60,11 @@ class Settle:
     """The body of settle: call `step` when there may be something to do."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse, observe: Observer) -> None:
-        """Look up once what the tables hold. While nobody acknowledges that is next to nothing."""
+        """Look up once what the tables hold. While nobody acknowledges that is next to nothing.
+
+        Raises:
+            SourceBehind: a table that it follows ends before what it has read of it.
+        """
         self._spark, self._warehouse, self._observe = spark, warehouse, observe
         self.watch = Watch()
         self._files = session_files(spark)
@@ -86,6 +90,7 @@ class Settle:
         if self._last is not None:
             self._lines = self._registry.at(self._last.registry)
             self._opened = self._cursors.restored(self._everybody(self._last))
+            self._ends(self._begin())
 
     def step(self, instant: int, *, patient: bool) -> bool:
         """Take a batch, when there is anything for one; whether there was.
@@ -142,21 +147,15 @@ class Settle:
         if not self._opened and not self._moves.any and not self._registry.at(registry) and not self._commanded():
             return None
         begin = self._begin()
-        events = self._newest(CONSUMER_EVENTS.name, begin.events)
-        # What dispatch refused or left out was released before: its release is in this batch or was in an earlier one.
-        # And if it was left out because of a command, that is known, too. What is not released by then dispatch will
-        # leave out.
-        refused = self._newest(REJECTED_DISPATCH.name, begin.refused)
-        commands = self._newest(COMMANDS.name, begin.commands)
-        end = Upto(events, self._newest(REDELIVERY.name, begin.released), refused, commands)
+        end = self._ends(begin)
         lives = self._presence.marker(registry)
         said = (last.registry, last.lives, begin.events, begin.commands) if last is not None else None
-        quiet = said == (registry, lives, events, commands)
+        quiet = said == (registry, lives, end.events, end.commands)
         if quiet and (end == begin or (patient and last is not None and instant - last.now < _RELEASES_MS)):
             return None
         now = instant if last is None else max(instant, last.now)
         segments = newest(self._files, self._warehouse.path(SEGMENTS))
-        upto = (end.events, end.released, end.refused, segments, commands)
+        upto = (end.events, end.released, end.refused, segments, end.commands)
         return Plan(self._next, now, registry, lives, begin, *upto, letters=drawn())
 
     def _begin(self) -> Upto:
@@ -167,21 +166,27 @@ class Settle:
         if self._last is not None and (self._opened or self._follows):
             return self._last.end
         known = _NOTHING_YET if self._last is None else self._last.end
-        named = ((CONSUMER_EVENTS, known.events), (REDELIVERY, known.released), (REJECTED_DISPATCH, known.refused))
-        events, released, refused = (self._newest(table.name, version) for table, version in named)
-        return Upto(events, released, refused, known.commands)
+        return replace(newest_of(self._files, self._warehouse.root, known), commands=known.commands)
+
+    def _ends(self, begin: Upto) -> Upto:
+        """How far there is something to take.
+
+        What dispatch refused or left out was released before: its release is in this batch or was in an earlier one.
+        And if it was left out because of a command, that is known, too: of `redelivery` the newest version is looked up
+        after those of the others. What is not released by then dispatch will leave out.
+        """
+        ends = newest_of(self._files, self._warehouse.root, begin)
+        check_read(begin, ends)
+        return ends
 
     def _commanded(self) -> bool:
         """Whether commands have come that give something another due time; of the others nothing is noted."""
         known = max(self._passed, 0 if self._last is None else self._last.commands)
-        commands = self._newest(COMMANDS.name, known)
+        commands = newest(self._files, self._warehouse.path(COMMANDS), known)
         if commands == known or self._news(known, commands).num_rows:
             return commands > known
         self._passed = commands
         return False
-
-    def _newest(self, table: str, known: int) -> int:
-        return newest(self._files, f"{self._warehouse.root}/{table}", known)
 
     def _listeners(self, plan: Plan) -> dict[Name, Listener]:
         """Who acknowledges in a batch."""

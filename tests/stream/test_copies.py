@@ -189,7 +189,7 @@ def source_set_back(topic: str, at: int) -> list[Step]:
     def said(world: World) -> None:
         with pytest.raises(SourceBehind) as raised:
             start(world.spark, world.warehouse, "ingest", world.options)
-        told = re.search(r"inbox ends with version (\d+), the checkpoint has read version (\d+)", str(raised.value))
+        told = re.search(r"inbox ends with version (\d+), the stage has read version (\d+)", str(raised.value))
         assert told
         assert int(told[1]) + 1 == int(told[2])
 

@@ -41,7 +41,8 @@ TRIED = {
     "property_unset": _HEALED,
     "released_twice": f"{_AGAIN}test_a_retry_that_was_put_into_the_index_twice_is_found",
     "retry_gone": f"{_AGAIN}test_a_retry_that_is_in_no_table_is_found_and_comes_again_after_a_seek",
-    "settle_ahead": f"{_AGAIN}test_a_table_that_was_set_back_before_what_settle_has_read_is_found",
+    "settle_ahead": "unit/settle/test_set_back.py::"
+    "test_a_table_that_was_restored_alone_is_refused_until_all_are_restored",
     "source_gone": _HEALED,
     "table_behind": _SET_BACK,
     "table_missing": _HEALED,

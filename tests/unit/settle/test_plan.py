@@ -17,20 +17,20 @@ def test_what_was_refused_was_released_in_this_batch_or_before(monkeypatch: pyte
     """Else it would be open for ever: the refusal is read, then the release. Others commit between any two looks."""
     versions = dict.fromkeys((REDELIVERY.name, REJECTED_DISPATCH.name, CONSUMER_EVENTS.name, COMMANDS.name), 0)
 
-    def look(_: object, table: str, __: int) -> int:
-        found = versions[table]
+    def look(_: object, path: str, __: int) -> int:
+        found = versions[path.rpartition("/")[2]]
         # A position is released, dispatch refuses it at once, and somebody acknowledges it.
         versions.update({name: version + 1 for name, version in versions.items()})
         return found
 
-    monkeypatch.setattr(Settle, "_newest", look)
+    monkeypatch.setattr("pipeline.settle.plan.newest", look)
     monkeypatch.setattr("pipeline.settle.stage.newest", lambda *_: 0)
     settle: Any = object.__new__(Settle)
     settle._last, settle._written, settle._opened, settle._follows = None, [], {}, False
     settle._moves = SimpleNamespace(any=False)
     settle._registry = SimpleNamespace(version=lambda: 1, at=lambda _: {("t", "s"): None})
     settle._presence = SimpleNamespace(marker=lambda _: 1)
-    settle._files, settle._warehouse = None, SimpleNamespace(path=lambda _: "")
+    settle._files, settle._warehouse = None, SimpleNamespace(path=lambda _: "", root="")
     plan = settle._plan(1_000, patient=False)
     assert plan.begin.refused < plan.refused < plan.released
     assert plan.begin.events < plan.events < plan.released

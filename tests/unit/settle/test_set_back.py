@@ -1,0 +1,150 @@
+"""A table that settle follows was restored alone, from an older copy: settle refuses it, and says what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import pytest
+
+pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
+
+from pipeline.client.commanding.commands import cancel
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
+from pipeline.config.errors import SourceBehind
+from pipeline.config.stages import SETTLE
+from pipeline.delta.deltars import append, open_table, path_of, rows_of
+from pipeline.subscriptions.policies import Policies
+from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
+from tests.support.examined import wrong
+from tests.support.stream import at, message
+from tests.support.without_jvm import NO_CHECKPOINTS, Stages, no_jvm
+
+T0 = 2_000_000_000_000
+FOLLOWED = [CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, COMMANDS]
+
+
+@dataclass
+class Job:
+    """Stages without a JVM, and a copy of all that they have written, made while they stood still."""
+
+    stages: Stages
+
+    def __post_init__(self) -> None:
+        """Nothing is copied yet."""
+        self.root = Path(self.stages.root)
+        self._copy, self._books = self.root.with_name("copy"), ({}, -1, [])  # type: ignore[var-annotated]
+
+    def go(self, seconds: int = 0) -> None:
+        """Time goes on, and all stages do what there is to do."""
+        self.stages.instant += 1_000 * seconds
+        while self.stages.has_ingest:
+            assert self.stages.ingest()
+        self.stages.schedule.step(self.stages.instant)
+        while self.stages.has_dispatch:
+            assert self.stages.dispatch()
+        assert self.stages.settle()
+
+    def more(self) -> None:
+        """A message is sent and delivered, one is sent and cancelled, and the first one is acknowledged."""
+        assert self.stages.ingest(message("late", "t"), message("off", "t", after=60_000) | {"message_key": "off"})
+        self.go()
+        assert cancel(str(self.root), "t", key="off").command_id
+        self.acknowledge(b"first")
+        self.go(61)
+
+    def acknowledge(self, payload: bytes) -> None:
+        """A consumer acknowledges a message."""
+        row = next(row for row in self.rows(MESSAGES) if row["payload"] == payload)
+        place = {"ledger_id": row["ledger_id"], "first_entry": row["entry_id"], "last_entry": row["entry_id"]}
+        said = {"topic": "t", "subscription": "s", "life": 1, "kind": "ack", "at": at(0), "redelivery_count": 0}
+        append(str(self.root), CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [said | place]))
+
+    def copy(self) -> None:
+        """Copy the folder, and the checkpoints, which are in memory here."""
+        copytree(self.root, self._copy)
+        schedule = self.stages.schedule
+        self._books = deepcopy((self.stages._books, schedule._seen, schedule.waiting))
+
+    def restore(self, table: Table) -> None:
+        """Restore one table."""
+        rmtree(path_of(str(self.root), table))
+        copytree(self._copy / table.name, path_of(str(self.root), table))
+
+    def restore_all(self) -> None:
+        """Restore all tables and checkpoints."""
+        rmtree(self.root)
+        copytree(self._copy, self.root)
+        schedule = self.stages.schedule
+        self.stages._books, schedule._seen, schedule.waiting = deepcopy(self._books)
+        for stage in ("ingest", "dispatch", SETTLE):
+            self.stages.restart(stage)
+
+    def rows(self, table: Table) -> list[dict[str, Any]]:
+        """What a table holds."""
+        found: list[dict[str, Any]] = open_table(str(self.root), table).to_pyarrow_table().to_pylist()
+        return found
+
+    def words(self) -> set[tuple[str, str]]:
+        """What the doctor finds beside what it finds of stages without checkpoints."""
+        return {(word, subject) for word, subject in wrong(str(self.root)) if word not in NO_CHECKPOINTS}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    """Two messages are delivered to a subscription that acknowledges; then a copy is made, and all goes on."""
+    with no_jvm():
+        found = Job(Stages(str(tmp_path / "warehouse")))
+        subscribe(str(found.root), Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+        found.stages.instant = T0
+        assert found.stages.ingest()
+        assert found.stages.ingest(message("first", "t"), message("second", "t"))
+        found.go()
+        found.copy()
+        found.more()
+        assert found.words() == set()
+        yield found
+
+
+@pytest.mark.parametrize("table", FOLLOWED, ids=lambda table: table.name)
+def test_a_table_that_was_restored_alone_is_refused_until_all_are_restored(job: Job, table: Table) -> None:
+    """What comes in the place of the versions that it lacks was passed over, and the doctor found nothing any more."""
+    job.restore(table)
+    assert ("settle_ahead", table.name) in job.words()
+    for _ in ("while it runs", "when it starts"):
+        with pytest.raises(SourceBehind) as refused:
+            job.stages.settle()
+        assert (refused.value.stage, refused.value.table) == (SETTLE, table.name)
+        assert refused.value.newest < refused.value.read
+        job.stages.restart(SETTLE)
+    job.restore_all()
+    job.more()
+    assert job.words() == set()
+    assert Counter(row["payload"] for row in job.rows(DELIVERIES)) == {b"first": 1, b"second": 1, b"late": 1}
+    job.acknowledge(b"late")
+    job.go()
+    assert job.stages._body(SETTLE)._opened["t", "s"].outstanding.counts.outstanding == 1
+    assert job.words() == set()
+
+
+def test_who_follows_nothing_begins_anew_with_older_tables(job: Job) -> None:
+    """Nobody acknowledges any more: nothing is open that a row could be about."""
+    unsubscribe(str(job.root), "t", "s")
+    job.go(1)
+    for table in FOLLOWED[:3]:
+        job.restore(table)
+    assert "settle_ahead" not in {word for word, _ in job.words()}
+    job.stages.restart(SETTLE)
+    assert job.stages.settle()
+    subscribe(str(job.root), Subscription("t", "new", tick_ms=1, policies=Policies(ack=True)))
+    assert job.stages.ingest()
+    assert job.stages.settle()
+    assert job.stages.ingest(message("new", "t"))
+    job.go(1)
+    assert job.stages._body(SETTLE)._opened["t", "new"].outstanding.counts.outstanding == 1
