@@ -132,7 +132,7 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     tick: Annotated[
         int, options.duration("--tick", "Precision: a message comes up to so much late, never early", "1s")
     ] = UNITS_MS["s"],
-    start: Annotated[Start, typer.Option("--from", help="With what is in the log already, or from now on.")] = (
+    start: Annotated[Start, typer.Option("--start", help="With what is in the log already, or from now on.")] = (
         Start.LATEST
     ),
     kind: Annotated[
@@ -223,7 +223,7 @@ def receive(
     subscription: AnySubscription = None,
     *,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Wait for more; Ctrl-C ends it.")] = True,
-    start: Annotated[Start, typer.Option("--from", help="With the deliveries there are, or from now on.")] = (
+    start: Annotated[Start, typer.Option("--start", help="With the deliveries there are, or from now on.")] = (
         Start.EARLIEST
     ),
     limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse, checked, time
 from jobs.commands.values import span_ms
 from jobs.terminal import echo, tell
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
-_By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who commands it; kept with the command.")]
+_IssuedBy = Annotated[
+    str | None, typer.Option("--issued-by", metavar="NAME", help="Who commands it; kept with the command.")
+]
 _Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why; kept with the command.")]
 
 
@@ -42,14 +45,14 @@ def cancel(  # noqa: PLR0913 - a parameter is an option
     key: _Key = None,
     where: _Where = None,
     dry_run: _DryRun = False,
-    by: _By = None,
+    issued_by: _IssuedBy = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Cancel messages that wait, or failed and are to come again. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import cancel as begin
 
-    how = {"key": key, "where": where, "by": by, "reason": reason}
+    how = {"key": key, "where": where, "by": issued_by, "reason": reason}
     _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -63,14 +66,14 @@ def reschedule(  # noqa: PLR0913 - a parameter is an option
     key: _Key = None,
     where: _Where = None,
     dry_run: _DryRun = False,
-    by: _By = None,
+    issued_by: _IssuedBy = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Give messages that wait another due time. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import reschedule as begin
 
-    how = {"key": key, "where": where, "by": by, "reason": reason}
+    how = {"key": key, "where": where, "by": issued_by, "reason": reason}
     _give(partial(begin, to=to), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -89,16 +92,14 @@ def shift(  # noqa: PLR0913 - a parameter is an option
     key: _Key = None,
     where: _Where = None,
     dry_run: _DryRun = False,
-    who: Annotated[
-        str | None, typer.Option("--issued-by", metavar="NAME", help="Who commands it; kept with the command.")
-    ] = None,
+    issued_by: _IssuedBy = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Let messages that wait come later or earlier. What is due within seconds may be taken already."""
     from pipeline.client.commanding.commands import shift as begin
 
-    later, how = timedelta(milliseconds=span), {"key": key, "where": where, "by": who, "reason": reason}
+    later, how = timedelta(milliseconds=span), {"key": key, "where": where, "by": issued_by, "reason": reason}
     _give(partial(begin, span=later), warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -111,14 +112,14 @@ def release(  # noqa: PLR0913 - a parameter is an option
     key: _Key = None,
     where: _Where = None,
     dry_run: _DryRun = False,
-    by: _By = None,
+    issued_by: _IssuedBy = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Let messages that wait come now."""
     from pipeline.client.commanding.commands import release_now as begin
 
-    how = {"key": key, "where": where, "by": by, "reason": reason}
+    how = {"key": key, "where": where, "by": issued_by, "reason": reason}
     _give(begin, warehouse, topic, subscription, how, dry_run=dry_run, as_json=as_json)
 
 
@@ -128,14 +129,14 @@ def undo(
     command_id: Annotated[str, typer.Argument(help="The id that the command printed.")],
     *,
     dry_run: _DryRun = False,
-    by: _By = None,
+    issued_by: _IssuedBy = None,
     reason: _Reason = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a command back, for those of its messages that have not come meanwhile."""
     from pipeline.client.commanding.commands import undo as begin
 
-    found = begin(warehouse, command_id, dry_run=dry_run, by=by, reason=reason)
+    found = begin(warehouse, command_id, dry_run=dry_run, by=issued_by, reason=reason)
     _tell(f"undo of {command_id}", found, as_json=as_json, dry=dry_run)
 
 
@@ -151,7 +152,7 @@ def commands(
     from pipeline.client.commanding.outcomes import outcomes
 
     found = outcomes(warehouse, limit)
-    for line in command.listed_json(found) if as_json else command.listed(found):
+    for line in map(json_line, found) if as_json else command.listed(found):
         echo(line)
 
 
@@ -175,5 +176,5 @@ def _give(
 def _tell(what: str, found: "Command", *, as_json: bool, dry: bool) -> None:
     from jobs.commands import commanding as command
 
-    for line in [command.as_json(found)] if as_json else command.report(what, found, dry=dry):
+    for line in [json_line(found)] if as_json else command.report(what, found, dry=dry):
         tell(line)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs.commands import options
+from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import lines, named, paths
 from jobs.commands.values import UNITS_MS
@@ -209,9 +210,10 @@ def show_policy(
 
     found = policies_of(warehouse, topic, subscription)
     if history:
-        told = command.past(policy_history(warehouse, topic, subscription), as_json=as_json)
+        held = policy_history(warehouse, topic, subscription)
+        told = map(json_line, held) if as_json else command.past(held)
     elif as_json:
-        told = command.as_json(found)
+        told = iter([json_line(found)])
     elif isinstance(found, Policies):
         told = lines(topic, subscription or "", found)
     else:
@@ -249,7 +251,7 @@ def sources(warehouse: Warehouse, *, as_json: AsJson = False) -> None:
     """List sources: how much they have taken in, how far they are behind, and why one stands still."""
     from jobs.commands import sources as command
 
-    for line in [command.as_json(warehouse)] if as_json else command.report(warehouse):
+    for line in [json_line(command.noted(warehouse))] if as_json else command.report(warehouse):
         echo(line)
 
 
@@ -277,7 +279,7 @@ def consume(  # noqa: PLR0913 - a parameter is an option
     wait: Annotated[
         int, options.duration("--wait", "With --no-follow, the end when nothing came for so long", "5s")
     ] = 5 * UNITS_MS["s"],
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="End after so many.")] = None,
     nack_rate: Annotated[
         float, typer.Option("--nack-rate", min=0, max=1, help="This share of them fails, drawn at random.")
     ] = 0.0,
@@ -287,7 +289,7 @@ def consume(  # noqa: PLR0913 - a parameter is an option
     from jobs.commands import consume as command
 
     form = command.as_json if as_json else command.line
-    told = command.Told(name, follow, wait, count, nack_rate)
+    told = command.Told(name, follow, wait, limit, nack_rate)
     note = partial(echo, err=True)
     done, failed = command.consume(warehouse, (topic, subscription), told, command.Says(echo, form, note))
     echo(f"{done:,} acknowledged, {failed:,} failed", err=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from jobs.commands import options
+from jobs.commands.jsonform import json_line
 from jobs.commands.options import AsJson, Warehouse
 from jobs.commands.values import UNITS_MS
 from jobs.terminal import echo, tell
@@ -29,10 +30,10 @@ def pulsar(  # noqa: PLR0913 - a parameter is an option
     subscription: Annotated[
         str, typer.Option("--subscription", "-s", help="What it has not acknowledged is taken; Shared or Key_Shared.")
     ],
-    to: Annotated[
+    into: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="TOPIC", help="The topic of the warehouse.", show_default="TOPIC without the rest"
+            "--into", metavar="TOPIC", help="The topic of the warehouse.", show_default="TOPIC without the rest"
         ),
     ] = None,
     margin: Annotated[
@@ -53,7 +54,7 @@ def pulsar(  # noqa: PLR0913 - a parameter is an option
     from pipeline.moving.places import Wanted
     from pipeline.moving.pulsar import take
 
-    wanted = Wanted(service, admin, topic, subscription, to or topic.rpartition("/")[2], margin, acknowledge)
+    wanted = Wanted(service, admin, topic, subscription, into or topic.rpartition("/")[2], margin, acknowledge)
     found = list(command.followed(take(warehouse, wanted, dry=dry_run), lambda text: echo(text, err=True)))
-    for line in [command.as_json(found)] if as_json else command.report(found, dry=dry_run):
+    for line in [json_line(found)] if as_json else command.report(found, dry=dry_run):
         tell(line)

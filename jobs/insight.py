@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from jobs.commands import options
+from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
 from jobs.terminal import echo
 
@@ -30,7 +31,7 @@ def pending(
     topic: AnyTopic = None,
     subscription: AnySubscription = None,
     *,
-    by: Annotated[By, typer.Option("--by", help="A line for each of these; by key those that have most.")] = (
+    by: Annotated[By, typer.Option("--group-by", help="A line for each of these; by key those that have most.")] = (
         By.SUBSCRIPTION
     ),
     as_of: Annotated[datetime | None, options.time("--as-of", "What was pending then")] = None,
@@ -77,6 +78,6 @@ def trace(
     place = None if position is None else (position.ledger, position.entry)
     # One more, to see whether there is one more.
     found = look(warehouse, topic, subscription, key=key, position=place, limit=limit + 1)
-    lines = command.as_json(found[-limit:]) if as_json else command.report(topic, found, limit)
+    lines = map(json_line, found[-limit:]) if as_json else command.report(topic, found, limit)
     for line in lines:
         echo(line)

@@ -1,8 +1,6 @@
 """What `cancel`, `reschedule`, `shift`, `release`, `undo` and `commands` print, as text or JSON."""
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 
 from jobs.commands.values import iso
 from pipeline.client.commanding.commands import Command
@@ -38,11 +36,6 @@ def report(topic: str, found: Command, *, dry: bool) -> Iterator[str]:
         yield f"command {found.command_id}"
 
 
-def as_json(found: Command) -> str:
-    """The same for scripts; times in ms UTC."""
-    return json.dumps(asdict(found))
-
-
 def listed(found: Sequence[Outcome]) -> Iterator[str]:
     """A line for each command, and what it asked for."""
     if not found:
@@ -57,12 +50,6 @@ def listed(found: Sequence[Outcome]) -> Iterator[str]:
         yield f"  {each.count:,} named: {', '.join(_figures(each))}"
         told = (("where", each.asked), ("reason", each.reason))
         yield from (f"  {name}: {printable(text)}" for name, text in told if text)
-
-
-def listed_json(found: Sequence[Outcome]) -> Iterator[str]:
-    """The same for scripts, a line for each command; times in ms UTC."""
-    for each in found:
-        yield json.dumps(asdict(each) | {"at": _at(each)})
 
 
 def _at(found: Outcome) -> int | None:

@@ -1,12 +1,11 @@
 """`delayline consume`: messages are received, printed, and acknowledged or given back."""
 
-import json
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jobs.commands.values import payload
+from jobs.commands.jsonform import json_line, record
 from pipeline.client.choices import ConsumerType
 from pipeline.client.consuming.consumer import Consumer
 from pipeline.client.consuming.consumers import engine_of, open_consumer
@@ -39,14 +38,14 @@ class Told:
         name: of the consumer; None: one is drawn.
         follow: wait for more.
         wait_ms: else it ends when nothing came for so long.
-        count: end after so many messages; None: at no number.
+        limit: end after so many messages; None: at no number.
         nack_rate: this share of the messages fails, drawn at random.
     """
 
     name: str | None
     follow: bool
     wait_ms: int
-    count: int | None
+    limit: int | None
     nack_rate: float
 
 
@@ -97,7 +96,7 @@ def _line(root: str, topic: str, subscription: str) -> Subscription:
 def _work(consumer: Consumer, told: Told, says: Says) -> tuple[int, int]:
     done = failed = 0
     ends = time.monotonic() + _JOIN_S
-    while told.count is None or done + failed < told.count:
+    while told.limit is None or done + failed < told.limit:
         message = consumer.next_message(_LOOK_MS if told.follow else told.wait_ms)
         if message is None:
             # It takes seconds until a consumer has its share; one that others leave nothing to gets none.
@@ -127,15 +126,15 @@ def line(message: Message, answer: str) -> str:
 
 
 def as_json(message: Message, answer: str) -> str:
-    """The same for scripts, on one line. The payload is text when it is UTF-8, else base64 in `payload_base64`."""
-    ledger, entry = message.message_id().position
-    fields: dict[str, object] = {
-        "topic": message.topic_name(),
-        "ledger_id": ledger,
-        "entry_id": entry,
-        "key": message.partition_key() or None,
-        "properties": message.properties(),
-        "redelivery_count": message.redelivery_count(),
-        "answer": answer,
-    }
-    return json.dumps(fields | payload(message.data()), ensure_ascii=False)
+    """The same for scripts."""
+    return json_line(
+        record(
+            topic=message.topic_name(),
+            position=message.message_id().position,
+            key=message.partition_key() or None,
+            properties=message.properties(),
+            redelivery_count=message.redelivery_count(),
+            answer=answer,
+            payload=message.data(),
+        )
+    )

@@ -1,8 +1,6 @@
 """`delayline dead-letters`: what failed too often, as text or JSON, and the way back."""
 
-import json
-
-from jobs.commands.values import payload
+from jobs.commands.jsonform import json_line, record
 from pipeline.client.subscribing.deadletters import DeadLetter
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.config.printed import printable
@@ -33,16 +31,18 @@ def line(letter: DeadLetter) -> str:
 
 
 def as_json(letter: DeadLetter) -> str:
-    """The same for scripts, on one line. The payload is text when it is UTF-8, else base64 in `payload_base64`."""
-    fields: dict[str, object] = {
-        "dead_letter_topic": letter.topic,
-        "position": list(letter.position),
-        "topic": letter.origin,
-        "subscription": letter.subscription,
-        "topic_position": letter.origin_position,
-        "redelivery_count": letter.redelivery_count,
-        "cause": letter.cause,
-        "key": letter.key,
-        "properties": dict(letter.properties),
-    }
-    return json.dumps(fields | payload(letter.payload), ensure_ascii=False)
+    """The same for scripts."""
+    return json_line(
+        record(
+            dead_letter_topic=letter.topic,
+            position=letter.position,
+            topic=letter.origin,
+            subscription=letter.subscription,
+            topic_position=letter.origin_position,
+            redelivery_count=letter.redelivery_count,
+            cause=letter.cause,
+            key=letter.key,
+            properties=letter.properties,
+            payload=letter.payload,
+        )
+    )

@@ -1,9 +1,8 @@
 """`delayline doctor`: what was found, as text or JSON."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
+from jobs.commands.jsonform import json_line
 from pipeline.doctor.examine import CHECKS, Report
 from pipeline.doctor.finding import Finding, Severity
 
@@ -24,8 +23,7 @@ def report(found: Report) -> Iterator[str]:
 
 def as_json(found: Report) -> str:
     """The same for scripts."""
-    findings = [asdict(each) for each in found.findings]
-    return json.dumps({"healthy": found.healthy, "findings": findings, "versions": dict(found.versions)})
+    return json_line({"healthy": found.healthy, "findings": found.findings, "versions": found.versions})
 
 
 def _lines(finding: Finding) -> Iterator[str]:

@@ -1,8 +1,6 @@
 """`delayline import`: what an import says while it runs, and in the end."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 
 from pipeline.config.printed import printable
@@ -32,11 +30,6 @@ def report(found: Sequence[Taken], *, dry: bool) -> Iterator[str]:
             yield f"  {each.acknowledged:,} acknowledged in Pulsar"
     if not found:
         yield "Nothing waits there."
-
-
-def as_json(found: Sequence[Taken]) -> str:
-    """The same for scripts."""
-    return json.dumps([asdict(each) for each in found])
 
 
 def _time(ms: int | None) -> str:

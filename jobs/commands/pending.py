@@ -1,10 +1,9 @@
 """`delayline pending`: counts, next due times and a histogram, as text or JSON."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 
+from jobs.commands.jsonform import json_line, record
 from jobs.commands.values import UNITS_MS, iso, spell
 from pipeline.client.pending import Backlog, KeyBacklog, Pending
 from pipeline.config.printed import printable
@@ -57,26 +56,30 @@ def keys(found: Sequence[KeyBacklog]) -> Iterator[str]:
 def keys_json(found: Sequence[KeyBacklog]) -> Iterator[str]:
     """The same for scripts, a line each."""
     for each in found:
-        yield json.dumps(asdict(each))
+        yield json_line(each)
 
 
 def as_json(found: Pending) -> str:
-    """The same for scripts; times in ms UTC, `due_by_minute` as [minute, count] pairs."""
+    """The same for scripts; `due_by_minute` as [minute, count] pairs."""
     pending = [
-        {
-            "topic": each.topic,
-            "subscription": each.subscription,
-            "count": each.count,
-            "next_due_ms": each.next_due,
-            "due_by_minute": sorted(each.minutes.items()),
-            "held": each.held,
-            "paused": each.paused,
-            "held_ms": each.held_ms,
-        }
+        record(
+            topic=each.topic,
+            subscription=each.subscription,
+            count=each.count,
+            next_due=each.next_due,
+            due_by_minute=[(iso(minute), count) for minute, count in sorted(each.minutes.items())],
+            held=each.held,
+            paused=each.paused,
+            held_ms=each.held_ms,
+        )
         for each in found.backlogs
     ]
-    told = {"pending": pending, "in_inbox": found.in_inbox, "versions": dict(found.versions)}
-    return json.dumps(told | {"uncertain": found.uncertain})
+    return json_line({"pending": pending, "in_inbox": found.in_inbox} | _versions(found))
+
+
+def _versions(found: Pending) -> dict[str, object]:
+    """What the counts are made of, and how sure they are."""
+    return {"versions": found.versions, "uncertain": found.uncertain}
 
 
 def _besides(found: Pending) -> Iterator[str]:

@@ -1,9 +1,8 @@
 """Policies of topics and subscriptions on the command line."""
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,16 +64,11 @@ def paths(told: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def as_json(policies: Policies | TopicPolicies) -> Iterator[str]:
-    """For scripts: all policies by their names."""
-    yield json.dumps(asdict(policies))
-
-
-def past(held: "Sequence[Held]", *, as_json: bool) -> Iterator[str]:
+def past(held: "Sequence[Held]") -> Iterator[str]:
     """What policies were, a line for each change."""
     for each in held:
-        told = ", ".join(f"{name} = {text}" for name, text in each.policies.items())
-        yield json.dumps(asdict(each)) if as_json else f"{each.since}  {told or '(defaults)'}"
+        texts = ", ".join(f"{name} = {text}" for name, text in each.policies.items())
+        yield f"{each.since}  {texts or '(defaults)'}"
 
 
 def topic_lines(policies: TopicPolicies, batch: int | None) -> Iterator[str]:

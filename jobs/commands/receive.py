@@ -1,10 +1,9 @@
 """`delayline receive`: deliveries, printed as they appear."""
 
-import json
 import time
 from collections.abc import Callable
 
-from jobs.commands.values import payload
+from jobs.commands.jsonform import json_line, record
 from pipeline.client.reading.deliveries import Deliveries, Delivery
 from pipeline.config.printed import printable
 from pipeline.service.outages import no_answer
@@ -72,22 +71,23 @@ def line(delivery: Delivery) -> str:
 
 
 def as_json(delivery: Delivery) -> str:
-    """A delivery for scripts, on one line. The payload is text when it is UTF-8, else base64 in `payload_base64`."""
-    asked, shown, late_s = delivery.deliver_at, delivery.visible_at, delivery.late_s
-    fields: dict[str, object] = {
-        "topic": delivery.topic,
-        "subscription": delivery.subscription,
-        "ledger_id": delivery.position[0],
-        "entry_id": delivery.position[1],
-        "version": delivery.order[0],
-        "sequence": delivery.order[1],
-        "key": delivery.key,
-        "properties": delivery.properties,
-        "publish_time": delivery.publish_time.isoformat(),
-        "deliver_at": asked.isoformat() if asked else None,
-        "due_time": delivery.due_time.isoformat(),
-        "visible_at": shown.isoformat() if shown else None,
-        "late_ms": None if late_s is None else round(late_s * 1_000),
-        "redelivery_count": delivery.redelivery_count,
-    }
-    return json.dumps(fields | payload(delivery.payload), ensure_ascii=False)
+    """The same for scripts."""
+    late_s = delivery.late_s
+    return json_line(
+        record(
+            topic=delivery.topic,
+            subscription=delivery.subscription,
+            position=delivery.position,
+            version=delivery.order[0],
+            sequence=delivery.order[1],
+            key=delivery.key,
+            properties=delivery.properties,
+            publish_time=delivery.publish_time,
+            deliver_at=delivery.deliver_at,
+            due_time=delivery.due_time,
+            visible_at=delivery.visible_at,
+            late_ms=None if late_s is None else round(late_s * 1_000),
+            redelivery_count=delivery.redelivery_count,
+            payload=delivery.payload,
+        )
+    )

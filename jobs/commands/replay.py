@@ -1,6 +1,5 @@
 """`delayline replay`: messages of a file or table, under the virtual clock."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -11,6 +10,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from jobs.commands.jsonform import json_line
 from jobs.commands.run import Counts, StageFailed, counts
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
@@ -144,4 +144,4 @@ _READERS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
 
 def as_json(done: Counts, course: ReplayClock, took: float) -> str:
     """The end of a replay for scripts."""
-    return json.dumps({**asdict(done), "instants": len(course), "seconds": round(took, 1)})
+    return json_line({**asdict(done), "instants": len(course), "seconds": round(took, 1)})

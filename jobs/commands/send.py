@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from jobs.commands.jsonform import json_line
 from pipeline.client.inbox import Message, checker, send
 from pipeline.config.errors import PipelineError
 
@@ -91,4 +92,4 @@ def payloads(text: str | None, files: list[Path]) -> Iterator[bytes]:
 
 def told(count: int, *, as_json: bool) -> str:
     """How many were sent."""
-    return f'{{"sent": {count}}}' if as_json else f"{count} sent"
+    return json_line({"sent": count}) if as_json else f"{count} sent"

@@ -1,9 +1,9 @@
 """`delayline sinks`: how far the sinks of a warehouse are, as text or JSON."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from jobs.commands.jsonform import json_line
 from pipeline.config.printed import printable
 from pipeline.config.wallclock import wall_ms
 from pipeline.delta.deltars import open_table, path_of
@@ -39,7 +39,7 @@ def report(root: str) -> Iterator[str]:
 
 def as_json(root: str) -> str:
     """The same for scripts."""
-    return json.dumps(
+    return json_line(
         [{**asdict(place), "versions_behind": behind, "late_s": late} for place, behind, late in noted(root)]
     )
 

@@ -1,8 +1,6 @@
 """`delayline sources`: how far the sources of a warehouse are, as text or JSON."""
 
-import json
 from collections.abc import Iterator
-from dataclasses import asdict
 
 from pipeline.config.printed import printable
 from pipeline.delta.deltars import open_table
@@ -31,8 +29,3 @@ def report(root: str) -> Iterator[str]:
         behind = f"unknown{why}" if each.behind is None else f"{each.behind:,}"
         how = "reading" if each.error is None else f"stands still: {printable(each.error)}"
         yield f"{each.name}  taken {each.taken:,}  behind {behind}  {how}"
-
-
-def as_json(root: str) -> str:
-    """The same for scripts."""
-    return json.dumps([asdict(each) for each in noted(root)])

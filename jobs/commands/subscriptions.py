@@ -1,12 +1,12 @@
 """`delayline subscriptions` and `delayline consumers`: tables of how they stand, as text or JSON."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from jobs.commands.jsonform import json_line, record
 from jobs.commands.values import iso, spell
 from pipeline.client.pending import Backlog, Pending
-from pipeline.client.subscribing.standing import Leased, Standing
+from pipeline.client.subscribing.standing import Standing
 from pipeline.config.printed import printable
 
 _HEADS = ("SUBSCRIPTION", "TYPE", "ACK", "BACKLOG", "OUTSTANDING", "WAITING", "OLDEST", "CONSUMERS", "HELD")
@@ -29,7 +29,7 @@ def report(found: Sequence[Standing], backlog: Pending, now_ms: int) -> Iterator
 def as_json(found: Sequence[Standing], backlog: Pending) -> str:
     """The same for scripts; what is not known is null."""
     counts = _counts(backlog)
-    return json.dumps([_fields(each, counts) for each in found])
+    return json_line([_fields(each, counts) for each in found])
 
 
 def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str]:
@@ -42,8 +42,8 @@ def consumers(found: Sequence[Standing], settled_ms: int | None) -> Iterator[str
 
 def consumers_json(found: Sequence[Standing], settled_ms: int | None) -> str:
     """The same for scripts."""
-    told = [{**_named(each), "slots": each.slots, "consumers": _leases(each)} for each in found if each.slots]
-    return json.dumps({"settled_ms": settled_ms, "subscriptions": told})
+    shared = [{**_named(each), "slots": each.slots, "consumers": each.consumers} for each in found if each.slots]
+    return json_line(record(settled_ms=settled_ms, subscriptions=shared))
 
 
 def _row(each: Standing, backlog: Mapping[tuple[str, str], Backlog], now_ms: int) -> list[str]:
@@ -59,21 +59,21 @@ def _row(each: Standing, backlog: Mapping[tuple[str, str], Backlog], now_ms: int
 
 
 def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[str, object]:
-    line = each.line
-    opened = {"outstanding": each.outstanding, "waiting": each.waiting, "oldest": each.oldest}
-    more = {"oldest_due_ms": each.oldest_due, "consumers": len(each.consumers)}
-    waits = _of(each, backlog)
-    told = {"type": line.type, "ack": line.policies.ack, "backlog": waits.count}
-    return {
-        **_named(each),
-        **told,
-        **opened,
-        **more,
-        "held": waits.held,
-        "paused": waits.paused,
-        "held_ms": waits.held_ms,
-        "guard_error": waits.guard_error,
-    }
+    line, waits = each.line, _of(each, backlog)
+    return _named(each) | record(
+        type=line.type,
+        ack=line.policies.ack,
+        backlog=waits.count,
+        outstanding=each.outstanding,
+        waiting=each.waiting,
+        oldest=each.oldest,
+        oldest_due=each.oldest_due,
+        consumers=len(each.consumers),
+        held=waits.held,
+        paused=waits.paused,
+        held_ms=waits.held_ms,
+        guard_error=waits.guard_error,
+    )
 
 
 def _shares(each: Standing) -> Iterator[list[str]]:
@@ -83,15 +83,6 @@ def _shares(each: Standing) -> Iterator[list[str]]:
     free = sorted(set(range(each.slots)) - {slot for consumer in each.consumers for slot in consumer.slots})
     if free:
         yield [_name(each), "(nobody)", _runs(free), ""]
-
-
-def _leases(each: Standing) -> list[dict[str, object]]:
-    return [_lease(consumer) for consumer in each.consumers]
-
-
-def _lease(consumer: Leased) -> dict[str, object]:
-    told = {"consumer": consumer.consumer, "session": consumer.session, "priority": consumer.priority}
-    return {**told, "lease_ms": consumer.lease_ms, "slots": list(consumer.slots)}
 
 
 def _runs(numbers: Sequence[int]) -> str:

@@ -1,8 +1,6 @@
 """What `trace` prints, as text or JSON."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 
 from jobs.commands.values import iso, spell
 from pipeline.client.tracing.states import MessageState
@@ -52,12 +50,6 @@ def report(topic: str, found: Sequence[Trace], limit: int) -> Iterator[str]:
         if each.sent.position is None and each.sent.refused is None:
             yield "  it waits in the inbox until ingest takes it"
         yield from (_state(state) for state in each.states)
-
-
-def as_json(found: Sequence[Trace]) -> Iterator[str]:
-    """The same for scripts, a line for each message; times in ms UTC."""
-    for each in found:
-        yield json.dumps(asdict(each))
 
 
 def _head(found: Trace) -> str:

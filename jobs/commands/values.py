@@ -1,6 +1,5 @@
 """Values on the command line: durations, times, properties. Errors name the value and what is allowed."""
 
-import base64
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -131,11 +130,3 @@ def spell(ms: int) -> str:
 def iso(ms: int) -> str:
     """An instant in ms as ISO text, UTC."""
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def payload(data: bytes) -> dict[str, object]:
-    """A payload for JSON: text when it is UTF-8, else base64 under another name."""
-    try:
-        return {"payload": data.decode()}
-    except UnicodeDecodeError:
-        return {"payload_base64": base64.b64encode(data).decode()}

@@ -49,7 +49,7 @@ class Storm:
             yield f'{_WORDS} "{where}"{options}'
             yield f"  {next(report(REMINDERS, found, dry=found is self.looked))}"
         if self.back is not None:
-            yield f'delayline undo {self.mine.command_id} --by ann --reason "{SPARED} flies"'
+            yield f'delayline undo {self.mine.command_id} --issued-by ann --reason "{SPARED} flies"'
             yield f"  {next(report(f'undo of {self.mine.command_id}', self.back, dry=False))}"
 
 

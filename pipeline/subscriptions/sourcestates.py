@@ -23,7 +23,7 @@ class SourceState:
         place: how far it has read; None: nothing yet.
         behind: rows that it has yet to read, as of the last look; None: nobody knows.
         unknown: why nobody knows; None: somebody does, or it has not been looked at.
-        seen_ms: when that was, ms UTC.
+        seen_ms: when that was, ms UTC; None: it has not been looked at.
         error: why it stands still; None: it does not.
     """
 
@@ -32,7 +32,7 @@ class SourceState:
     taken: int = 0
     place: Mapping[str, Any] | None = None
     behind: int | None = None
-    seen_ms: int = 0
+    seen_ms: int | None = None
     error: str | None = None
     unknown: str | None = None
 

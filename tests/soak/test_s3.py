@@ -120,7 +120,7 @@ def test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice(tmp_pa
     """A store has no locks: versions are put only where none is, and a version of another process ends a stage."""
     call, sent = Typing(tmp_path, "s3://bucket/two"), 0
     call("init")
-    call("subscribe", "--topic", "t", "--subscription", "s", "--from", "earliest")
+    call("subscribe", "--topic", "t", "--subscription", "s", "--start", "earliest")
     command, names = jobs.module("cli", "run", "--warehouse", call.root), ("one", "two")
     with ExitStack() as ending:
         both = []
@@ -177,7 +177,7 @@ def test_a_store_that_goes_away_ends_no_job(tmp_path: Path, monkeypatch: pytest.
         s3.files.cache_clear()
         call, producer = Typing(tmp_path, "s3a://bucket/away"), Producer("s3a://bucket/away")
         call("init")
-        call("subscribe", "--topic", "t", "--subscription", "s", "--from", "earliest")
+        call("subscribe", "--topic", "t", "--subscription", "s", "--start", "earliest")
         command, folder = jobs.module("cli", "run", "--warehouse", call.root), tmp_path / "run"
         thread = Thread(target=producer.run)
         with jobs.started(command, folder, PYTHONPATH=str(ROOT)) as job:

@@ -136,7 +136,7 @@ def test_partitions_that_grow_while_consumers_are_down(job: Job) -> None:
 
 def test_a_standby_producer_that_sends_everything_again(job: Job) -> None:
     """It was made before the first one's last message."""
-    job.command("subscribe", "-t", "standby", "-s", "s", "--from", "earliest")
+    job.command("subscribe", "-t", "standby", "-s", "s", "--start", "earliest")
     with Client(job.root) as one, Client(job.root) as two:
         first, standby = (each.create_producer("standby", "loader", initial_sequence_id=-1) for each in (one, two))
         for number in range(7):
@@ -149,7 +149,7 @@ def test_a_standby_producer_that_sends_everything_again(job: Job) -> None:
 
 def test_a_delay_that_has_passed_given_to_a_nack(job: Job) -> None:
     """It is none: each message comes again at once, and at last it is a dead letter."""
-    words = ("--ack", "--backoff", "1s:1:1s", "--max-redeliveries", "2", "--from", "earliest")
+    words = ("--ack", "--backoff", "1s:1:1s", "--max-redeliveries", "2", "--start", "earliest")
     job.command("subscribe", "-t", "late", "-s", "s", *words)
     send(job.root, [Message("late", b"%d" % number) for number in range(9)])
     draw = random.Random(3)  # noqa: S311 - seeded
@@ -168,7 +168,7 @@ def letters(job: Job, topic: str) -> list[bytes]:
 
 def test_texts_that_are_no_utf_8(job: Job) -> None:
     """The good row beside them comes, and the bad ones are listed."""
-    job.command("subscribe", "-t", "texts", "-s", "s", "--from", "earliest")
+    job.command("subscribe", "-t", "texts", "-s", "s", "--start", "earliest")
     rows = [{"topic": b"texts", "message_key": b"\xff", "payload": b"bad"}, {"topic": b"texts", "payload": b"good"}]
     put(job.root, INBOX, *rows, {"topic": b"texts", "properties": [(b"\xff", b"x")], "payload": b"bad, too"})
     job.until(lambda: len(job.payloads("texts", "s")) > 0)
@@ -180,7 +180,7 @@ def test_texts_that_are_no_utf_8(job: Job) -> None:
 
 def test_an_append_with_the_txn_of_settle(job: Job) -> None:
     """Dead letters come all the same."""
-    job.command("subscribe", "-t", "txn", "-s", "s", "--ack", "--max-redeliveries", "0", "--from", "earliest")
+    job.command("subscribe", "-t", "txn", "-s", "s", "--ack", "--max-redeliveries", "0", "--start", "earliest")
     row = arrow_schema(INBOX.columns).empty_table()
     how = CommitProperties(app_transactions=[Transaction("delayline-settle", 2**60)])
     write_deltalake(path_of(job.root, INBOX), row, mode="append", schema_mode="merge", commit_properties=how)
@@ -192,7 +192,7 @@ def test_an_append_with_the_txn_of_settle(job: Job) -> None:
 
 def test_two_active_lines_of_one_subscription(job: Job) -> None:
     """The last one counts, and the doctor says it."""
-    job.command("subscribe", "-t", "two", "-s", "s", "--ack", "--from", "earliest")
+    job.command("subscribe", "-t", "two", "-s", "s", "--ack", "--start", "earliest")
     line = {"topic": b"two", "subscription": b"s", "tick_ms": 1_000, "active": True, "start": b"earliest"}
     put(job.root, SUBSCRIPTIONS, line | {"type": b"shared", "policies": [(b"ack", b"true"), (b"slots", b"8")]})
     told = subprocess.run([*COMMAND, "doctor", "-w", job.root, "--json"], cwd=ROOT, capture_output=True, check=False)  # noqa: S603
@@ -206,7 +206,7 @@ def test_two_active_lines_of_one_subscription(job: Job) -> None:
 
 def test_a_rate_after_a_rest(job: Job) -> None:
     """A rest saves nothing up."""
-    job.command("subscribe", "-t", "rate", "-s", "s", "--tick", "250ms", "--from", "earliest")
+    job.command("subscribe", "-t", "rate", "-s", "s", "--tick", "250ms", "--start", "earliest")
     job.command("policy", "set", "-t", "rate", "-s", "s", "--max-rate", "10")
     time.sleep(20.0)
     due = int(time.time() * 1_000) + 4_000
@@ -218,7 +218,7 @@ def test_a_rate_after_a_rest(job: Job) -> None:
 
 def test_files_with_an_old_time(job: Job) -> None:
     """All come, whatever their times."""
-    job.command("subscribe", "-t", "files", "-s", "s", "--from", "earliest")
+    job.command("subscribe", "-t", "files", "-s", "s", "--start", "earliest")
     for number, days in enumerate((0, 8, 40, 1, 400)):
         written = job.landing.parent / f"{number}.csv"
         written.write_text(f"id\nf{number}\n")
@@ -231,7 +231,7 @@ def test_files_with_an_old_time(job: Job) -> None:
 
 def test_the_hot_copy_of_our_own_page(job: Job, tmp_path: Path) -> None:
     """Copied part by part while consumers acknowledge and give back: on the copy each message is there."""
-    words = ("--ack", "--backoff", "1s:1:2s", "--from", "earliest")
+    words = ("--ack", "--backoff", "1s:1:2s", "--start", "earliest")
     job.command("subscribe", "-t", COPIED, "-s", "s", *words)
     variables = {**os.environ, "W": job.root, "B": str(tmp_path / "copy")}
     page = [each for each in lines() if "cp -a" in each and "$B.live" in each]
@@ -292,7 +292,7 @@ def of_topic(root: str, name: str, columns: list[str]) -> list[dict[str, Any]]:
 
 def test_an_entry_of_the_log_that_points_outside(job: Job, tmp_path: Path) -> None:
     """The file is not read, and it is listed; good ones beside it are. The last one: other readers stumble over it."""
-    job.command("subscribe", "-t", "paths", "-s", "s", "--from", "earliest")
+    job.command("subscribe", "-t", "paths", "-s", "s", "--start", "earliest")
     file_of(str(tmp_path), INBOX, "x.parquet", [{"topic": "paths", "payload": b"foreign"}])
     outside = str(tmp_path / INBOX.name / "x.parquet")
     size = file_of(job.root, INBOX, "fine.parquet", [{"topic": "paths", "payload": b"fine"}])

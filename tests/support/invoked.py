@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -10,6 +11,7 @@ from typer import testing
 from typer.testing import CliRunner, Result
 
 from jobs import cli
+from tests.support.words import check
 
 _MODULE: Any = testing
 # Typer's runner makes the command anew for each call, which takes longer than most calls.
@@ -17,8 +19,12 @@ _MODULE._get_command = cache(_MODULE._get_command)
 
 
 def invoke(words: Sequence[str], environment: Mapping[str, str] | None = None, stdin: bytes = b"") -> Result:
-    """Run the command with these words."""
-    return CliRunner(env=environment).invoke(cli.app, words, input=stdin)
+    """Run the command with these words. What it prints as JSON has the words of `docs/words.md`."""
+    result = CliRunner(env=environment).invoke(cli.app, words, input=stdin)
+    if "--json" in words and words[:2] != ["policy", "show"]:
+        for line in result.stdout.splitlines():
+            check(json.loads(line))
+    return result
 
 
 def run(root: str, *words: str) -> Result:

@@ -239,7 +239,7 @@ def test_init_and_subscribe_may_be_repeated(tmp_path: Path) -> None:
     """A set-up script runs again without harm; a contradiction is refused."""
     root = str(tmp_path / "new")
     assert [run("init", "-w", root).exit_code for _ in range(2)] == [0, 0]
-    words = ["subscribe", "-w", root, "-t", "t", "-s", "s", "--tick", "60s", "--from", "earliest", "--type", "shared"]
+    words = ["subscribe", "-w", root, "-t", "t", "-s", "s", "--tick", "60s", "--start", "earliest", "--type", "shared"]
     assert [run(*words).stdout for _ in range(2)] == ["t/s is registered\n", "t/s is registered already\n"]
     assert run("subscribe", "-w", root, "-t", "t", "-s", "s").exit_code == 1
 
@@ -267,7 +267,7 @@ def test_receive_prints_deliveries_in_order(root: str) -> None:
     assert [("one" in text, "two" in text) for text in lines] == [(True, False), (False, True)]
     narrowed = run("receive", "-w", root, "--no-follow", "-t", "u", "-s", "s", "--json").stdout
     assert json.loads(narrowed)["payload"] == "two"
-    assert run("receive", "-w", root, "--no-follow", "--from", "latest").stdout == ""
+    assert run("receive", "-w", root, "--no-follow", "--start", "latest").stdout == ""
 
 
 def test_receive_follows_until_it_has_what_was_asked_for(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,14 +320,14 @@ def test_a_delivery_from_before_the_log_is_printed_with_the_time_it_was_due() ->
     old = replace(delivery(b"hi"), visible_at=None)
     assert line(old) == "2026-03-01 12:00:00.000  t/s  hi  (due then)"
     told = json.loads(delivery_json(old))
-    assert (told["visible_at"], told["late_ms"], told["due_time"]) == (None, None, "2026-03-01T12:00:00+00:00")
+    assert (told["visible_at"], told["late_ms"], told["due_time"]) == (None, None, "2026-03-01T12:00:00.000Z")
 
 
 def test_a_delivery_in_json_keeps_any_payload() -> None:
     """Text as text; bytes that are no text as base64, under another name."""
     text = json.loads(delivery_json(delivery("ü\n".encode())))
-    assert (text["payload"], text["late_ms"], text["deliver_at"]) == ("ü\n", 250, "2026-03-01T12:00:00+00:00")
-    assert (text["ledger_id"], text["entry_id"], text["version"], text["sequence"]) == (1, 2, 3, 4)
+    assert (text["payload"], text["late_ms"], text["deliver_at"]) == ("ü\n", 250, "2026-03-01T12:00:00.000Z")
+    assert (text["position"], text["version"], text["sequence"]) == ("1:2", 3, 4)
     raw = json.loads(delivery_json(delivery(b"\xff")))
     assert raw["payload_base64"] == "/w=="
     assert "payload" not in raw

@@ -49,7 +49,7 @@ def test_a_dry_run_prints_what_the_command_then_does_and_an_undo_takes_it_back(t
         "  mail 1:1 [UA-2] due 2023-11-14T22:13:21.000Z",
     ]
     assert told(trips, "commands") == "No command.\n"
-    done = told(trips, "cancel", "--topic", "reminders", *UA, "--by", "ann", "--reason", "snow").splitlines()
+    done = told(trips, "cancel", "--topic", "reminders", *UA, "--issued-by", "ann", "--reason", "snow").splitlines()
     assert done[1:-1] == dry[1:]
     assert done[0] == "reminders: 2 cancelled"
     command = done[-1].removeprefix("command ")
@@ -89,13 +89,17 @@ def test_another_time_is_shown_beside_the_one_before_it(trips: str) -> None:
 
 
 def test_scripts_get_json(trips: str) -> None:
-    """Times in ms."""
+    """Times as text."""
     done: dict[str, Any] = json.loads(told(trips, "cancel", "--topic", "reminders", "--key", "DL-3", "--json"))
-    assert (done["kind"], done["selection"]["count"], done["selection"]["last_due"]) == ("cancel", 1, NOON + 2_000)
+    assert (done["kind"], done["selection"]["count"], done["selection"]["last_due"]) == (
+        "cancel",
+        1,
+        "2023-11-14T22:13:22.000Z",
+    )
     (line,) = told(trips, "commands", "--json").splitlines()
     found = json.loads(line)
-    assert (found["command_id"], found["applied"], found["asked"]) == (done["command_id"], 1, "message_key = 'DL-3'")
-    assert found["at"] > NOON
+    assert (found["command_id"], found["applied"], found["where"]) == (done["command_id"], 1, "message_key = 'DL-3'")
+    assert found["at"] > done["selection"]["last_due"]
 
 
 @pytest.mark.parametrize(

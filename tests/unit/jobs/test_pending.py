@@ -58,7 +58,14 @@ def test_pending_in_json_holds_every_minute() -> None:
     """A script draws its own bars, and can read the tables at the same versions."""
     found = json.loads(as_json(Pending((Backlog("t", "a", 3, 61_000, {60_000: 3}),), 2, {"messages": 7})))
     named = {"topic": "t", "subscription": "a", "held": 0, "paused": False, "held_ms": None}
-    assert found["pending"] == [{**named, "count": 3, "next_due_ms": 61_000, "due_by_minute": [[60_000, 3]]}]
+    assert found["pending"] == [
+        {
+            **named,
+            "count": 3,
+            "next_due": "1970-01-01T00:01:01.000Z",
+            "due_by_minute": [["1970-01-01T00:01:00.000Z", 3]],
+        }
+    ]
     assert (found["in_inbox"], found["versions"]) == (2, {"messages": 7})
 
 
@@ -82,9 +89,9 @@ def test_pending_is_printed_by_topic_and_by_minute_and_says_what_is_uncertain() 
 
 def test_pending_by_key_and_as_of_a_time_run_on_a_new_warehouse(root: str) -> None:
     """Nothing is there, and a time to come is refused."""
-    assert run(root, "--by", "key", "--as-of", "2026-01-01").stdout == ""
+    assert run(root, "--group-by", "key", "--as-of", "2026-01-01").stdout == ""
     for by in ("topic", "minute"):
-        assert run(root, "--by", by).stdout == ""
+        assert run(root, "--group-by", by).stdout == ""
     assert run(root, "--as-of", "9000-01-01").exit_code == 2
     rows = [KeyBacklog("t", "s", None, 12_345), KeyBacklog("t", "s", "a\nb", 1)]
     assert list(keys(rows)) == ["      12,345  t/s  (no key)", "           1  t/s  a\\nb"]

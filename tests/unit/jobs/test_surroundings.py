@@ -205,7 +205,7 @@ def test_names_of_topics_that_look_alike_are_told_apart(tmp_path: Path) -> None:
     root = new_warehouse(tmp_path / "w")
     taken = []
     for topic in TOPICS:
-        if invoke(["subscribe", "-w", root, "-t", topic, "-s", "s", "--from", "earliest"]).exit_code == 0:
+        if invoke(["subscribe", "-w", root, "-t", topic, "-s", "s", "--start", "earliest"]).exit_code == 0:
             taken.append(topic)
             assert invoke(["send", "-w", root, "-t", topic, topic]).exit_code == 0
     rows = pa.table(open_table(root, INBOX).to_pyarrow_table()).to_pylist()

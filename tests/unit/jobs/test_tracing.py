@@ -107,9 +107,11 @@ def test_whose_step_it_is_and_how_often_the_message_came_is_told() -> None:
 
 
 def test_scripts_get_a_line_of_json_for_each_message(trips: str) -> None:
-    """Times in ms."""
+    """Times and positions as text."""
     found = [json.loads(line) for line in run(trips, "--position", "1:1", "--json").output.splitlines()]
-    assert [(each["sent"]["position"], each["sent"]["due"]) for each in found] == [([1, 1], NOON + 1_000)]
+    assert [(each["sent"]["position"], each["sent"]["due_time"]) for each in found] == [
+        ("1:1", "2023-11-14T22:13:21.000Z")
+    ]
     assert [each["what"] for each in found[0]["steps"]] == ["sent", "accepted"]
     assert [each["state"] for each in found[0]["states"]] == ["waits"]
 
