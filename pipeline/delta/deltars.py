@@ -8,7 +8,15 @@ from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Schema,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from pipeline.config.errors import ColumnGone, NoWarehouse, StillConflicting
@@ -24,6 +32,8 @@ from schemas import Table
 from schemas.columns import Columns
 
 ATTEMPTS = 8
+LOG_STAYS = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
+"""For each commit: delta-rs would look at all of the log, to delete by age what a stage may have to read."""
 _FIRST_PAUSE_S = 0.05
 T = TypeVar("T")
 
@@ -130,7 +140,13 @@ def append(
         if once is None or not _was_done(opened, *once, drawn=drawn):
             noted = None if once is None else [Transaction(*once)]
             how = CommitProperties(max_commit_retries=15, app_transactions=noted)
-            write_deltalake(opened, fitted(opened, table, rows), mode="append", commit_properties=how)
+            write_deltalake(
+                opened,
+                fitted(opened, table, rows),
+                mode="append",
+                commit_properties=how,
+                post_commithook_properties=LOG_STAYS,
+            )
         return opened.version()
 
     return retried(root, table, write, pause)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.delta.deltars import fitted, open_table, path_of
+from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, path_of
 from pipeline.delta.logs.entries import entry
 from pipeline.delta.logs.logfiles import info_of
 from pipeline.storage.files import Files
@@ -49,7 +49,8 @@ class Inbox:
             max_commit_retries=_RETRIES,
             app_transactions=[Transaction(name, version) for name, version in transactions.items()],
         )
-        write_deltalake(table, fitted(table, INBOX, rows), mode="append", commit_properties=properties)
+        rows = fitted(table, INBOX, rows)
+        write_deltalake(table, rows, mode="append", commit_properties=properties, post_commithook_properties=LOG_STAYS)
         return table.version()
 
     def reopened_unless(self, mark: str) -> int | None:

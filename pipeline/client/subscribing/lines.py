@@ -9,7 +9,7 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.delta.deltars import fitted, query, quoted, retried, rows_of
+from pipeline.delta.deltars import LOG_STAYS, fitted, query, quoted, retried, rows_of
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.topicpolicies import TOPIC
 from schemas import SUBSCRIPTIONS
@@ -92,7 +92,7 @@ def replace_chosen(
         if found is not None:
             mine, new = found
             rows = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, new))
-            write_deltalake(registry, rows, mode="overwrite", predicate=mine)
+            write_deltalake(registry, rows, mode="overwrite", predicate=mine, post_commithook_properties=LOG_STAYS)
             keep_small(registry)
         return found is not None
 
@@ -106,7 +106,8 @@ def keep_small(registry: DeltaTable) -> None:
     """
     if len(registry.file_uris()) > _FILES:
         with suppress(CommitFailedError):
-            registry.optimize.compact(commit_properties=CommitProperties(max_commit_retries=0))
+            how = CommitProperties(max_commit_retries=0)
+            registry.optimize.compact(commit_properties=how, post_commithook_properties=LOG_STAYS)
 
 
 def named_in_sql(name: Name) -> str:

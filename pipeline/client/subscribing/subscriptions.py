@@ -16,7 +16,7 @@ from pipeline.client.exceptions import SubscriptionNotFound
 from pipeline.client.subscribing.deadletters import check_letters
 from pipeline.client.subscribing.lines import grown_history, keep_small, named_in_sql, replace_lines, with_history
 from pipeline.config.errors import AlreadySubscribed, BadValue, check_text
-from pipeline.delta.deltars import fitted, open_table, query, retried, rows_of
+from pipeline.delta.deltars import LOG_STAYS, fitted, open_table, query, retried, rows_of
 from pipeline.subscriptions.audience import wrong_names
 from pipeline.subscriptions.destination import same_topic
 from pipeline.subscriptions.guards import Guard
@@ -148,7 +148,8 @@ def subscribe_all(root: str, lines: Callable[[DeltaTable], list[Subscription]]) 
         begun = [_begun(root, each) for each in lines(registry)]
         new = [row_of(each, active=True) for each in begun if each.named not in known]
         if rows := [row for each in new for row in grown_history([], each)]:
-            write_deltalake(registry, fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, rows)), mode="append")
+            table = fitted(registry, SUBSCRIPTIONS, rows_of(SUBSCRIPTIONS, rows))
+            write_deltalake(registry, table, mode="append", post_commithook_properties=LOG_STAYS)
             keep_small(registry)
         return [each for each in begun if each.named in known]
 
