@@ -28,10 +28,10 @@ from pipeline.client.producing.writer import Writer
 from pipeline.client.reading.reader import Reader, ReaderListener
 from pipeline.client.reading.topiclog import TopicLog
 from pipeline.client.schema import BytesSchema, Schema
+from pipeline.client.subscribing.patterns import ConsumedTopics
 from pipeline.client.subscribing.policied import SetsPolicies
 from pipeline.client.subscribing.registering import (
     HowConsumed,
-    consumed_topics,
     consumer_options,
     register,
     registered_for,
@@ -166,9 +166,9 @@ class Client(SetsPolicies, Commander, Closing):
         check_limit("receiver_queue_size", how.get("receiver_queue_size", 1), 1)
         period_s = check_limit("pattern_auto_discovery_period", how.get("pattern_auto_discovery_period", _LOOK_S), 1)
         asked, whole = topic if isinstance(topic, re.Pattern) else checked_topics(topic), how | _WHOLE
-        found = partial(consumed_topics, self._root, asked, subscription_name, how.get("dead_letter_policy"))
+        consumed = ConsumedTopics(self._root, asked, subscription_name, how.get("dead_letter_policy"))
         with answering(self._root):
-            topics = found()
+            topics = consumed.look()
             policies = register(self._root, topics, subscription_name, consumer_type, how)
         options = consumer_options(consumer_type, how, self._stats_s)
 
@@ -176,9 +176,9 @@ class Client(SetsPolicies, Commander, Closing):
             listen_to(held, register(self._root, [new], subscription_name, consumer_type, whole))
 
         def look(held: Consumer) -> None:
-            there = {each.topic for each in held.cores}
+            new = consumed.look({each.topic for each in held.cores})
             # One that cannot be subscribed keeps no other one away.
-            _each(partial(take, each, held) for each in found() if each not in there)
+            _each(partial(take, each, held) for each in new)
 
         def end(held: Consumer) -> None:
             self._unsubscribe(held, asked, subscription_name)

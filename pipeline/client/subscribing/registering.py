@@ -5,7 +5,6 @@ What the caller does not state stays as it is, so consumers of one subscription 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from pipeline.client.choices import (
 )
 from pipeline.client.consuming.consumerlistener import ConsumerEventListener, MessageListener
 from pipeline.client.consuming.options import ConsumerOptions
-from pipeline.client.exceptions import InvalidConfiguration, TopicNotFound
+from pipeline.client.exceptions import InvalidConfiguration
 from pipeline.client.schema import BytesSchema, Schema
 from pipeline.client.subscribing.lines import Change, replace_chosen, with_history
 from pipeline.client.subscribing.subscriptions import (
@@ -35,12 +34,15 @@ from pipeline.client.subscribing.subscriptions import (
     subscriptions,
     with_policies,
 )
-from pipeline.client.subscribing.topics import found_topics
 from pipeline.config.errors import AlreadySubscribed, BadValue
-from pipeline.delta.deltars import quoted
+from pipeline.delta.deltars import open_table, quoted
 from pipeline.subscriptions.policies import Policies
 from pipeline.subscriptions.topicpolicies import topic_of
+from schemas import SUBSCRIPTIONS
 from state import OutOfRange
+
+_LISTED = 100
+"""So many topics are named to those who look for their lines."""
 
 
 class HowConsumed(TypedDict, total=False):
@@ -128,33 +130,8 @@ def register(
         if letters is not None and letters.initial_subscription_name is not None:
             where = _stated_over(Policies(), mine).dead_letters(topic, name)
             _keep_dead_letters(root, where, letters.initial_subscription_name)
-    there = {each.topic: each.policies for each in subscriptions(root) if each.name == name}
+    there = {each.topic: each.policies for each in active(open_table(root, SUBSCRIPTIONS), _of(topics, name))}
     return {each: there.get(each) or _stated_over(Policies(), how) for each in topics}
-
-
-def consumed_topics(
-    root: str, asked: list[str] | re.Pattern[str], name: str, letters: ConsumerDeadLetterPolicy | None
-) -> list[str]:
-    """The topics of a consumer. Those that a pattern describes are without the topics of its own dead letters.
-
-    Otherwise each of those would get dead letters of its own, and so on without an end. The topics in which consumers
-    of the reference keep retries, `<topic>-<subscription>-RETRY`, are left out as well.
-
-    Raises:
-        TopicNotFound: no topic fits the pattern.
-    """
-    found = found_topics(root, asked)
-    if isinstance(asked, list):
-        return found
-    own = {each.policies.dead_letters(*each.named) for each in subscriptions(root) if each.name == name}
-    own_topics = {each for topic in found for each in (topic, topic_of(topic))}
-    own |= {Policies().dead_letters(each, name) for each in own_topics}
-    own |= {letters.dead_letter_topic} if letters is not None and letters.dead_letter_topic is not None else set()
-    own |= {f"{each}-{name}-RETRY" for each in own_topics}
-    left = [each for each in found if topic_of(each) not in own and each not in own]
-    if not left:
-        raise TopicNotFound(asked.pattern)
-    return left
 
 
 def registered_for(root: str, topics: Collection[str] | None, name: str) -> set[str]:
@@ -196,7 +173,7 @@ def _register_new(root: str, topics: Sequence[str], name: str, consumer_type: Co
     """
 
     def decide(registry: DeltaTable) -> Change | None:
-        found = counted(active(registry, f"subscription = {quoted(name)}"))
+        found = counted(active(registry, _of(topics, name)))
         for topic in topics:
             _check_same(found.get((topic, name)), consumer_type, how)
         there = {topic for topic, _ in found}
@@ -213,6 +190,20 @@ def _register_new(root: str, topics: Sequence[str], name: str, consumer_type: Co
         return (f"subscription = {quoted(name)} AND topic IN ({named})", rows) if new else None
 
     replace_chosen(root, decide)
+
+
+def _of(topics: Sequence[str], name: str) -> str:
+    """Says in SQL of lines that they are of a subscription, of some topics and of other partitions of theirs.
+
+    Of many topics it says it of all: a list of names is slow.
+    """
+    mine = f"subscription = {quoted(name)}"
+    if len(topics) > _LISTED:
+        return mine
+    divided = {topic_of(each) for each in topics} - set(topics)
+    named = f"topic IN ({', '.join(map(quoted, topics))})"
+    parts = [f"starts_with(topic, {quoted(f'{each}-partition-')})" for each in sorted(divided)]
+    return f"{mine} AND ({' OR '.join([named, *parts])})"
 
 
 def _check_same(found: Subscription | None, consumer_type: ConsumerType, how: HowConsumed) -> None:

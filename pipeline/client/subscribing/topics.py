@@ -6,14 +6,12 @@ many there are stands in a line of the registry that is not active and has no su
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from deltalake import DeltaTable
 
 from pipeline.client.checks import checked_topic
-from pipeline.client.exceptions import TopicNotFound
 from pipeline.client.subscribing.lines import PARTITIONS, replace_lines, topic_row
 from pipeline.client.subscribing.subscriptions import Subscription, active, subscribe_all
 from pipeline.config.errors import BadValue
@@ -54,18 +52,18 @@ def create_partitioned_topic(root: str, topic: str, partitions: int) -> list[str
         raise BadValue("topic", topic, "one that is no partition itself")
 
     def grown(registry: DeltaTable) -> int:
-        there = _counts(registry).get(topic, 0)
+        there = counts_of(registry).get(topic, 0)
         if not max(1, there) <= partitions <= MOST_PARTITIONS:
             raise BadValue("partitions", partitions, f"{max(1, there)}..{MOST_PARTITIONS}")
         return partitions - there
 
     def subscribed(registry: DeltaTable) -> list[Subscription]:
-        return _inherited(active(registry), topic, _names(topic, partitions)[partitions - grown(registry) :])
+        return _inherited(active(registry), topic, partitions_of(topic, partitions)[partitions - grown(registry) :])
 
     def count(registry: DeltaTable) -> list[dict[str, object]] | None:
         return [topic_row(topic, PARTITIONS, {PARTITIONS: str(partitions)})] if grown(registry) else None
 
-    new = set(_names(topic, partitions)[partition_counts(root).get(topic, 0) :])
+    new = set(partitions_of(topic, partitions)[partition_counts(root).get(topic, 0) :])
     tables = {"registry": open_table(root, SUBSCRIPTIONS), "messages": open_table(root, MESSAGES)}
     own = query(f"{_TOPICS} WHERE starts_with(topic, {quoted(f'{topic}-partition-')})", **tables)
     subscribe_all(root, subscribed)
@@ -91,16 +89,18 @@ def _new_for(line: Subscription, topic: str) -> Subscription:
     return replace(line, topic=topic, start="earliest", policies=policies, unclear=None)
 
 
-def _names(topic: str, partitions: int) -> list[str]:
+def partitions_of(topic: str, partitions: int) -> list[str]:
+    """The names of so many partitions of a topic."""
     return [f"{topic}-partition-{n}" for n in range(partitions)]
 
 
 def partition_counts(root: str) -> dict[str, int]:
     """The number of partitions of each topic that has some."""
-    return _counts(open_table(root, SUBSCRIPTIONS))
+    return counts_of(open_table(root, SUBSCRIPTIONS))
 
 
-def _counts(registry: DeltaTable) -> dict[str, int]:
+def counts_of(registry: DeltaTable) -> dict[str, int]:
+    """The same, of the registry at a version."""
     return {row["topic"]: row["partitions"] for row in query(_COUNTS, registry=registry)}
 
 
@@ -112,30 +112,5 @@ def topic_partitions(root: str, topic: str) -> list[str]:
 def expanded(root: str, topics: Iterable[str]) -> list[str]:
     """Topics, with partitions in the place of those that have some; each once."""
     counts = partition_counts(root)
-    names = (_names(each, counts[each]) if each in counts else [each] for each in topics)
+    names = (partitions_of(each, counts[each]) if each in counts else [each] for each in topics)
     return list(dict.fromkeys(name for several in names for name in several))
-
-
-def found_topics(root: str, asked: list[str] | re.Pattern[str]) -> list[str]:
-    """The topics that somebody names, or describes by a pattern, with partitions in the place of those that have some.
-
-    Raises:
-        TopicNotFound: no topic fits the pattern.
-    """
-    if isinstance(asked, list):
-        return expanded(root, asked)
-    found = matching(root, asked)
-    if not found:
-        raise TopicNotFound(asked.pattern)
-    return found
-
-
-def matching(root: str, pattern: re.Pattern[str]) -> list[str]:
-    """The topics whose whole name a pattern describes: those with messages or subscriptions, with their partitions.
-
-    A partition is found by the name of its topic, too.
-    """
-    tables = {"registry": open_table(root, SUBSCRIPTIONS), "messages": open_table(root, MESSAGES)}
-    there = {row["topic"] for row in query(_TOPICS, **tables)} | set(partition_counts(root))
-    found = [each for each in sorted(there) if pattern.fullmatch(each) or pattern.fullmatch(topic_of(each))]
-    return expanded(root, found)

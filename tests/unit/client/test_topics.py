@@ -22,10 +22,12 @@ from pipeline.client.client import Client
 from pipeline.client.exceptions import InvalidConfiguration, InvalidTopicName, OperationNotSupported, TopicNotFound
 from pipeline.client.messageid import MessageId
 from pipeline.client.subscribing import lines
-from pipeline.client.subscribing.registering import consumed_topics, register
+from pipeline.client.subscribing.patterns import ConsumedTopics
+from pipeline.client.subscribing.registering import register
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
-from pipeline.client.subscribing.topics import create_partitioned_topic, matching, partition_counts
+from pipeline.client.subscribing.topics import create_partitioned_topic, partition_counts
 from pipeline.config.errors import AlreadySubscribed, BadValue
+from pipeline.delta.deltars import open_table
 from pipeline.subscriptions.policies import Policies
 from schemas import MESSAGES
 from tests.support import consumed
@@ -254,8 +256,35 @@ def test_a_pattern_finds_topics_by_their_whole_name(root: str) -> None:
     put(root, MESSAGES, message_row(1, 0, 1, "shop-a"), message_row(1, 0, 1, "a-shop-b"))
     subscribe(root, Subscription("shop-b", "s"))
     create_partitioned_topic(root, "shop-c", 2)
-    assert matching(root, re.compile("shop-.")) == ["shop-a", "shop-b", "shop-c-partition-0", "shop-c-partition-1"]
-    assert matching(root, re.compile("nothing")) == []
+    topics = ConsumedTopics(root, re.compile("shop-."), "s", None).look()
+    assert topics == ["shop-a", "shop-b", "shop-c-partition-0", "shop-c-partition-1"]
+
+
+def test_a_further_look_for_topics_reads_what_is_new(root: str) -> None:
+    """It read all messages there are: a million topics took 13 s, once a minute."""
+    put(root, MESSAGES, message_row(1, 0, 1, "shop-a"), message_row(1, 0, 1, "other"))
+    consumed = ConsumedTopics(root, re.compile("shop-."), "s", None)
+    there = set(consumed.look())
+    for file in Path(root, "messages").glob("*.parquet"):
+        file.unlink()
+    assert consumed.look(there) == []
+    put(root, MESSAGES, message_row(2, 0, 2, "shop-b"), message_row(2, 1, 2, "shop-a"), message_row(2, 2, 2, "more"))
+    subscribe(root, Subscription("shop-c", "other"))
+    assert consumed.look(there) == ["shop-b", "shop-c"]
+
+
+def test_a_look_for_topics_that_was_away_for_long_begins_anew(root: str) -> None:
+    """Maintenance has cut the log meanwhile."""
+    consumed = ConsumedTopics(root, re.compile("shop-."), "s", None)
+    put(root, MESSAGES, message_row(1, 0, 1, "shop-a"))
+    assert consumed.look() == ["shop-a"]
+    put(root, MESSAGES, message_row(2, 0, 2, "shop-b"))
+    put(root, MESSAGES, message_row(3, 0, 2, "shop-c"))
+    table = open_table(root, MESSAGES)
+    table.create_checkpoint()
+    for version in range(table.version()):
+        Path(root, "messages", "_delta_log", f"{version:020d}.json").unlink()
+    assert consumed.look({"shop-a"}) == ["shop-b", "shop-c"]
 
 
 def test_a_consumer_of_a_pattern_gets_topics_that_come_later(world: consumed.World) -> None:
@@ -310,12 +339,12 @@ def test_a_pattern_leaves_out_the_dead_letters_and_retries_of_its_own_consumer(r
     for topic in ("shop-a", "shop-b", "shop-a-other-DLQ", "shop-lost", *own):
         put(root, MESSAGES, message_row(1, 0, 0, topic))
     pattern = re.compile("shop-.*")
-    assert consumed_topics(root, pattern, "s", letters) == ["shop-a", "shop-a-other-DLQ", "shop-b", "shop-lost"]
+    assert ConsumedTopics(root, pattern, "s", letters).look() == ["shop-a", "shop-a-other-DLQ", "shop-b", "shop-lost"]
     named = ConsumerDeadLetterPolicy(1, "shop-lost")
-    assert consumed_topics(root, pattern, "s", named) == ["shop-a", "shop-a-other-DLQ", "shop-b"]
-    assert consumed_topics(root, ["shop-a-s-DLQ"], "s", letters) == ["shop-a-s-DLQ"]
+    assert ConsumedTopics(root, pattern, "s", named).look() == ["shop-a", "shop-a-other-DLQ", "shop-b"]
+    assert ConsumedTopics(root, ["shop-a-s-DLQ"], "s", letters).look() == ["shop-a-s-DLQ"]
     with pytest.raises(TopicNotFound):
-        consumed_topics(root, re.compile("shop-lost"), "s", named)
+        ConsumedTopics(root, re.compile("shop-lost"), "s", named).look()
 
 
 def test_a_topic_that_cannot_be_subscribed_keeps_no_new_topic_away(
