@@ -85,20 +85,21 @@ class Change:
             counts[topic, name] = counts.get((topic, name), 0) + share.positions
         return pa.concat_tables([but(runs, own), handed]).combine_chunks(), self._with(_as_held(stays)), counts
 
-    def with_undecided(self, runs: pa.Table, now: int) -> Change:
+    def with_again(self, undecided: pa.Table, postponed: pa.Table, now: int) -> Change:
         """The change when some runs that were taken stay, because their guard cannot be evaluated on them.
 
-        They are tried again the later the longer they are due: after the same time once more, within bounds.
-
         Args:
-            runs: rows of `redelivery`.
+            undecided: rows of `redelivery` on which it failed. They are tried again the later the longer they are due:
+                after the same time once more, within bounds.
+            postponed: those about which it could not be asked. They are tried again as soon as it can.
             now: the time, ms UTC.
         """
-        if not runs.num_rows:
+        if not undecided.num_rows + postponed.num_rows:
             return self
-        again = now + np.clip(now - longs(runs, "due_time") // 1_000, SOON_MS, LATEST_MS)
+        again = now + np.clip(now - longs(undecided, "due_time") // 1_000, SOON_MS, LATEST_MS)
         times = pa.array(again * 1_000).cast(_KINDS.field(AGAIN).type)
-        return self._with(_as_held(runs.append_column(AGAIN, times)))
+        held = _as_held(undecided.append_column(AGAIN, times))
+        return self._with(pa.concat_tables([held, _as_held(postponed)]))
 
     def _with(self, runs: pa.Table) -> Change:
         return replace(self, held=in_order(pa.concat_tables([self.held, runs])))

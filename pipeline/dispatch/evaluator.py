@@ -3,9 +3,10 @@
     python -m pipeline.dispatch.evaluator MEMORY_BYTES
 
 A condition is a stranger's program: it may never end, take all memory, or make the engine abort. Then the process is
-ended, the guard has failed, and the next evaluation starts another process (decision 0114). A request is a line of JSON
-and a stream of Arrow on the standard input; an answer is a stream of Arrow with one column on the standard output. The
-process ends with its standard input, or when its parent is gone.
+ended, the guard has failed, and another process starts (decision 0114). Dispatch does not wait for its start, so that
+those who have no guard do not either (decision 0113). A request is a line of JSON and a stream of Arrow on the standard
+input; an answer is a stream of Arrow with one column on the standard output. The process ends with its standard input,
+or when its parent is gone.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from deltalake import DeltaTable
 from pipeline.config.paths import python_path
 from pipeline.config.wallclock import monotonic_ms
 from pipeline.storage.arrays import IntArray, longs
-from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, opened
+from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, opened
 
-START_MS = 1_000
-"""A process takes so long to start. A guard that a process dies of has taken that, too: the next one waits for it."""
+START_MS, LONGEST_START_MS = 2_000, 60_000
+"""A process takes so long to start, mostly and at most."""
 _MET, _FAILED = b"=", b"!"
 _HEARTBEAT_S = 1.0
 _CHUNK = 1 << 16
@@ -43,15 +44,26 @@ _CHUNK = 1 << 16
 class Evaluator:
     """The process: started when a guard is evaluated for the first time, and again when it has died."""
 
-    def __init__(self, limit_ms: int, memory: int) -> None:
+    def __init__(self, limit_ms: int, memory: int, *, patient: bool = True) -> None:
         """Start nothing yet.
 
         Args:
             limit_ms: an evaluation that takes longer fails.
             memory: bytes that the process may have beside those of its start.
+            patient: whoever asks waits while the process starts. By a virtual clock that takes no time.
         """
-        self._limit_ms, self._memory, self._lock = limit_ms, memory, Lock()
+        self._limit_ms, self._memory, self._lock, self._patient = limit_ms, memory, Lock(), patient
         self._process: subprocess.Popen[bytes] | None = None
+        self._begun, self._is_up = 0, False
+
+    def ready(self) -> bool:
+        """Whether a question is answered at once, or fails at once. If not, the process starts meanwhile."""
+        with self._lock, suppress(EOFError):
+            try:
+                return self._patient or bool(self._running())
+            except Starting:
+                return False
+        return True
 
     def met_by(self, guard: Guard, rows: pa.Table, versions: Mapping[str, int]) -> IntArray:
         """The numbers of the rows that meet a guard; where it is false or NULL they do not.
@@ -63,6 +75,7 @@ class Evaluator:
 
         Raises:
             GuardFailed: it cannot be evaluated within the bounds.
+            Starting: the process starts.
         """
         tables = {name: (path, versions[path]) for name, path in guard.tables.items()}
         answer = self._asked({"condition": guard.condition, "tables": tables}, _stream(rows))
@@ -73,6 +86,7 @@ class Evaluator:
 
         Raises:
             GuardFailed: it is not there, or cannot be reached within the bounds.
+            Starting: the process starts.
         """
         return int(self._asked({"version": path}, pa.py_buffer(b"")))
 
@@ -84,11 +98,17 @@ class Evaluator:
     def _asked(self, head: Mapping[str, object], body: pa.Buffer) -> bytes:
         """Ask the process; its answer."""
         front = json.dumps(head).encode() + b"\n" + len(body).to_bytes(8, "little")
+        begun = monotonic_ms()
         try:
             with self._lock:
-                process = self._running()
-                begun = monotonic_ms()
-                answer = self._exchanged(process, front, body)
+                try:
+                    process = self._running()
+                    begun = monotonic_ms()
+                    answer = self._exchanged(process, front, body)
+                except (TimeoutError, EOFError):
+                    self._end()
+                    self._start()
+                    raise
         except TimeoutError:
             reason = f"it takes longer than {self._limit_ms} ms (settings.guard_timeout_ms)"
         except EOFError:
@@ -97,7 +117,9 @@ class Evaluator:
             if answer[:1] == _MET:
                 return answer[1:]
             reason = answer[1:].decode()
-        raise GuardFailed(reason, monotonic_ms() - begun + (START_MS if self._process is None else 0))
+            raise GuardFailed(reason, monotonic_ms() - begun)
+        # What ends the process has taken the start of the next one, too: other guards wait for that.
+        raise GuardFailed(reason, monotonic_ms() - begun + START_MS, ended=True)
 
     def _exchanged(self, process: subprocess.Popen[bytes], front: bytes, body: pa.Buffer) -> bytes:
         until = monotonic_ms() + self._limit_ms
@@ -110,29 +132,51 @@ class Evaluator:
             size = int.from_bytes(_read(process.stdout, 8, until), "little")
             return _read(process.stdout, size, until)
         except (TimeoutError, EOFError):
+            # Else the thread goes on writing.
             self._end()
             raise
         finally:
             writing.join()
 
     def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._process.poll() is not None:
+        """The process, which is ready.
+
+        Raises:
+            Starting: it is not yet.
+            EOFError: it has died before it was.
+        """
+        if self._is_up and self._process is not None and self._process.poll() is not None:
+            # Nobody asked it anything.
             self._end()
-        if self._process is None:
-            self._process = subprocess.Popen(  # noqa: S603 - our own
-                [sys.executable, "-P", "-m", __name__, str(self._memory)],
-                env=os.environ | {"PYTHONPATH": python_path()},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # What the engine prints when it panics or aborts may have values of rows.
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-            )
-            # What it takes to start is not the guard's fault.
-            assert self._process.stdout is not None  # noqa: S101
-            with suppress(EOFError):
-                _read(self._process.stdout, 1, monotonic_ms() + 60_000)
+        process = self._process or self._start()
+        if not self._is_up:
+            self._wait(process)
+        return process
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._begun, self._is_up = monotonic_ms(), False
+        self._process = subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, "-P", "-m", __name__, str(self._memory)],
+            env=os.environ | {"PYTHONPATH": python_path()},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            # What the engine prints when it panics or aborts may have values of rows.
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
         return self._process
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the process is up, or look whether it is."""
+        assert process.stdout is not None  # noqa: S101 - it has pipes
+        latest = self._begun + LONGEST_START_MS
+        try:
+            _read(process.stdout, 1, latest if self._patient else 0)
+        except TimeoutError as error:
+            if monotonic_ms() >= latest:
+                raise EOFError from error
+            raise Starting from error
+        self._is_up = True
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -143,9 +187,9 @@ class Evaluator:
 
 
 @cache
-def shared(limit_ms: int, memory: int) -> Evaluator:
+def shared(limit_ms: int, memory: int, *, patient: bool) -> Evaluator:
     """One evaluator for all stages of this process that have these bounds; it ends with the process."""
-    made = Evaluator(limit_ms, memory)
+    made = Evaluator(limit_ms, memory, patient=patient)
     atexit.register(made.close)
     return made
 

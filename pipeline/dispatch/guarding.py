@@ -23,7 +23,7 @@ from pipeline.dispatch.searching import growing, searched
 from pipeline.dispatch.suspects import RESTS, Place, Slow, Suspects
 from pipeline.dispatch.withdrawn import because, without
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
-from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, seen
+from pipeline.subscriptions.guards import FOLDER, NUMBER, Guard, GuardFailed, Starting, seen
 from pipeline.subscriptions.guardstates import GuardState, GuardStates
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.policies import Shaping
@@ -54,6 +54,7 @@ class Evaluates(Protocol):
 
         Raises:
             GuardFailed: it cannot be evaluated.
+            Starting: nothing can, for some seconds.
         """
         ...
 
@@ -62,7 +63,12 @@ class Evaluates(Protocol):
 
         Raises:
             GuardFailed: it is not there, or cannot be reached.
+            Starting: nothing can be evaluated, for some seconds.
         """
+        ...
+
+    def ready(self) -> bool:
+        """Whether it does not start just now. It does so meanwhile."""
         ...
 
 
@@ -73,11 +79,13 @@ class Answer(NamedTuple):
         left: runs that come.
         unmet: runs that do not meet their guard, with the columns `reason` and `GUARDED`.
         undecided: runs whose guard cannot be evaluated on their messages.
+        postponed: runs of which nothing can be said before the process that evaluates guards has started.
     """
 
     left: pa.Table
     unmet: pa.Table
     undecided: pa.Table
+    postponed: pa.Table
 
 
 @dataclass(frozen=True)
@@ -104,9 +112,16 @@ class Guards:
         self._asked = dict[Name, Shaping]()
         self._errors = dict[Name, str]()
         self._suspects = dict[Name, Suspects]()
+        self._unsure = dict[Name, tuple[str | None, str | None]]()
 
     def failing(self, shapings: Mapping[Name, Shaping], now: int) -> set[Name]:
-        """Those whose guard failed, and is not tried again at a time, ms UTC. Another guard is tried at once."""
+        """Those whose guard failed, and is not tried again at a time, ms UTC. Another guard is tried at once.
+
+        While the process that evaluates guards starts, those are all that have one.
+        """
+        guarded = {name for name, each in shapings.items() if each.guard is not None}
+        if guarded and not self._evaluator.ready():
+            return guarded
         return {
             name
             for name, each in self._failing.items()
@@ -156,26 +171,30 @@ class Guards:
         """
         numbers = mine(runs, shapings)
         if not len(numbers):
-            return Answer(runs, because(runs.slice(0, 0), SUPPRESSED), runs.slice(0, 0))
+            nothing = runs.slice(0, 0)
+            return Answer(runs, because(nothing, SUPPRESSED), nothing, nothing)
         some = runs.take(pa.array(numbers))
         suspects = {name: self._suspected(name, each) for name, each in shapings.items()}
         work = _Evaluating(some, shapings, self._evaluator, self._folders)
         work.apart = {name: each.ready(now) for name, each in suspects.items() if each.places}
+        work.unsure = {name for name, each in shapings.items() if self._unsure.get(name) == _texts(each)}
         for piece in look_up(some):
             work.add(piece)
         for name in work.names:
-            self._failing.pop(name, None)
-            self._asked[name] = shapings[name]
+            if name not in work.waiting:
+                self._failing.pop(name, None)
+                self._asked[name] = shapings[name]
             decided = work.asked[name] - work.unasked[name]
             suspects[name].follow(decided, work.unasked[name], work.slow_apart.get(name, Slow()), now)
             self._suspects[name] = suspects[name]
+        self._unsure = {name: _texts(shapings[name]) for name in work.unsure}
         self._errors |= work.errors
         for name, slow in work.slow.items():
             self._failing[name] = _Failing(_texts(shapings[name]), work.errors[name], now + RESTS * slow.took_ms)
-        stays, goes = work.undecided, work.unmet
-        left, _ = without(some, *(np.concatenate(each) for each in zip(stays, goes, strict=True)))
-        _, undecided = without(some, *stays)
-        return Answer(pa.concat_tables([but(runs, numbers), left]).combine_chunks(), work.rows(version), undecided)
+        stays, waits, goes = work.undecided, work.postponed, work.unmet
+        left, _ = without(some, *(np.concatenate(each) for each in zip(stays, waits, goes, strict=True)))
+        left = pa.concat_tables([but(runs, numbers), left]).combine_chunks()
+        return Answer(left, work.rows(version), *(without(some, *each)[1] for each in (stays, waits)))
 
     def _suspected(self, name: Name, shaping: Shaping) -> Suspects:
         known = self._suspects.get(name)
@@ -202,6 +221,8 @@ class _Evaluating:
         apart: the positions that are asked about apart from others, and whether they are now.
         asked, unasked: those of them that came, and all positions that are undecided.
         slow, slow_apart: a failure that took long, and one of what is asked apart.
+        unsure: those whose guard is asked about no message first: it has ended its process, and so that was not asked.
+        waiting: those of which something is postponed.
     """
 
     def __init__(
@@ -215,7 +236,8 @@ class _Evaluating:
         self.apart: Mapping[Name, Mapping[Place, bool]] = {}
         self.asked, self.unasked = ({name: set[Place]() for name in self.names} for _ in range(2))
         self.slow, self.slow_apart = dict[Name, Slow](), dict[Name, Slow]()
-        self._unmet, self._undecided = ([(_NONE, _NONE)] for _ in range(2))
+        self.unsure, self.waiting = set[Name](), set[Name]()
+        self._unmet, self._undecided, self._postponed = ([(_NONE, _NONE)] for _ in range(3))
         self._keys = [pa.array([], pa.string())]
 
     @property
@@ -227,6 +249,11 @@ class _Evaluating:
     def undecided(self) -> tuple[IntArray, IntArray]:
         """Run and entry of that on which its guard fails."""
         return _joined(self._undecided)
+
+    @property
+    def postponed(self) -> tuple[IntArray, IntArray]:
+        """Run and entry of that of which nothing can be said yet."""
+        return _joined(self._postponed)
 
     def add(self, messages: pa.Table) -> None:
         """Evaluate the guards on messages."""
@@ -258,19 +285,25 @@ class _Evaluating:
         columns["deliver_at"] = pc.coalesce(messages.column("deliver_at"), messages.column("due_time"))
         rows = seen(columns | {NUMBER: pa.array(np.arange(len(run)))}, guard.columns())
         entry = longs(messages, "entry_id")
+        met, failing, waits = self._searched(name, guard, rows, lambda numbers: _places(own, entry, numbers))
+        asked = np.setdiff1d(np.arange(len(run)), waits)
         if self.apart.get(name):
-            self.asked[name].update(_places(own, entry, longs(rows, NUMBER)))
-        met, failing = self._searched(name, guard, rows, lambda numbers: _places(own, entry, numbers))
+            self.asked[name].update(_places(own, entry, asked))
         self.unasked[name].update(_places(own, entry, failing))
-        unmet = np.setdiff1d(np.arange(len(run)), np.concatenate([met, failing]))
+        unmet = np.setdiff1d(asked, np.concatenate([met, failing]))
         self._unmet.append((run[unmet], entry[unmet]))
         self._undecided.append((run[failing], entry[failing]))
+        self._postponed.append((run[waits], entry[waits]))
+        self.waiting |= {name} if len(waits) else set()
         self._keys.append(messages.column("message_key").take(pa.array(unmet)).combine_chunks().cast(pa.string()))
 
     def _searched(
         self, name: Name, guard: Guard, rows: pa.Table, places_of: Callable[[IntArray], list[Place]]
-    ) -> tuple[IntArray, IntArray]:
-        """The numbers of the rows that meet a guard, and of those on which it fails or is not asked."""
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """The numbers of the rows that meet a guard, of those on which it fails or is not asked, and of the others.
+
+        Of these nothing can be said yet.
+        """
         others, apart, resting = self._split(name, rows, places_of)
         met, undecided = [_NONE], [longs(resting, NUMBER)]
 
@@ -282,9 +315,13 @@ class _Evaluating:
                 self.errors[name] = str(found.failed)
                 if len(found.slow):
                     slow[name] = Slow(found.failed.took_ms, places_of(found.slow))
+                self.unsure |= {name} if found.failed.ended else set()
 
         try:
             versions = {path: self._version(path) for path in guard.tables.values()}
+            if name in self.unsure and name not in self.slow.keys() | self.slow_apart.keys():
+                self._evaluator.met_by(guard, rows.slice(0, 0), versions)
+                self.unsure.discard(name)
             if others.num_rows and name not in self.slow:
                 look([others], self.slow)
             else:
@@ -293,9 +330,12 @@ class _Evaluating:
                 look(growing(apart), self.slow_apart)
             else:
                 undecided.append(longs(apart, NUMBER))
+        except Starting:
+            decided = np.concatenate(met), np.concatenate(undecided)
+            return *decided, np.setdiff1d(longs(rows, NUMBER), np.concatenate(decided))
         except GuardFailed as error:
             raise Failed(name, self._shapings[name], str(error), error.took_ms) from error
-        return np.concatenate(met), np.concatenate(undecided)
+        return np.concatenate(met), np.concatenate(undecided), _NONE
 
     def _split(
         self, name: Name, rows: pa.Table, places_of: Callable[[IntArray], list[Place]]

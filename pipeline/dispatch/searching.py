@@ -23,7 +23,8 @@ class Found(NamedTuple):
         met: the numbers of the messages that meet the guard.
         undecided: of those on which it fails, or which were not asked about in the end.
         failed: how it failed last; None: it did not.
-        slow: the numbers of those about which it was asked last when that took so long that the search was over.
+        slow: the numbers of those about which it was asked last when that took so long that the search was over, or
+            ended the process that evaluates guards.
     """
 
     met: IntArray
@@ -36,14 +37,15 @@ def searched(ask: Callable[[pa.Table], IntArray], parts: Sequence[pa.Table]) -> 
     """Which messages meet a guard, and on which it fails: these are found by halves, within bounds.
 
     Of a part on which it fails both halves are asked about before it is looked at more closely. So most messages are
-    decided after a few questions, wherever those are on which it fails.
+    decided after a few questions, wherever those are on which it fails. When it ends the process that evaluates guards,
+    nobody waits for the next one: the search is over.
 
     Args:
         ask: evaluates the guard on rows; the numbers of those that meet it.
         parts: the messages, with a column `NUMBER`, in parts that are asked about one after the other.
 
     Raises:
-        GuardFailed: it fails on no message, too.
+        GuardFailed: it fails on no message, too. That is not asked when the process has ended.
     """
     met, undecided, failing, new = [_NONE], [_NONE], list[pa.Table](), list(reversed(parts))
     failed: GuardFailed | None = None
@@ -64,11 +66,11 @@ def searched(ask: Callable[[pa.Table], IntArray], parts: Sequence[pa.Table]) -> 
             met.append(ask(part))
             hopeless = QUESTIONS
         except GuardFailed as error:
-            if failed is None:
+            if failed is None and not error.ended:
                 ask(part.slice(0, 0))
             failed, spent_ms, hopeless = error, spent_ms + error.took_ms, hopeless - 1
             failing.append(part)
-            slow = longs(part, NUMBER) if error.took_ms >= SEARCH_MS else _NONE
+            slow = longs(part, NUMBER) if error.ended or error.took_ms >= SEARCH_MS else _NONE
     return Found(np.concatenate(met), np.concatenate(undecided), failed, slow)
 
 

@@ -67,7 +67,7 @@ class Taken:
         change: what it does to the backlog.
         counts: how many positions are left out by policies, for each reason and incarnation of a subscription.
         handed: how many positions are handed over of each subscription that has a rate.
-        undecided: runs that are held again, since their guard fails on them; None: none are.
+        undecided: runs that are held again, since their guard says nothing of them; None: none are.
     """
 
     release: Release | None
@@ -113,7 +113,7 @@ class Note:
     of that table by which something was left out; a repetition follows the rows of its own commit instead. `complete`:
     the batch has nothing to hand over and holds nothing, so the commit to `rejected_dispatch` is all that it does.
     `allowed` is how much might be taken of subscriptions of which something is held, or had to be. `undecided` are
-    runs that were held again, since their guard failed on them (`pipeline.dispatch.withdrawn.named`).
+    runs that were held again, since their guard said nothing of them (`pipeline.dispatch.withdrawn.named`).
     """
 
     registry: int
@@ -168,7 +168,7 @@ class Dispatch:
             Backlog(spark, warehouse, self.sinks["held"]),
             Pacing(LONGEST_MS if timeline.live else None),
         )
-        evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes)
+        evaluator = shared(settings.guard_timeout_ms, settings.guard_bytes, patient=not timeline.live)
         folders = (f"{warehouse.root}/{GUARD_FOLDER}", *settings.guard_tables)
         self._guards = Guards(GuardStates(self._files, warehouse.root), evaluator, folders)
         self._ahead = AHEAD_MS if timeline.live else 0
@@ -300,9 +300,9 @@ class Dispatch:
         try:
             new = local_runs(self._files, self._warehouse, *ends, self._settings)
             runs, change = self._backlog.parted(new, by.allowed, by.lives)
-            left, gone, undecided = self._parted(runs, by, batch_id, self._look_up_here)
+            left, gone, again = self._parted(runs, by, batch_id, self._look_up_here)
             left, change, handed = change.within(left)
-            change = change.with_undecided(undecided, self._now(batch_id))
+            change = change.with_again(*again, self._now(batch_id))
             left_out = withdrawn_arrays(gone, batch_id, self._settings.driver_rows) if gone.num_rows else None
             release = LocalRelease.of(left, by.lives, self._log, self._settings, by.closed, by.priorities)
         except NotInDriver as error:
@@ -312,19 +312,19 @@ class Dispatch:
             return self._take_by_spark(redelivery, by, batch_id)
         self.watch.routed(DISPATCH, DRIVER)
         self.watch.took(DISPATCH, runs.num_rows)
-        return Taken(release, left_out, change, _counts(gone), handed, undecided)
+        return Taken(release, left_out, change, _counts(gone), handed, pa.concat_tables(again))
 
     def _take_by_spark(self, runs: DataFrame, by: Deciding, batch_id: int) -> Taken:
-        change, names, undecided = Change(), {*by.allowed, *by.shapings}, None
+        change, names, held = Change(), {*by.allowed, *by.shapings}, None
         gone, counts, handed = [], dict[tuple[str, Who], int](), dict[Name, int]()
         if names:
             # What policies say of runs is said of arrays.
             own, runs = of_names(runs, names)
             taken, change = self._backlog.parted(own, by.allowed, by.lives)
-            left, out, undecided = self._parted(taken, by, batch_id, self._look_up_by_spark)
-            counts = _counts(out)
+            left, out, again = self._parted(taken, by, batch_id, self._look_up_by_spark)
+            counts, held = _counts(out), pa.concat_tables(again)
             left, change, handed = change.within(left)
-            change = change.with_undecided(undecided, self._now(batch_id))
+            change = change.with_again(*again, self._now(batch_id))
             runs = runs.unionByName(self._spark.createDataFrame(left)) if left.num_rows else runs
             gone += [positions(self._spark.createDataFrame(out))] if out.num_rows else []
         if by.withdrawn:
@@ -335,15 +335,15 @@ class Dispatch:
         release = SparkRelease.of(runs, by.lives, self._log, by.closed, by.priorities)
         self.watch.took(DISPATCH, 0 if release is None else release.window.runs)
         left_out = None if left_out is None or left_out.isEmpty() else left_out
-        return Taken(release, left_out, change, counts, handed, undecided)
+        return Taken(release, left_out, change, counts, handed, held)
 
     def _parted(
         self, runs: pa.Table, by: Deciding, batch_id: int, look_up: LookUp
-    ) -> tuple[pa.Table, pa.Table, pa.Table]:
+    ) -> tuple[pa.Table, pa.Table, tuple[pa.Table, pa.Table]]:
         """Runs less what is left out, or held again, of them; what is left out; and what is held again.
 
         What is left out has the reason: withdrawn, else expired, else not met. Held again is that on which its guard
-        fails.
+        fails, and that of which its guard says nothing yet.
 
         Raises:
             Failed: a guard cannot be evaluated.
@@ -355,10 +355,11 @@ class Dispatch:
         now = self._now(batch_id, released)
         left, late = expiry.parted(left, expired_until(by.shapings, now), look_up)
         guarded = {name: each for name, each in by.shapings.items() if each.guard is not None}
-        left, unmet, undecided = self._guards.parted(left, guarded, by.registry, look_up, now)
+        left, unmet, undecided, postponed = self._guards.parted(left, guarded, by.registry, look_up, now)
         pieces = [gone, *(at_time(each, now) for each in (late, unmet))]
         undecided = pa.concat_tables([before.select(undecided.column_names), undecided])
-        return left, pa.concat_tables(pieces, promote_options="default").combine_chunks(), undecided
+        gone = pa.concat_tables(pieces, promote_options="default").combine_chunks()
+        return left, gone, (undecided, postponed)
 
     def _look_up_here(self, runs: pa.Table) -> Iterator[pa.Table]:
         return Found.of(runs, self._log, self._settings).pieces()

@@ -37,7 +37,7 @@ from state.positionset import PositionSet
 from state.withdrawals import Round, Span, Withdrawals
 
 UNDECIDED = "undecided"
-"""The reason of what a batch held again, since its guard failed on it. No row of `rejected_dispatch` has it."""
+"""The reason of what a batch held again, since its guard said nothing of it. No row of `rejected_dispatch` has it."""
 NAMED = ("topic", "subscription", "life", "redelivery_count")
 _REASONS = {True: RESCHEDULED, False: CANCELLED}
 """Of commands. A position that comes in a later round is not cancelled: that round may be."""

@@ -66,12 +66,17 @@ class GuardFailed(Exception):
     Attributes:
         took_ms: how long it took to find that out.
         said: what the engine says, for whoever asks with rights of their own.
+        ended: the process that evaluates guards has ended, and another one starts.
     """
 
-    def __init__(self, kind: str, took_ms: int = 0, said: str | None = None) -> None:
+    def __init__(self, kind: str, took_ms: int = 0, said: str | None = None, *, ended: bool = False) -> None:
         """Say why."""
         super().__init__(kind)
-        self.took_ms, self.said = took_ms, said or kind
+        self.took_ms, self.said, self.ended = took_ms, said or kind, ended
+
+
+class Starting(Exception):
+    """The process that evaluates guards is not ready yet. No guard has failed."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from select import select
 
 import pytest
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from pipeline.dispatch.evaluator import Evaluator
-from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, seen
+from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, seen
 
 ROWS = 2_000
 FOREVER = (
@@ -79,3 +80,45 @@ def test_a_guard_that_takes_too_much_memory_fails_alone(evaluator: Evaluator) ->
     with pytest.raises(GuardFailed):
         asked(evaluator, HUGE)
     assert asked(evaluator, "message_key = '7'") == [7]
+
+
+def is_up(evaluator: Evaluator) -> bool:
+    """Whether the process has started, when it says something or ends."""
+    assert evaluator._process is not None
+    assert evaluator._process.stdout is not None
+    select([evaluator._process.stdout], [], [])
+    return evaluator.ready()
+
+
+def test_who_is_not_patient_waits_for_no_start() -> None:
+    """Neither the first time nor when the process has died: others have no guard, and are on time."""
+    made = Evaluator(LIMIT_MS, 256 << 20, patient=False)
+    try:
+        assert not made.ready()
+        assert is_up(made)
+        with pytest.raises(GuardFailed) as failed:
+            asked(made, HUGE)
+        assert failed.value.ended
+        with pytest.raises(Starting):
+            asked(made, "message_key = '7'")
+        assert not made.ready()
+        assert is_up(made)
+        assert asked(made, "message_key = '7'") == [7]
+    finally:
+        made.close()
+
+
+def test_a_process_that_does_not_start_is_a_guard_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People are told. It is started once for each question, and not all the time."""
+    monkeypatch.setattr("pipeline.dispatch.evaluator.python_path", lambda: "/nonexistent")
+    made = Evaluator(LIMIT_MS, 256 << 20, patient=False)
+    try:
+        assert not made.ready()
+        assert is_up(made)
+        process = made._process
+        assert made.ready()
+        assert made._process is process
+        with pytest.raises(GuardFailed, match="has died"):
+            asked(made, "true")
+    finally:
+        made.close()

@@ -14,17 +14,15 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from pipeline.config.errors import BadValue
 from pipeline.dispatch.guarding import AGAIN_MS, Failed, Guards
 from pipeline.dispatch.release import LOOKED_UP
-from pipeline.dispatch.searching import QUESTIONS, SEARCH_MS, growing, searched
+from pipeline.dispatch.searching import SEARCH_MS
 from pipeline.dispatch.suspects import RESTS
 from pipeline.storage.arrays import IntArray, arrow_schema, longs
 from pipeline.storage.files import Files
-from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, opened, seen, text_of
+from pipeline.subscriptions.guards import NUMBER, SEEN, Guard, GuardFailed, Starting, opened, seen, text_of
 from pipeline.subscriptions.guardstates import GuardStates
 from pipeline.subscriptions.policies import Shaping
 from schemas import MESSAGES, REDELIVERY
@@ -91,6 +89,10 @@ class Here:
         """The newest version of a table."""
         return opened(path).version()
 
+    def ready(self) -> bool:
+        """It is there."""
+        return True
+
 
 def guards(tmp_path: Path) -> Guards:
     """Of a new process."""
@@ -102,7 +104,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
     pay(paid, "o-4")
     told = {S: shaping(UNPAID, paid=paid), OTHER: shaping("message_key = 'o-1' OR NULL")}
     batch = runs(("s", 0, 5), ("s", 9, 9), ("other", 0, 2), ("free", 0, 5))
-    left, out, _ = guards(tmp_path).parted(batch, told, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).parted(batch, told, 12, look_up, DUE)
     assert places(left) == [("free", 0, 5), ("other", 1, 1), ("s", 0, 0), ("s", 2, 2), ("s", 5, 5), ("s", 9, 9)]
     said = [(r["subscription"], r["first_entry"], r["last_entry"], r["message_key"]) for r in out.to_pylist()]
     assert sorted(said) == [(s, e, e, f"o-{e}") for s, e in [("other", 0), ("other", 2), ("s", 1), ("s", 3), ("s", 4)]]
@@ -110,7 +112,7 @@ def test_what_does_not_meet_its_guard_is_left_out_with_its_key_and_what_was_read
         ("s", "suppressed", 12, ("paid", "1")),
         ("other", "suppressed", 12),
     }
-    left, out, _ = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up, DUE)
+    left, out, *_ = guards(tmp_path).parted(runs(("free", 0, 5)), told, 12, look_up, DUE)
     assert (places(left), out.num_rows) == ([("free", 0, 5)], 0)
 
 
@@ -232,78 +234,6 @@ def test_what_cannot_be_evaluated_is_refused_when_it_is_set(paid: str, tmp_path:
         assert refused.value.field == field, condition
 
 
-def numbered(count: int) -> pa.Table:
-    """Messages by number."""
-    return pa.table({NUMBER: pa.array(range(count), pa.int64())})
-
-
-class Asked:
-    """A guard that even numbers meet, and that fails on some."""
-
-    def __init__(self, poison: set[int], *, took_ms: int = 0, always: bool = False) -> None:
-        """It was not asked yet."""
-        self.times, self._poison, self._took_ms, self._always = 0, poison, took_ms, always
-
-    def __call__(self, rows: pa.Table) -> IntArray:
-        """The even ones."""
-        self.times += 1
-        numbers = longs(rows, NUMBER)
-        if self._always or self._poison.intersection(numbers.tolist()):
-            raise GuardFailed("no", self._took_ms)
-        even: IntArray = numbers[numbers % 2 == 0]
-        return even
-
-
-@example(1, {0})
-@example(2, {0, 1})
-@given(st.integers(1, 300), st.sets(st.integers(0, 299), max_size=6))
-def test_what_a_guard_fails_on_is_found_and_the_others_are_decided(count: int, poison: set[int]) -> None:
-    """Whoever they are, and however many there are beside them."""
-    poison = {each for each in poison if each < count}
-    met, undecided, failed, _ = searched(Asked(poison), [numbered(count)])
-    assert set(undecided.tolist()) == poison
-    assert set(met.tolist()) == set(range(0, count, 2)) - poison
-    assert (failed is not None) == bool(poison)
-
-
-def test_a_search_has_bounds_and_what_it_did_not_come_to_waits() -> None:
-    """A guard that fails on every message, or on every tenth, or takes long to fail, is not asked for ever."""
-    for poison, took_ms in ((range(10_000), 0), (range(0, 10_000, 10), 0), ((7,), SEARCH_MS // 3)):
-        asked = Asked(set(poison), took_ms=took_ms)
-        met, undecided, *_ = searched(asked, [numbered(10_000)])
-        assert asked.times <= QUESTIONS + 2
-        assert set(undecided.tolist()) >= set(poison)
-        assert set(met.tolist()) == set(range(0, 10_000, 2)) - set(undecided.tolist())
-
-
-def test_most_messages_are_decided_after_few_questions_wherever_the_failing_one_is() -> None:
-    """Each failure may take long, as when the process of guards dies of it."""
-    for place, failures in ((0, 2), (0, 3), (500, 3), (999, 2), (999, 3)):
-        asked = Asked({place}, took_ms=SEARCH_MS // failures + 1)
-        met, undecided, *_ = searched(asked, [numbered(1_000)])
-        assert place in undecided
-        assert len(undecided) <= 1_000 >> (failures - 1)
-        assert asked.times <= 2 * failures + 1
-        assert set(met.tolist()) == set(range(0, 1_000, 2)) - set(undecided.tolist())
-
-
-def test_a_guard_that_fails_without_a_message_is_not_searched() -> None:
-    """The messages are not why."""
-    asked = Asked(set(), always=True)
-    with pytest.raises(GuardFailed):
-        searched(asked, [numbered(9)])
-    assert asked.times == 2
-
-
-@given(st.integers(1, 100))
-def test_parts_grow_and_are_all_of_the_rows(count: int) -> None:
-    """In their order."""
-    parts = [part.column(NUMBER).to_pylist() for part in growing(numbered(count))]
-    assert [number for part in parts for number in part] == list(range(count))
-    assert [len(part) for part in parts[:-1]] == [1 << n for n in range(len(parts) - 1)]
-    assert parts[-1]
-
-
 class Sluggish:
     """Evaluates guards: one that takes too long with some messages."""
 
@@ -322,6 +252,10 @@ class Sluggish:
         """Of no table."""
         raise NotImplementedError(path)
 
+    def ready(self) -> bool:
+        """It is there."""
+        return True
+
 
 @pytest.mark.parametrize("slow", [{3}, {7}, {0, 1, 5}])
 def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_are_on_time(
@@ -331,7 +265,7 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
     keys = {f"o-{each}" for each in slow}
     evaluator, told = Sluggish(*keys), {S: shaping("true")}
     at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
-    left, _, undecided = at_work.parted(runs(("s", 0, 7)), told, 1, look_up, DUE)
+    left, _, undecided, _ = at_work.parted(runs(("s", 0, 7)), told, 1, look_up, DUE)
     at_work.look({S: 8}, DUE)
     assert (left.num_rows, places(undecided)) == (0, [("s", 0, 7)])
     assert len(evaluator.asked) == 2
@@ -341,7 +275,7 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
     while waiting != slow:
         evaluator.asked.clear()
         batch = runs(*(("s", each, each) for each in (*sorted(waiting), entry)))
-        left, _, undecided = at_work.parted(batch, told, 1, look_up, now)
+        left, _, undecided, _ = at_work.parted(batch, told, 1, look_up, now)
         came, stays = ({each for _, each, _ in places(rows)} for rows in (left, undecided))
         at_work.look({S: len(stays)}, now)
         assert entry in came
@@ -351,11 +285,81 @@ def test_what_was_asked_with_a_message_that_takes_too_long_comes_and_later_ones_
         # Until the rest is over nothing is asked again, but for what is new.
         evaluator.asked.clear()
         again = runs(*(("s", each, each) for each in (*sorted(stays), entry + 1)))
-        left, _, _ = at_work.parted(again, told, 1, look_up, now + RESTS * SEARCH_MS - 1)
+        left, *_ = at_work.parted(again, told, 1, look_up, now + RESTS * SEARCH_MS - 1)
         assert ([each for _, each, _ in places(left)], evaluator.asked) == ([entry + 1], [[f"o-{entry + 1}"]])
         waiting, entry, failures, now = stays, entry + 2, failures + 1, now + RESTS * SEARCH_MS
         assert failures < 30
     assert GuardStates(Files(), str(tmp_path)).all()[S].text == f"on {len(slow)} messages: it takes too long"
+
+
+class Mortal(Sluggish):
+    """Evaluates guards in a process that ends of some messages, or of one guard whatever the message."""
+
+    def __init__(self, *keys: str, always: str = "") -> None:
+        """It is there."""
+        super().__init__(*keys)
+        self.up, self._always = True, always
+
+    def met_by(self, guard: Guard, rows: pa.Table, versions: Mapping[str, int]) -> IntArray:
+        """All."""
+        if not self.up:
+            raise Starting
+        try:
+            found = super().met_by(guard, rows, versions)
+        except GuardFailed:
+            self.up = False
+        self.up = self.up and guard.condition != self._always
+        if not self.up:
+            raise GuardFailed("its process has died", 2_000, ended=True)
+        return found
+
+    def ready(self) -> bool:
+        """Whether it is there."""
+        return self.up
+
+
+def test_nobody_waits_for_the_process_of_guards_when_it_has_died_and_other_guards_go_on_when_it_is_there(
+    tmp_path: Path,
+) -> None:
+    """Dispatch stood still for each start: a guard that ended its process at each message held up all subscriptions."""
+    evaluator, told = Mortal("o-3"), {OTHER: shaping("true"), S: shaping("true")}
+    at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
+    batch = runs(("s", 3, 4), ("other", 5, 6), ("free", 0, 1))
+    left, _, undecided, postponed = at_work.parted(batch, told, 1, look_up, DUE)
+    at_work.look({S: 2}, DUE)
+    assert (places(left), places(undecided)) == ([("free", 0, 1)], [("s", 3, 4)])
+    assert (places(postponed), len(evaluator.asked)) == ([("other", 5, 6)], 1)
+    # Whoever has a guard is held until the next process is there, then only the one that has ended this one.
+    assert at_work.failing(told | {FREE: Shaping()}, DUE) == {OTHER, S}
+    left, _, undecided, postponed = at_work.parted(runs(("other", 5, 6)), told, 1, look_up, DUE)
+    assert (places(left), places(undecided), places(postponed)) == ([], [], [("other", 5, 6)])
+    evaluator.up = True
+    assert at_work.failing(told, DUE) == {S}
+    left, *_ = at_work.parted(runs(("other", 5, 6)), told, 1, look_up, DUE)
+    assert places(left) == [("other", 5, 6)]
+    # After its rest it is asked about no message, which was not asked before, and what comes later is on time.
+    now = DUE + RESTS * 2_000
+    assert at_work.failing(told, now) == set()
+    evaluator.asked.clear()
+    left, *_ = at_work.parted(runs(("s", 7, 7), ("s", 3, 4)), told, 1, look_up, now)
+    assert (evaluator.asked, places(left)) == ([[], ["o-7"], ["o-3"]], [("s", 7, 7)])
+
+
+def test_a_guard_that_ends_its_process_without_a_message_holds_everything_and_is_tried_again(tmp_path: Path) -> None:
+    """The messages are not why: they do not rest longer each time."""
+    evaluator, told, now = Mortal(always="false"), {S: shaping("false")}, DUE
+    at_work = Guards(GuardStates(Files(), str(tmp_path)), evaluator, [])
+    _, _, undecided, _ = at_work.parted(runs(("s", 3, 4)), told, 1, look_up, DUE)
+    assert places(undecided) == [("s", 3, 4)]
+    for _ in range(3):
+        evaluator.up, now = True, now + RESTS * 2_000
+        assert at_work.failing(told, now) == set()
+        with pytest.raises(Failed) as failed:
+            at_work.parted(runs(("s", 3, 4)), told, 1, look_up, now)
+        at_work.failed(failed.value, now)
+    evaluator.up = True
+    left, *_ = at_work.parted(runs(("s", 3, 4)), {S: shaping("true")}, 1, look_up, now)
+    assert places(left) == [("s", 3, 4)]
 
 
 def test_a_guard_that_takes_long_to_fail_rests_for_longer(tmp_path: Path) -> None:
@@ -370,7 +374,7 @@ def test_people_are_told_on_how_many_messages_a_guard_fails(tmp_path: Path) -> N
     """As long as they wait, also after others came."""
     at_work = guards(tmp_path)
     told = {S: shaping("CAST(right(replace(message_key, '2', 'x'), 1) AS BIGINT) >= 0")}
-    left, unmet, undecided = at_work.parted(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up, DUE)
+    left, unmet, undecided, _ = at_work.parted(runs(("s", 0, 4), ("free", 0, 1)), told, 1, look_up, DUE)
     assert places(left) == [("free", 0, 1), ("s", 0, 1), ("s", 3, 4)]
     assert (unmet.num_rows, places(undecided)) == (0, [("s", 2, 2)])
     at_work.look({S: 1}, DUE)
