@@ -42,7 +42,7 @@ from pipeline.maintenance.unreleased import unreleased
 from pipeline.storage.hadoop import session_files
 from pipeline.subscriptions.incarnations import alive
 from pipeline.subscriptions.markers import IngestMemory, Markers
-from pipeline.subscriptions.settled import SettledMark, mark_path, read_mark
+from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
 from schemas import (
     CLOSED,
     COMMANDS,
@@ -117,8 +117,7 @@ def raise_mark(spark: SparkSession, warehouse: Warehouse, retain_ms: int) -> Set
     if held:
         _LOG.warning("nothing is deleted: of what was due until %d ms, %d ledgers are not settled", wanted.due_ms, held)
         return mark
-    files.write(mark_path(warehouse.root), wanted.dumps())
-    return wanted
+    return raise_to(files, warehouse.root, wanted)
 
 
 def left_out_unread(spark: SparkSession, warehouse: Warehouse, wanted: SettledMark) -> bool:

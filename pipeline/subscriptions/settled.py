@@ -1,8 +1,11 @@
 """The mark of what is settled: below it every subscription has every message, and history has been kept long enough.
 
-The mark lies in a small file in the folder of `messages`. It is written before anything is deleted, so whoever compares
-`messages` with `redelivery` or `deliveries` reads the tables first and the mark last, and leaves out on both sides what
-is below it: the answer is the same before, between and after the deletions.
+The mark lies in a small file below the folder of `messages`. It is written before anything is deleted, so whoever
+compares `messages` with `redelivery` or `deliveries` reads the tables first and the mark last, and leaves out on both
+sides what is below it: the answer is the same before, between and after the deletions.
+
+Each mark has a file of its own, whose name says how high it is, and the highest one counts. So two rounds of
+maintenance that nothing holds apart cannot lower it (decision 0115).
 """
 
 import json
@@ -14,8 +17,8 @@ import pyarrow.compute as pc
 from pipeline.storage.files import Files
 from schemas import MESSAGES
 
-MARK = "_settled.json"
-"""Vacuum leaves files alone whose name begins with an underscore."""
+_FOLDER, _ALONE = "_settled", "_settled.json"
+"""Vacuum leaves alone what has a name that begins with an underscore. Earlier versions replaced one file."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +54,30 @@ class SettledMark:
         return cls(**json.loads(text))
 
 
-def mark_path(root: str) -> str:
-    """The file of the mark of a warehouse."""
-    return f"{root}/{MESSAGES.name}/{MARK}"
+def raise_to(files: Files, root: str, mark: SettledMark) -> SettledMark:
+    """Note a mark; give the one that counts, which is a higher one if somebody has noted that meanwhile."""
+    folder = _folder(root)
+    files.write(f"{folder}/{mark.due_ms:020d}-{mark.ledger:020d}-{mark.marker:020d}.json", mark.dumps())
+    for name in _names(files, folder)[:-1]:
+        files.delete(f"{folder}/{name}")
+    return read_mark(files, root)
 
 
 def read_mark(files: Files, root: str) -> SettledMark:
     """The mark of a warehouse; below the first one is nothing."""
-    text = files.text_if_there(mark_path(root))
+    folder = _folder(root)
+    while names := _names(files, folder):
+        # It goes when a higher one has come.
+        text = files.text_if_there(f"{folder}/{names[-1]}")
+        if text is not None:
+            return SettledMark.loads(text)
+    text = files.text_if_there(f"{root}/{MESSAGES.name}/{_ALONE}")
     return SettledMark() if text is None else SettledMark.loads(text)
+
+
+def _folder(root: str) -> str:
+    return f"{root}/{MESSAGES.name}/{_FOLDER}"
+
+
+def _names(files: Files, folder: str) -> list[str]:
+    return [name for name in files.names(folder) if name.endswith(".json")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from pipeline.client.commanding.commands import cancel
 from pipeline.client.pending import KeyBacklog, pending, pending_by_key
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue
-from pipeline.delta.deltars import open_table, path_of
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.delta.deltars import open_table
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import COMMANDS, DELIVERIES, MESSAGES, PUBLICATIONS, REJECTED_DISPATCH
 from tests.support.client import at, delivery_row, left_out_row, message_row, noticed, put
 
@@ -93,7 +93,7 @@ def test_what_retention_has_deleted_from_the_log_is_counted_by_its_deliveries(lo
     publish(log, 0, committed=10.03)
     publish(log, 1, 2, committed=19.0, batch=1)
     wanted = [(each, then(log, each)) for each in (10.03, 11, 12, 19, 25)]
-    Path(path_of(log, MESSAGES), MARK).write_text(SettledMark(NOON + 12_000, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), log, SettledMark(NOON + 12_000, 2, 1))
     assert [(each, then(log, each)) for each, _ in wanted] == wanted
     open_table(log, MESSAGES).delete("entry_id < 3")
     assert [(each, then(log, each)) for each, _ in wanted] == wanted
@@ -104,7 +104,7 @@ def test_an_instant_of_which_deliveries_may_be_gone_is_refused(log: str) -> None
     """The first one that is kept says from when on they are all there."""
     publish(log, 0, committed=10.03)
     assert then(log, 1) == 2
-    Path(path_of(log, MESSAGES), MARK).write_text(SettledMark(NOON + 10_000, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), log, SettledMark(NOON + 10_000, 2, 1))
     with pytest.raises(BadValue) as refused:
         pending(log, as_of=NOON + SECOND)
     assert (refused.value.field, refused.value.value) == ("as_of", "2023-11-14T22:13:21.000+00:00")
@@ -142,7 +142,7 @@ def test_what_was_cancelled_since_and_deleted_is_told_apart(log: str) -> None:
     assert cancel(log, "t", where="entry_id = 1").selection.count == 1
     put(log, REJECTED_DISPATCH, left_out_row(1, 1, NOON + 11 * SECOND + BUCKET))
     assert then(log, 10.5) == 2
-    Path(path_of(log, MESSAGES), MARK).write_text(SettledMark(NOON + 11_100, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), log, SettledMark(NOON + 11_100, 2, 1))
     open_table(log, MESSAGES).delete("entry_id < 2")
     found = pending(log, as_of=NOON + 10_500)
     assert (found.backlogs[0].count, found.uncertain, found.in_inbox) == (1, 1, 0)

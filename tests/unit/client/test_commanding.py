@@ -20,7 +20,8 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tracing.trace import trace
 from pipeline.config.errors import BadValue, NoWarehouse
 from pipeline.delta.deltars import open_table, path_of, query
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import COMMANDS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, SEGMENTS
 from state import Ack, Nack
 from state.withdrawals import Round
@@ -147,7 +148,7 @@ def test_what_is_delivered_settled_or_withdrawn_is_not_pending_and_nobody_gets_w
     assert cancel(flights, "t", "s", where="ledger_id = 4").selection.count == 2
     assert cancel(flights, "t", "s", where="true").selection.count == 2
     assert cancel(flights, "t", "late", where="true").selection.count == 2
-    Path(path_of(flights, MESSAGES), MARK).write_text(SettledMark(NOON + SECOND, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), flights, SettledMark(NOON + SECOND, 2, 1))
     assert named(flights, "true") == PLACES[2:]
 
 

@@ -17,8 +17,9 @@ from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.client.tracing.trace import Trace, trace
 from pipeline.config.errors import BadValue
 from pipeline.delta.deltars import append, open_table, path_of
+from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import (
     CLOSED,
     CONSUMER_EVENTS,
@@ -258,7 +259,7 @@ def test_a_message_whose_row_retention_has_deleted_is_told_by_its_deliveries(fli
     """And what is in neither is gone for good."""
     publish(flights, 0, NOON + 50)
     open_table(flights, MESSAGES).delete("entry_id = 0 AND ledger_id = 1")
-    Path(path_of(flights, MESSAGES), MARK).write_text(SettledMark(NOON + 1_000, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), flights, SettledMark(NOON + 1_000, 2, 1))
     assert [each.sent.position for each in trace(flights, "t", key="it's")] == [PLACES[0], PLACES[2], PLACES[3]]
     assert states(of(flights, 0))["s"] == ("published", None, 0)
     assert states(of(flights, 1))["s"] == ("gone", None, 0)

@@ -11,10 +11,11 @@ import pytest
 pytest.importorskip("deltalake", reason="the doctor needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.delta.deltars import open_table, path_of, query
+from pipeline.delta.deltars import open_table, query
 from pipeline.doctor.check_commands import LONG_BEFORE_MS
 from pipeline.doctor.examine import examine
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import COMMANDS, DELIVERIES, HELD, MESSAGES, REDELIVERY, REJECTED_DISPATCH
 from tests.support.client import at, left_out_row, put
 from tests.support.examined import NOW, made, wrong
@@ -79,7 +80,7 @@ def test_what_nobody_cancelled_and_was_left_out_is_found_unless_commands_of_its_
     left_out(root, "a")
     put(root, COMMANDS, command(1, 1, subscription="b"), command(0, 0), command(2, 3))
     assert wrong(root) == {("left_out_without_command", "t/a")}
-    Path(path_of(root, MESSAGES), MARK).write_text(SettledMark(2_000, 1, 1).dumps(), encoding="ascii")
+    raise_to(Files(), root, SettledMark(2_000, 1, 1))
     assert wrong(root) == set()
 
 

@@ -15,8 +15,9 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
-from pipeline.delta.deltars import append, open_table, path_of, rows_of
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import (
     DELIVERIES,
     MESSAGES,
@@ -60,7 +61,7 @@ def test_a_position_that_the_schedule_lost_is_found(root: str) -> None:
 
 def test_what_retention_took_away_is_not_missed(root: str) -> None:
     """Below the mark all was settled; tables lose their rows one after the other."""
-    Path(path_of(root, MESSAGES), MARK).write_text(SettledMark(2_000, 1, 1).dumps(), encoding="ascii")
+    raise_to(Files(), root, SettledMark(2_000, 1, 1))
     for table, due in ((MESSAGES, "due_time"), (REDELIVERY, "message_due"), (DELIVERIES, "due_time")):
         open_table(root, table).delete(f"{due} <= '1970-01-01T00:00:02Z'")
         assert wrong(root) == set()

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ pytest.importorskip("pyspark", reason="retention needs requirements/all.lock")
 from pipeline.maintenance.kept import Kept, Spared
 from pipeline.maintenance.retention import _is_over, _told, _was_left_out
 from pipeline.maintenance.sift import Expired
-from pipeline.subscriptions.settled import SettledMark
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
 from schemas import CANCELLED, COMMANDS, MESSAGES
 
 TOP_MS, LAST_LEDGER, ROWS = 5_000, 7, 10
@@ -87,3 +89,20 @@ def test_segments_and_cancelled_rows_are_told_as_their_conditions_do() -> None:
         {"reason": [CANCELLED, CANCELLED, "message_missing", None], "due_time": instants.take(pa.array([0, 1, 0, 0]))}
     )
     assert _was_left_out(TOP_MS, reasons).fill_null(False).to_pylist() == [True, False, False, False]  # noqa: FBT003
+
+
+def test_a_mark_that_another_round_has_raised_meanwhile_stays(tmp_path: Path) -> None:
+    """Nothing holds two rounds apart in an object store. Rows between the marks are gone, and would be looked for."""
+    files, root, slow, quick = Files(), str(tmp_path), SettledMark(1_000, 3, 3), SettledMark(2_000, 5, 5)
+    assert [raise_to(files, root, mark) for mark in (quick, slow)] == [quick, quick]
+    assert read_mark(files, root) == quick
+
+
+def test_a_mark_that_an_earlier_version_has_noted_counts_until_a_higher_one_is(tmp_path: Path) -> None:
+    """A warehouse is brought up to date by its first round."""
+    files, root = Files(), str(tmp_path)
+    assert read_mark(files, root) == SettledMark()
+    files.write(f"{root}/messages/_settled.json", SettledMark(1_000, 3, 3).dumps())
+    assert read_mark(files, root) == SettledMark(1_000, 3, 3)
+    raise_to(files, root, SettledMark(2_000, 5, 5))
+    assert read_mark(files, root) == SettledMark(2_000, 5, 5)
