@@ -2,6 +2,7 @@
 
 __all__ = [
     "checkpoints",
+    "claims",
     "deltars",
     "logs",
     "offsets",

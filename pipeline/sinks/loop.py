@@ -234,13 +234,15 @@ class SinkLoop:
         if self._topic is None or self._taking is None:
             self._topic = self._connect(self._to, self._producer, self.name)
             place, passed = self._begin(self._topic), self._topic.passed
-            taken = self._places.taken_up(self.name)
+            # The broker has cut off whoever published before.
+            epoch = self._places.begin(self.name)
+            taken = epoch.taken_up()
             if taken is None and max(place[0], passed) >= FIRST_TURN:
                 raise self._gone("what it has taken up is noted nowhere")
             self._place = place if taken is None else max(place, taken.place)
             wanted = {"topic": self._line.topic, "subscription": self._line.subscription}
             columns = [*self._topic.columns, *(_IDENTITY if self._few is not None else ())]
-            self._taking = Taking(self._root, wanted, columns, self._place, passed, self._places, self.name, self._left)
+            self._taking = Taking(self._root, wanted, columns, self._place, passed, epoch, self._left)
             if not self._taking.goes_on:
                 raise self._gone("it has published more than `deliveries` or its notes say; they were set back")
             self._committed_ms = monotonic_ms()

@@ -16,7 +16,7 @@ from pipeline.dispatch.prepared import PreparedStore, Visible, not_replaced
 from pipeline.sinks.lots import DUE, Lot, Queue, lots_of, prepared_lots, visible_by
 from pipeline.sinks.topic import FIRST_TURN, Place
 from pipeline.storage.files import Files
-from pipeline.subscriptions.sinkplaces import SinkPlaces, TakenUp
+from pipeline.subscriptions.sinkplaces import Epoch, TakenUp
 from schemas import DELIVERIES
 
 
@@ -34,8 +34,7 @@ class Taking:
         columns: Sequence[str],
         place: Place,
         passed: int,
-        places: SinkPlaces,
-        name: str,
+        epoch: Epoch,
         left: Event,
     ) -> None:
         """Find again what an earlier one has taken up.
@@ -46,13 +45,12 @@ class Taking:
             columns: of a delivery.
             place: up to where it is published.
             passed: a turn that has passed, whatever the place says.
-            places: where it is noted what is taken up.
-            name: of the sink.
+            epoch: where it is noted what is taken up.
             left: set when nobody waits for the sink any more: its notes may be those of another one by then.
         """
         self._wanted, self._columns = wanted, list(dict.fromkeys([*columns, DUE]))
-        self._places, self._name, self._left, self._place = places, name, left, place
-        found = places.taken_up(name)
+        self._epoch, self._left, self._place = epoch, left, place
+        found = epoch.taken_up()
         self._noted, self._taken = found is not None, found or TakenUp(place[0], place[0], place[1], place)
         self._free = max(place[0], passed, *self._taken.since.values()) + 1
         self._deliveries = Deliveries(root, begin=self._taken.version)
@@ -140,12 +138,12 @@ class Taking:
         """Write down what is taken up.
 
         Raises:
-            OSError: another process has done so meanwhile; the next connection begins with what that one has noted.
+            OSError: another process has begun to publish; the next connection begins with what that one has noted.
                 Or nobody waits for the sink any more, and it publishes nothing of what it has found.
         """
         if self._left.is_set():
             raise OSError("the sink has ended")
-        if self._places.taken_up(self._name) != (self._taken if self._noted else None):
+        if self._epoch.is_over:
             raise OSError("another process publishes for the sink")
         version = self.version
         self._lots = {
@@ -157,7 +155,7 @@ class Taking:
         skip = self._skip(version)
         place = self._place if self._place[0] >= FIRST_TURN else (version, skip)
         taken = TakenUp(version, self._deliveries.next_version, skip, place, since)
-        self._places.take_up(self._name, taken)
+        self._epoch.take_up(taken)
         self._noted, self._taken = True, taken
 
     def _is_done(self, lot: Lot) -> bool:

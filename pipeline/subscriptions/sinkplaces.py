@@ -2,6 +2,10 @@
 
 Maintenance keeps the log of `deliveries` from the place of the slowest sink on. A sink that has begun, and whose place
 the broker does not know any more, is told from one that begins.
+
+Each connection to a broker begins an *epoch* of its sink, which one process has: what a sink has taken up is noted
+under the epoch, and the notes of the newest one count. A process that the broker has cut off may note something late.
+In an object store no lock keeps it from that, and nobody reads it (decision 0115).
 """
 
 from __future__ import annotations
@@ -10,11 +14,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
+from pipeline.delta.claims import claim
 from pipeline.delta.logs.entries import entry, exists
 from pipeline.delta.logs.logfiles import info_of
 from pipeline.storage.files import Files
 
-_FOLDER = "_sinks"
+_FOLDER, _LOTS = "_sinks", ".lots"
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,34 @@ class TakenUp:
         return cls(told["version"], told["read"], told["skip"], tuple(told["place"]), dict(told["since"]))
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """One of a sink, which one process has.
+
+    Attributes:
+        places: of all sinks.
+        name: of the sink.
+        number: grows from one to the next.
+    """
+
+    places: SinkPlaces
+    name: str
+    number: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another one has begun."""
+        return self.places.epoch(self.name) != self.number
+
+    def taken_up(self) -> TakenUp | None:
+        """What the sink has taken up, by the newest note; None: nothing yet."""
+        return self.places.taken_up(self.name)
+
+    def take_up(self, taken: TakenUp) -> None:
+        """Note it for whoever comes later."""
+        self.places.take_up(self.name, self.number, taken)
+
+
 def late_s(files: Files, deliveries: str, version: int, now_ms: int) -> float | None:
     """Since when a version of the table `deliveries` has been there, s; 0: it is not; None: nobody knows any more."""
     told = entry(files, deliveries, version) if exists(files, deliveries, version) else []
@@ -109,14 +142,51 @@ class SinkPlaces:
         text = self._files.text_if_there(f"{self.folder}/{name}.json")
         return None if not text else SinkPlace(**json.loads(text))
 
-    def take_up(self, name: str, taken: TakenUp) -> None:
+    def begin(self, name: str) -> Epoch:
+        """Begin another epoch of a sink, whose broker has cut off earlier processes.
+
+        Raises:
+            OSError: another process has begun it.
+        """
+        folder, before = self._epochs(name), self.epoch(name)
+        number = before + 1
+        # An epoch goes when a later one has begun: whoever looked before that would begin it again.
+        if not claim(self._files, f"{folder}/{number}") or self.epoch(name) != number:
+            raise OSError("another process publishes for the sink")
+        for each in sorted(self._noted(name))[:-1]:
+            self._files.delete(f"{folder}/{each}{_LOTS}")
+        for begun in self._files.names(folder):
+            if begun.isdecimal() and int(begun) < number:
+                self._files.delete_folder(f"{folder}/{begun}")
+        return Epoch(self, name, number)
+
+    def epoch(self, name: str) -> int:
+        """The newest epoch of a sink; 0: none has begun."""
+        begun = self._files.names(self._epochs(name))
+        return max((int(each) for each in begun if each.isdecimal()), default=0)
+
+    def take_up(self, name: str, epoch: int, taken: TakenUp) -> None:
         """Note what a sink has taken up; it is there after a power cut."""
-        self._files.write(f"{self.folder}/{name}.lots", taken.dumps())
+        self._files.write(f"{self._epochs(name)}/{epoch}{_LOTS}", taken.dumps())
 
     def taken_up(self, name: str) -> TakenUp | None:
         """What a sink has taken up; None: nothing yet."""
-        text = self._files.text_if_there(f"{self.folder}/{name}.lots")
+        while epochs := self._noted(name):
+            # It goes when a later one has begun.
+            text = self._files.text_if_there(f"{self._epochs(name)}/{max(epochs)}{_LOTS}")
+            if text is not None:
+                return TakenUp.loads(text)
+        # Earlier versions had one file.
+        text = self._files.text_if_there(f"{self.folder}/{name}{_LOTS}")
         return None if text is None else TakenUp.loads(text)
+
+    def _epochs(self, name: str) -> str:
+        return f"{self.folder}/{name}.epochs"
+
+    def _noted(self, name: str) -> list[int]:
+        """The epochs that have noted something."""
+        names = (each.partition(_LOTS) for each in self._files.names(self._epochs(name)))
+        return [int(number) for number, lots, rest in names if lots and not rest]
 
     def names(self) -> list[str]:
         """The sinks that are noted."""
@@ -130,7 +200,8 @@ class SinkPlaces:
     def drop(self, name: str) -> None:
         """Forget a sink that has ended."""
         self._files.delete(f"{self.folder}/{name}.json")
-        self._files.delete(f"{self.folder}/{name}.lots")
+        self._files.delete(f"{self.folder}/{name}{_LOTS}")
+        self._files.delete_folder(self._epochs(name))
         self._files.delete(f"{self.folder}/{name}.lock")
 
     def needed(self) -> int | None:

@@ -24,10 +24,14 @@ from pipeline.dispatch.prepared import Part, Prepared, PreparedStore
 from pipeline.dispatch.publisher import Publisher
 from pipeline.storage.files import Files
 from schemas import DELIVERIES
-from tests.support.client import at, delivery_row, message_row
+from tests.support.client import at, delivery_row, message_row, new_warehouse
 
 Named = tuple[int, str]
 """When a message is due, ms UTC, and what it says."""
+
+
+T = 1_800_000_000_000
+"""When a test begins, ms UTC."""
 
 
 @dataclass
@@ -72,7 +76,7 @@ class Dispatching:
     """
 
     root: str
-    now: int
+    now: int = T
     log: Log = field(init=False)
     publisher: Publisher = field(init=False)
 
@@ -80,6 +84,12 @@ class Dispatching:
         """Start."""
         self.log = Log(self.root)
         self.start()
+
+    @classmethod
+    def of_new(cls, root: str) -> Dispatching:
+        """Of a new warehouse."""
+        new_warehouse(root)
+        return cls(root)
 
     def start(self) -> None:
         """Another process."""

@@ -16,6 +16,7 @@ from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.sinkplaces import SinkPlaces
 from schemas import DELIVERIES
 from tests.support.client import delivery_row, message_row, put
+from tests.support.dispatching import Dispatching
 
 ADDRESS = "kafka://127.0.0.1:9092/out"
 
@@ -49,8 +50,21 @@ def sink(
     return SinkLoop(root, "table", Line("t", "s", address, after, refused), places(root), connect, most)
 
 
+def ahead(
+    dispatch: Dispatching,
+    broker: MemoryBroker,
+    most: int = 1 << 30,
+    after: int | None = 0,
+    noted: SinkPlaces | None = None,
+) -> SinkLoop:
+    """The same by the clock of dispatch, with notes of its own if they are given."""
+    line = Line("t", "s", ADDRESS, after)
+    notes = places(dispatch.root) if noted is None else noted
+    return SinkLoop(dispatch.root, "table", line, notes, broker.connect, most, lambda: dispatch.now)
+
+
 def run(loop: SinkLoop) -> None:
-    """Let a sink publish all that is there."""
+    """Let a sink publish all that is there, or is due."""
     while loop.step():
         pass
 

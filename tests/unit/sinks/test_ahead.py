@@ -17,23 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config.errors import SinkPlaceGone
-from pipeline.sinks.line import Line
 from pipeline.sinks.loop import SinkLoop
 from pipeline.storage.files import Files
 from pipeline.subscriptions.sinkplaces import SinkPlace, SinkPlaces, TakenUp
-from tests.support.client import empty_warehouse, new_warehouse
-from tests.support.dispatching import Dispatching, Named
-from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, places, version
-
-T = 1_800_000_000_000
-"""When a test begins, ms UTC."""
-
-
-@pytest.fixture
-def dispatch(tmp_path: Path) -> Dispatching:
-    """Of a new warehouse, at T."""
-    new_warehouse(str(tmp_path))
-    return Dispatching(str(tmp_path), T)
+from tests.support.client import empty_warehouse
+from tests.support.dispatching import Dispatching, Named, T
+from tests.support.sinks import Killed, MemoryBroker, ahead, delivered, places, run, version
 
 
 class Mortal(SinkPlaces):
@@ -51,10 +40,10 @@ class Mortal(SinkPlaces):
         super().put(name, place, lasting=lasting)
         self._dies_behind(when)
 
-    def take_up(self, name: str, taken: TakenUp) -> None:
+    def take_up(self, name: str, epoch: int, taken: TakenUp) -> None:
         """As in `SinkPlaces`."""
         when = self._dies_before()
-        super().take_up(name, taken)
+        super().take_up(name, epoch, taken)
         self._dies_behind(when)
 
     def _dies_before(self) -> str:
@@ -68,25 +57,13 @@ class Mortal(SinkPlaces):
             raise Killed
 
 
-def ahead(
-    dispatch: Dispatching,
-    broker: MemoryBroker,
-    most: int = 1 << 30,
-    fails: list[str] | None = None,
-    after: int | None = 0,
-) -> SinkLoop:
-    """The sink of the subscription `s`, by the clock of dispatch; its notes fail from here on."""
-    line, noted = Line("t", "s", ADDRESS, after), Mortal(Files(), dispatch.root)
+def mortal(dispatch: Dispatching, broker: MemoryBroker, most: int, fails: list[str]) -> SinkLoop:
+    """A sink whose notes fail from here on."""
+    noted = Mortal(Files(), dispatch.root)
     noted.fails = []
-    made = SinkLoop(dispatch.root, "table", line, noted, broker.connect, most, lambda: dispatch.now)
-    noted.fails = [] if fails is None else fails
+    made = ahead(dispatch, broker, most, noted=noted)
+    noted.fails = fails
     return made
-
-
-def run(loop: SinkLoop) -> None:
-    """Let a sink publish all that is due."""
-    while loop.step():
-        pass
 
 
 def test_what_is_prepared_is_published_when_it_is_due_and_not_before(dispatch: Dispatching) -> None:
@@ -242,8 +219,7 @@ def test_a_sink_whose_notes_are_gone_stands_still(dispatch: Dispatching) -> None
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_warehouse_that_was_set_back_to_a_copy_stops_its_sinks(tmp_path: Path, *, keeps: bool) -> None:
     """What it delivers once more was published."""
-    new_warehouse(str(tmp_path / "w"))
-    dispatch, broker = Dispatching(str(tmp_path / "w"), T), MemoryBroker(keeps_place=keeps)
+    dispatch, broker = Dispatching.of_new(str(tmp_path / "w")), MemoryBroker(keeps_place=keeps)
     loop = ahead(dispatch, broker)
     for number in range(1, 4):
         dispatch.prepare(number, [(T + 10 * number, f"{number}")])
@@ -293,9 +269,9 @@ class Course:
 
     def __init__(self, root: str, broker: MemoryBroker, most: int, fails: list[str]) -> None:
         """Begin at T."""
-        self.dispatch, self.broker, self.most, self.fails = Dispatching(root, T), broker, most, fails
+        self.dispatch, self.broker, self.most, self.fails = Dispatching(root), broker, most, fails
         self.latest, self.batches = T, list[list[Named]]()
-        self.loop = ahead(self.dispatch, broker, most, fails)
+        self.loop = mortal(self.dispatch, broker, most, fails)
 
     def happens(self, what: str, told: Any) -> None:  # noqa: ANN401 - of an event
         """One event."""
@@ -318,7 +294,7 @@ class Course:
         elif what == "others":
             dispatch.log.add({"commitInfo": {"timestamp": 0}})
         elif what == "start sink":
-            self.loop = ahead(dispatch, self.broker, self.most, self.fails)
+            self.loop = mortal(dispatch, self.broker, self.most, self.fails)
         else:
             self.steps(told)
 
@@ -329,7 +305,7 @@ class Course:
                 more = self.loop.step()
             except Killed:
                 more = True
-                self.loop = ahead(self.dispatch, self.broker, self.most, self.fails)
+                self.loop = mortal(self.dispatch, self.broker, self.most, self.fails)
             due = {name: when for batch in self.batches for when, name in batch}
             assert all(due[(each or b"").decode()] <= self.latest for each in self.broker.payloads), "early"
             if not more:
@@ -345,7 +321,7 @@ class Course:
                 pass
             with suppress(Killed):
                 self.loop.stop()
-            self.loop = ahead(self.dispatch, self.broker, self.most, self.fails)
+            self.loop = mortal(self.dispatch, self.broker, self.most, self.fails)
         came = [(each or b"").decode() for each in self.broker.payloads]
         assert sorted(came) == sorted(name for batch in self.batches for _, name in batch)
         for number, batch in enumerate(self.batches):

@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
-from pipeline.sinks.line import Line
-from pipeline.sinks.loop import SinkLoop
-from tests.support.client import new_warehouse
-from tests.support.dispatching import Dispatching
-from tests.support.sinks import ADDRESS, MemoryBroker, places, run
-
-T = 1_800_000_000_000
-"""When a test begins, ms UTC."""
-
-
-@pytest.fixture
-def dispatch(tmp_path: Path) -> Dispatching:
-    """Of a new warehouse, at T."""
-    new_warehouse(str(tmp_path))
-    return Dispatching(str(tmp_path), T)
-
-
-def ahead(dispatch: Dispatching, broker: MemoryBroker, most: int = 1 << 30) -> SinkLoop:
-    """The sink of the subscription `s`, by the clock of dispatch."""
-    line = Line("t", "s", ADDRESS, 0)
-    return SinkLoop(dispatch.root, "table", line, places(dispatch.root), broker.connect, most, lambda: dispatch.now)
+from tests.support.dispatching import Dispatching, T
+from tests.support.sinks import MemoryBroker, ahead, run
 
 
 @pytest.mark.parametrize("most", [1, 1 << 30])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from pipeline.config.errors import NoFileSystem
 from pipeline.config.paths import one_spelling
 from pipeline.config.routes import NotInDriver
 from pipeline.config.session import HADOOP_AWS
+from pipeline.delta.claims import claim
 from pipeline.delta.deltars import path_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.maintenance import retention
@@ -45,6 +47,8 @@ from pipeline.service.instants import VirtualInstants, given
 from pipeline.service.stopfile import StopFile
 from pipeline.storage.files import Files
 from pipeline.storage.locks import unlocked
+from pipeline.subscriptions.settled import SettledMark, raise_to, read_mark
+from pipeline.subscriptions.sinkplaces import SinkPlaces, TakenUp
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, put
 from tests.support.consumed import World, drained, names
@@ -339,3 +343,27 @@ def test_a_client_of_a_store_that_is_away_says_so(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(ConnectError) as refused:
             call()
         assert "NETWORK_CONNECTION" in str(refused.value)
+
+
+def test_of_two_that_claim_a_folder_of_a_store_one_has_it() -> None:
+    """No lock holds processes apart there. Both would publish for a sink, or note what the other one did not."""
+    files, folder = Files(), "s3a://bucket/claims/1"
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(lambda _: claim(files, folder), range(4))) == [False, False, False, True]
+    places = SinkPlaces(files, "s3a://bucket/sinks")
+    first, second = places.begin("s"), places.begin("s")
+    assert (first.is_over, second.is_over) == (True, False)
+    second.take_up(TakenUp(2, 3, 0, (2, 0)))
+    first.take_up(TakenUp(1, 2, 0, (1, 0)))
+    third = places.begin("s")
+    assert third.taken_up() == TakenUp(2, 3, 0, (2, 0))
+    places.drop("s")
+    assert files.names(places.folder) == []
+
+
+def test_a_mark_in_a_store_only_rises() -> None:
+    """Nothing holds two rounds of maintenance apart there."""
+    files, root = Files(), "s3a://bucket/marks"
+    marks = [SettledMark(each, each, each) for each in (2_000, 10_000, 9_000)]
+    assert [raise_to(files, root, mark) for mark in marks] == [marks[0], marks[1], marks[1]]
+    assert read_mark(files, root) == marks[1]
