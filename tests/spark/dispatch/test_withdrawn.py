@@ -10,14 +10,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipeline.client.create import create_all
-from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.deltars import open_table
 from pipeline.delta.warehouse import Warehouse
 from pipeline.dispatch import release_spark, withdrawn
 from pipeline.dispatch.withdrawn import Withdrawn, WithdrawnLog
 from pipeline.storage.arrays import arrow_schema
+from pipeline.storage.files import Files
 from pipeline.subscriptions.commandlog import Commanded, CommandLog
-from pipeline.subscriptions.settled import MARK, SettledMark
-from schemas import COMMANDS, MESSAGES, REDELIVERY
+from pipeline.subscriptions.settled import SettledMark, raise_to
+from schemas import COMMANDS, REDELIVERY
 from state.positions import Positions
 from state.positionset import PositionSet
 from state.withdrawals import Round, Span
@@ -124,7 +125,7 @@ def test_the_log_of_commands_is_followed_and_what_is_below_the_mark_is_not_held(
     open_table(warehouse.root, COMMANDS).optimize.compact()
     assert log.look().version == 3
     assert {ledger for each in log.look().parts.values() for ledger, _ in each.by_ledger()} == {3, 6}
-    Path(path_of(warehouse.root, MESSAGES), MARK).write_text(SettledMark(T0, 6, 1).dumps(), encoding="ascii")
+    raise_to(Files(), warehouse.root, SettledMark(T0, 6, 1))
     put(warehouse.root, COMMANDS, told(7, T0))
     for each in (log, WithdrawnLog(spark, warehouse)):
         assert {ledger for of in each.look().parts.values() for ledger, _ in of.by_ledger()} == {6, 7}

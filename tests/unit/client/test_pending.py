@@ -14,7 +14,8 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.pending import Backlog, pending, pending_by_key
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, subscriptions
 from pipeline.delta.deltars import open_table, path_of
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.storage.files import Files
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import DELIVERIES, INBOX, LEFT, MESSAGES, REJECTED_DISPATCH, REJECTED_INGEST, SUBSCRIPTIONS
 from tests.support.client import (
     MINUTE,
@@ -59,7 +60,7 @@ def test_what_is_settled_is_pending_for_nobody_while_it_is_deleted_and_after(roo
     put(root, DELIVERIES, delivery_row(old))
     wanted = Backlog("t", "s", 2, 1_000, {0: 2})
     assert backlog(root) == wanted
-    Path(path_of(root, MESSAGES), MARK).write_text(SettledMark(1_000, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), root, SettledMark(1_000, 2, 1))
     assert backlog(root) == wanted
     open_table(root, MESSAGES).delete("entry_id = 0 AND ledger_id = 1")
     assert backlog(root) == wanted

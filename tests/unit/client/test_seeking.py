@@ -18,9 +18,9 @@ from pipeline.client.messageid import MessageId
 from pipeline.client.pending import pending
 from pipeline.client.subscribing.seeking import Where, begin_anew, prospect
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, subscriptions, unsubscribe
-from pipeline.delta.deltars import path_of
+from pipeline.storage.files import Files
 from pipeline.subscriptions.policies import Policies
-from pipeline.subscriptions.settled import MARK, SettledMark
+from pipeline.subscriptions.settled import SettledMark, raise_to
 from schemas import MESSAGES
 from state import SubscriptionType
 from tests.support.client import message_row, new_warehouse, noticed, put
@@ -99,7 +99,7 @@ def test_who_registers_or_changes_policies_after_a_seek_leaves_it_as_it_is(root:
 
 def test_who_seeks_is_told_that_retention_has_deleted_messages(root: str) -> None:
     """Only when the place is before what was kept."""
-    Path(path_of(root, MESSAGES), MARK).write_text(SettledMark(NOON + SECOND, 2, 1).dumps(), encoding="ascii")
+    raise_to(Files(), root, SettledMark(NOON + SECOND, 2, 1))
     assert prospect(root, "t", "s", MessageId.earliest).deleted_until == NOON + SECOND
     assert prospect(root, "t", "s", MessageId.of("t", 2, 0)).deleted_until is None
 
