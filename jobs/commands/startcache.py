@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Literal
 from zipfile import ZipFile
 
-import delta
 import pyspark
 from pyspark.sql import SparkSession
 
+from pipeline.config.deltaspark import package as delta
 from pipeline.config.paths import is_s3
 from pipeline.config.session import resolved
 

@@ -1,6 +1,7 @@
 """What may be chosen: settings, sizes, profiles, the Spark session, names of stages, errors, paths, and time."""
 
 __all__ = [
+    "deltaspark",
     "errors",
     "jvm",
     "options",

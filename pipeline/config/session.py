@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from delta import configure_spark_with_delta_pip
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.deltaspark import configure_spark_with_delta_pip
 from pipeline.config.jars import StrangeJar, check_jars, jar_path
 from pipeline.config.jvm import java_class, keep_classes
 from pipeline.config.paths import is_s3, python_environment

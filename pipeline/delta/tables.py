@@ -4,11 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from delta.tables import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from pipeline.config.deltaspark import DeltaTable
 from pipeline.config.paths import is_s3
 from pipeline.config.sizing import DEFAULT_RATE, Place, memory_here
 from pipeline.delta import deltars

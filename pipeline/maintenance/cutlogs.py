@@ -13,11 +13,11 @@ import math
 import sys
 from contextlib import suppress
 
-from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
+from pipeline.config.deltaspark import DeltaTable as SparkTable
 from pipeline.config.settings import HOUR_MS, QUIET_VERSIONS
 from pipeline.config.stages import DISPATCH, INGEST, SETTLE
 from pipeline.config.wallclock import wall_ms

@@ -12,9 +12,9 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.deltaspark import DeltaTable
 from pipeline.config.paths import is_s3
 from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import DAY_MS

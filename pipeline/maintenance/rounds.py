@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from delta import exceptions
 from pyspark.sql import SparkSession
 
+from pipeline.config.deltaspark import exceptions
 from pipeline.config.session import PARTITIONS
 from pipeline.config.settings import MINUTE_MS, Upkeep
 from pipeline.config.threads import panics_raised

@@ -140,6 +140,12 @@ def test_any_locale_terminal_and_way_to_start_python_will_do(tmp_path: Path, nam
     works(process(root, ENVIRONMENTS.get(name, {}), FLAGS.get(name, ())), root)
 
 
+def test_a_job_begins_where_there_are_no_docstrings() -> None:
+    """The package of Delta for Spark ended it under `-OO`: a decorator of Spark reads docstrings."""
+    command = [sys.executable, "-OO", "-c", "import jobs.commands.run, jobs.commands.startcache"]
+    subprocess.run(command, check=True, cwd=ROOT)  # noqa: S603 - our own
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 @pytest.mark.soak
 def test_a_user_without_a_name_will_do(tmp_path: Path) -> None:
