@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial, wraps
 from threading import Lock, Thread
@@ -17,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 import pyarrow as pa
 
 from pipeline.client import client
-from pipeline.client.checks import Closing, checked_count, checked_timeout
+from pipeline.client.checks import Closing, checked_timeout
 from pipeline.client.consuming import consumer
+from pipeline.client.consuming.batch import Batch
 from pipeline.client.exceptions import MemoryBufferIsFull, ProducerQueueIsFull
 from pipeline.client.message import Message
 from pipeline.client.messageid import MessageId
@@ -180,18 +180,13 @@ class Consumer(_Wraps[consumer.Consumer]):
     unsubscribe = _in_thread(consumer.Consumer.unsubscribe)
     close = _in_thread(consumer.Consumer.close)
 
-    def __init__(self, made: consumer.Consumer) -> None:
-        """Receive by a consumer."""
-        super().__init__(made)
-        self._kept = deque[Message]()
-
     async def receive(self) -> Message:
         """The next message; waits for one. `asyncio.wait_for` sets a limit.
 
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        while (found := self._next()) is None:  # noqa: ASYNC110 - the other side is a thread that knows no loop
+        while (found := self._made.next_message(0)) is None:  # noqa: ASYNC110 - the other side is a thread that knows no loop
             await asyncio.sleep(_LOOK_S)
         return found
 
@@ -205,24 +200,16 @@ class Consumer(_Wraps[consumer.Consumer]):
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        policy, found, size = self._made._options.batch_receive_policy, list[Message](), 0  # noqa: SLF001 - its own option
-        most = policy.max_num_message if max_num_messages is None else checked_count(max_num_messages)
-        asked = checked_timeout("timeout_millis", timeout_millis)
-        wait_ms = policy.timeout_ms if asked is None else asked
-        ends = _ends(None if wait_ms < 0 else wait_ms)
-        while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
-            if (message := self._next()) is not None:
-                found.append(message)
-                size += len(message.data())
-            elif _now() >= ends:
-                break
-            else:
-                try:
+        batch = Batch(self._made._options.batch_receive_policy, max_num_messages, timeout_millis)  # noqa: SLF001 - its own option
+        with self._made.kept.unless_done(batch):
+            while batch.has_room:
+                if (message := self._made.next_message(0)) is not None:
+                    batch.add(message)
+                elif batch.left_ms == 0:
+                    break
+                else:
                     await asyncio.sleep(_LOOK_S)
-                except asyncio.CancelledError:
-                    self._kept.extendleft(reversed(found))
-                    raise
-        return found
+        return list(batch.messages)
 
     async def batch_receive_arrow(self, max_num_messages: int = 1 << 16, timeout_millis: int | None = None) -> pa.Table:
         """Several messages as rows, as `delayline.Consumer.batch_receive_arrow` gives them.
@@ -241,7 +228,6 @@ class Consumer(_Wraps[consumer.Consumer]):
         Raises:
             AlreadyClosed: the consumer is closed.
         """
-        self._kept.clear()
         self._made.redeliver_unacknowledged_messages()
 
     async def seek(self, messageid: MessageId | int) -> None:
@@ -250,18 +236,7 @@ class Consumer(_Wraps[consumer.Consumer]):
         Raises:
             DelaylineError: as `delayline.Consumer.seek`.
         """
-        self._kept.clear()
         await asyncio.to_thread(self._made.seek, messageid)
-
-    def _next(self) -> Message | None:
-        """The next message: one that a call had which was cancelled, or a new one.
-
-        Raises:
-            AlreadyClosed: the consumer is closed.
-        """
-        if (new := self._made.next_message(0)) is not None:
-            self._kept.append(new)
-        return self._kept.popleft() if self._kept else None
 
 
 class Reader(_Wraps[reader.Reader]):

@@ -13,10 +13,12 @@ from typing import TypeVar
 import pyarrow as pa
 
 from pipeline.client.checks import check_process, checked_count, checked_delay, checked_timeout
+from pipeline.client.consuming.batch import Batch, Kept
 from pipeline.client.consuming.consumerlistener import Announcer, Receiver
 from pipeline.client.consuming.consumertopics import Named, by_core, core_of, counts, place_of, settle, sought
 from pipeline.client.consuming.core import Core
 from pipeline.client.consuming.engine import Engine
+from pipeline.client.consuming.received import Received
 from pipeline.client.consuming.rows import COLUMNS
 from pipeline.client.exceptions import (
     AlreadyClosed,
@@ -70,7 +72,7 @@ class Consumer(Receiver):
             on_close: called once it is closed.
             on_unsubscribe: takes the subscription out of the registry.
         """
-        self.engine, self.cores, self._first = engine, list(cores), 0
+        self.engine, self.cores, self._first, self.kept = engine, list(cores), 0, Kept(cores[0].lock)
         self._changed, self._options = cores[0].lock, cores[0].options
         self._on_close, self._on_unsubscribe = on_close, on_unsubscribe
         self._closed, self.events, self._process = False, Announcer(), os.getpid()
@@ -112,7 +114,7 @@ class Consumer(Receiver):
         """
         return self._received("receive", _LISTENER, timeout_millis)
 
-    def next_message(self, timeout_millis: int | None) -> Message | None:
+    def next_message(self, timeout_millis: int | None) -> Received | None:
         """The next message; None: none came in time.
 
         Raises:
@@ -125,6 +127,8 @@ class Consumer(Receiver):
     def batch_receive(self, max_num_messages: int | None = None, timeout_millis: int | None = None) -> list[Message]:
         """Several messages, as soon as one of the limits is reached; none when none came in time.
 
+        What a call had when it was interrupted, the next `receive` or `batch_receive` gives.
+
         Args:
             max_num_messages: so many at most; None: by the policy of the consumer.
             timeout_millis: waits for so long; None: by the policy of the consumer; a negative number is no limit.
@@ -134,19 +138,11 @@ class Consumer(Receiver):
             OperationNotSupported: a listener gets the messages.
         """
         self._refuse_beside(_LISTENER, "batch_receive")
-        policy, found, size = self._options.batch_receive_policy, list[Message](), 0
-        most = policy.max_num_message if max_num_messages is None else checked_count(max_num_messages)
-        asked = checked_timeout("timeout_millis", timeout_millis)
-        wait_ms = policy.timeout_ms if asked is None else asked
-        ends = None if wait_ms < 0 else time.monotonic() + wait_ms / 1_000
-        while (most <= 0 or len(found) < most) and (policy.max_num_bytes <= 0 or size < policy.max_num_bytes):
-            left = None if ends is None else max(0, round((ends - time.monotonic()) * 1_000))
-            message = self._next(left)
-            if message is None:
-                break
-            found.append(message)
-            size += len(message.data())
-        return found
+        batch = Batch(self._options.batch_receive_policy, max_num_messages, timeout_millis)
+        with self.kept.unless_done(batch):
+            while batch.has_room and (message := self._next(batch.left_ms)) is not None:
+                batch.add(message)
+        return list(batch.messages)
 
     def batch_receive_arrow(self, max_num_messages: int = _ARROW_ROWS, timeout_millis: int | None = None) -> pa.Table:
         """Several messages as rows, without an object for each; no rows when none came in time.
@@ -236,6 +232,7 @@ class Consumer(Receiver):
             AlreadyClosed: the consumer is closed.
         """
         with self._opened():
+            self.kept.drop(self.cores)
             for core in self.cores:
                 core.desk.fail_all()
 
@@ -273,6 +270,7 @@ class Consumer(Receiver):
         where = checked_where(messageid)
         with self._opened():
             cores = sought(self.cores, where)
+            self.kept.drop(cores)
         asked = {core: begin_anew(self.engine.root, *core.named, where) for core in cores}
         if not self._waited(lambda: all(core.life >= life for core, life in asked.items()) or None, _SEEK_MS):
             raise Timeout("seek: the service does not run: it", _SEEK_MS)
@@ -346,7 +344,7 @@ class Consumer(Receiver):
             raise AlreadyClosed("consumer")
         return self._changed
 
-    def _next(self, timeout_millis: int | None) -> Message | None:
+    def _next(self, timeout_millis: int | None) -> Received | None:
         return self._waited(self._take, timeout_millis)
 
     def _waited(self, take: Callable[[], T | None], timeout_millis: int | None) -> T | None:
@@ -370,7 +368,9 @@ class Consumer(Receiver):
                     return None
                 told = self._changed.wait(left)
 
-    def _take(self) -> Message | None:
+    def _take(self) -> Received | None:
+        if (kept := self.kept.take()) is not None:
+            return kept
         for core in self._in_turn():
             found = core.desk.take_one(core)
             if found is not None:
