@@ -38,7 +38,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _DEATHS = 2
 """After so many in a row the sinks begin one by one."""
 _PATIENCE_S = 20.0
-"""So long a process may take to end: longer than its sinks are waited for."""
+"""So long all processes together may take to end: longer than the sinks of one are waited for."""
 
 
 @contextmanager
@@ -98,11 +98,11 @@ class Child:
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.close()
 
-    def end(self) -> None:
+    def end(self, patience_s: float) -> None:
         """Wait for its end, or kill it."""
         if self.process is not None:
             try:
-                self.process.wait(_PATIENCE_S)
+                self.process.wait(patience_s)
             except subprocess.TimeoutExpired:
                 self.process.kill()
 
@@ -159,8 +159,9 @@ class Keeper:
             children, threads = list(self._children.values()), list(self._threads.values())
         for child in children:
             child.ask()
+        ends_ms = monotonic_ms() + 1_000 * _PATIENCE_S
         for child in children:
-            child.end()
+            child.end(max(0.0, (ends_ms - monotonic_ms()) / 1_000))
         for thread in threads:
             thread.join()
 

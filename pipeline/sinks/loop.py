@@ -36,7 +36,8 @@ _NOTE_MS, _IDLE_MS = 5_000, 3_600_000
 _CONFIRMED_MS, _CONFIRMED = 200, 10_000
 """After so long, or so many messages, a broker without places has to confirm what was sent, and the place is noted."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-_PATIENCE_S = 15.0
+PATIENCE_S = 15.0
+"""So long sinks that end together are waited for."""
 _LEAST_PAUSE_S = 0.003
 """What becomes due in so short a time is sent together."""
 _IDENTITY = (
@@ -124,13 +125,13 @@ class SinkLoop:
         """Begin nothing more; `stop` waits for the end."""
         self._ended.set()
 
-    def stop(self) -> None:
-        """End. What a broker has not confirmed by then is published by the next one."""
+    def stop(self, patience_s: float = PATIENCE_S) -> None:
+        """End. What a broker has not confirmed after that time is published by the next one."""
         self._ended.set()
         if self._thread is None:
             self._end()
         else:
-            self._thread.join(_PATIENCE_S)
+            self._thread.join(patience_s)
             # One that waits for a broker ends later, and what it would note then is nobody's.
             if self._thread.is_alive():
                 self._left.set()

@@ -20,7 +20,7 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.entries import newest
 from pipeline.sinks.kafka import KafkaTopic
 from pipeline.sinks.line import Line
-from pipeline.sinks.loop import SinkLoop
+from pipeline.sinks.loop import PATIENCE_S, SinkLoop
 from pipeline.sinks.pulsar import PulsarTopic
 from pipeline.sinks.topic import Connect, Topic
 from pipeline.storage.files import Files
@@ -156,8 +156,9 @@ class Sinks:
         # All at once: one that waits for its broker is not to keep the others from it.
         for line in lines:
             self._running[line].end()
+        ends_ms = monotonic_ms() + 1_000 * PATIENCE_S
         for line in lines:
-            self._running.pop(line).stop()
+            self._running.pop(line).stop(max(0.0, (ends_ms - monotonic_ms()) / 1_000))
             self._watch.sink_late(line.topic, line.subscription, None)
 
 

@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 pytest.importorskip("pulsar", reason="the sink needs requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe, unsubscribe
-from pipeline.sinks.apart import Keeper, publishing_apart
+from pipeline.sinks.apart import Child, Keeper, publishing_apart
+from pipeline.sinks.running import Share
 from pipeline.subscriptions.policies import Policies
 from tests.support.client import new_warehouse
 from tests.support.sinks import delivered, places
@@ -158,6 +161,37 @@ def test_a_sink_of_which_the_process_dies_stands_alone_and_the_others_go_on(
         until(lambda: len(places(root).names()) == 2)
     assert "sink of t/bad stands still: ProcessDied" in caplog.text
     assert errors(root) == {None}
+
+
+@dataclass
+class Deaf:
+    """A process that does not end; `time` is that of all, and goes on while somebody waits."""
+
+    time: list[float]
+    stdin: None = None
+    killed: bool = False
+
+    def wait(self, timeout: float) -> None:
+        """In vain."""
+        self.time[0] += timeout
+        raise subprocess.TimeoutExpired("deaf", timeout)
+
+    def kill(self) -> None:
+        """End it."""
+        self.killed = True
+
+
+def test_processes_that_do_not_end_are_waited_for_together(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop took twenty seconds for each sink that had a process for itself."""
+    time = [0.0]
+    monkeypatch.setattr("pipeline.sinks.apart.monotonic_ms", lambda: round(time[0] * 1_000))
+    keeper, deaf = Keeper(root, Late()), [Deaf(time) for _ in range(4)]
+    for number, process in enumerate(deaf):
+        child: Any = Child(root, Share(), Late())
+        child.process, keeper._children[str(number)] = process, child
+    keeper.stop()
+    assert all(process.killed for process in deaf)
+    assert time[0] <= 20
 
 
 def test_it_ends_when_its_parent_dies(root: str) -> None:

@@ -247,13 +247,12 @@ def test_the_slowest_sink_says_from_where_on_the_log_is_needed(root: str) -> Non
 
 
 def test_a_sink_that_nobody_waits_for_any_more_notes_publishes_and_says_nothing(
-    root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its broker answers when its notes are gone already; a later sink of the same name would go on with others.
 
     It does not try again, so it warns of nothing.
     """
-    monkeypatch.setattr("pipeline.sinks.loop._PATIENCE_S", 0)
     broker, asked, answered = MemoryBroker(), Event(), Event()
 
     def connect(to: Destination, producer: str, place: str) -> MemoryTopic:
@@ -266,7 +265,7 @@ def test_a_sink_that_nobody_waits_for_any_more_notes_publishes_and_says_nothing(
     loop.start(60)
     asked.wait()
     (thread,) = (each for each in threads() if each.name.endswith(loop.name))
-    loop.stop()
+    loop.stop(patience_s=0)
     places(root).drop(loop.name)
     answered.set()
     thread.join()

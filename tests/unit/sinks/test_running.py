@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 
 import pytest
 from deltalake import write_deltalake
@@ -24,6 +24,7 @@ from pipeline.client.subscribing.subscriptions import (
 )
 from pipeline.config.watching import Watch
 from pipeline.delta.deltars import open_table, rows_of
+from pipeline.sinks.loop import SinkLoop
 from pipeline.sinks.running import publishing
 from pipeline.subscriptions.destination import Destination
 from pipeline.subscriptions.policies import Policies
@@ -101,6 +102,31 @@ def test_a_broker_that_is_away_stops_nobody_else(root: str) -> None:
 
 class PanicException(BaseException):
     """Stands for `pyo3_runtime.PanicException`, which is no `Exception`."""
+
+
+def test_sinks_that_wait_for_their_brokers_are_waited_for_together(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each took a quarter of a minute, one after the other: after two of them the process was killed."""
+    monkeypatch.setattr("pipeline.sinks.running.PATIENCE_S", 0.2)
+    asked, answered, waits = Semaphore(0), Event(), list[float]()
+    stop = SinkLoop.stop
+
+    def connect(*_: object) -> MemoryTopic:
+        asked.release()
+        answered.wait()
+        raise OSError
+
+    def stops(loop: SinkLoop, patience_s: float) -> None:
+        waits.append(patience_s)
+        stop(loop, patience_s)
+
+    monkeypatch.setattr(SinkLoop, "stop", stops)
+    for number in range(3):
+        subscribe(root, Subscription("t", f"s{number}", policies=Policies(sink=ADDRESS)))
+    with publishing(root, connect=connect):
+        for _ in range(3):
+            asked.acquire()
+    answered.set()
+    assert (len(waits), min(waits)) == (3, 0)
 
 
 def test_a_panic_stops_one_sink_only_and_is_noted(root: str) -> None:
