@@ -13,16 +13,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
-from pipeline.delta.deltars import append
+from pipeline.delta.deltars import append, open_table
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.listener import Listener
+from pipeline.settle.sent import CAUSE, Sent, letters_behind
 from pipeline.storage.arrays import arrow_schema, longs, ordered
 from pipeline.storage.gather import TEXTS, Gathered, cuts
 from pipeline.storage.hadoop import session_files
-from pipeline.subscriptions.letters import transaction
+from pipeline.subscriptions.letters import APPLICATION, batch_of, transaction
 from schemas import INBOX, MESSAGES
 from state.positions import Positions
 from state.settling import DeadLetter
@@ -45,10 +46,13 @@ class DeadLetters:
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         """Nothing is read yet."""
         self._spark, self._log, self._path = spark, MessageLog(spark, warehouse), warehouse.path(INBOX)
+        self._warehouse = warehouse
         self._root = session_files(spark).readable(warehouse.root)
         self.appended = 0
 
-    def append(self, letters: Sequence[Letter], batch: int, drawn: int) -> list[tuple[Listener, Positions]]:
+    def append(
+        self, letters: Sequence[Letter], batch: int, drawn: int, done: int | None = None
+    ) -> list[tuple[Listener, Positions]]:
         """Append the letters of a batch to `inbox`, unless that was done; each piece of them is a version.
 
         Who repeats a batch appends the same pieces: letters go by subscription, and those of one are in the order that
@@ -58,6 +62,7 @@ class DeadLetters:
             letters: of the batch.
             batch: its number.
             drawn: what its plan says was drawn for them.
+            done: the last batch that is known; letters of later ones are not given once more. None: there are none.
 
         Returns:
             The positions whose messages are not in the log any more.
@@ -65,10 +70,26 @@ class DeadLetters:
         missing: list[tuple[Listener, Positions]] = []
         in_order = sorted(letters, key=_incarnation)
         name, number = transaction(batch, drawn)
-        for piece, rows in enumerate(_pieces(self._rows(in_order, missing))):
-            self._put(rows, f"{name}-{piece}" if piece else name, number)
-            self.appended += rows.num_rows
+        sent = Sent(iter(()) if done is None else self._behind(done, number))
+        for piece, every in enumerate(_pieces(self._rows(in_order, missing))):
+            # Cut first, and looked through then: whoever repeats the batch cuts alike.
+            rows = sent.without(every)
+            if rows.num_rows:
+                self._put(rows, f"{name}-{piece}" if piece else name, number)
+                self.appended += rows.num_rows
         return missing
+
+    def _behind(self, done: int, own: int) -> Iterator[pa.Table]:
+        """Letters of batches behind one. A look at what was noted last, mostly: there are none."""
+        last = self._noted(APPLICATION)
+        if last is not None and last != own and batch_of(last) > done:
+            yield from letters_behind(self._spark, self._warehouse, done, own)
+
+    def _noted(self, name: str) -> int | None:
+        """The number that was noted last under a name."""
+        if self._root is not None:
+            return open_table(self._root, INBOX).transaction_version(name)
+        return TableLog(self._spark, self._path).transaction(name)
 
     def _put(self, rows: pa.Table, name: str, number: int) -> None:
         """Append rows by one version, unless that was done under this name and number already.
@@ -187,7 +208,7 @@ def _row(listener: Listener, letter: DeadLetter, message: dict[str, Any]) -> dic
         "delayline.subscription": subscription,
         "delayline.position": f"{message['ledger_id']}:{message['entry_id']}",
         "delayline.redelivery_count": str(letter.redelivery_count),
-        "delayline.cause": letter.reason,
+        CAUSE: letter.reason,
     }
     properties = dict(message["properties"] or {}) | told
     return {

@@ -346,7 +346,8 @@ class Settle:
             self._observe("settle.noted", plan.batch)
             if self._writes is None:
                 self._writes = Writes(self._spark, self._warehouse, self.owner, plan.segments, self._observe)
-            sent = self._writes.write(outcome, plan, fresh=fresh)
+            done = None if self._last is None else self._last.batch
+            sent = self._writes.write(outcome, plan, fresh=fresh, done=None if self._told_all else done)
         self._cursors.write(self.owner, plan, held.values(), gone, sent, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
 

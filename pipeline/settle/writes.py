@@ -72,7 +72,7 @@ class Writes:
                 return _moves_of(rows.filter(pc.equal(rows.column("cause"), RESCHEDULED)))
         return None
 
-    def write(self, outcome: Outcome, plan: Plan, *, fresh: bool) -> dict[str, int]:
+    def write(self, outcome: Outcome, plan: Plan, *, fresh: bool, done: int | None = None) -> dict[str, int]:
         """Commit what is not there yet: dead letters first, then what is to come again, what is not, and why.
 
         A dead letter without a message is refused.
@@ -81,6 +81,7 @@ class Writes:
             outcome: what comes of the batch.
             plan: of the batch.
             fresh: nothing of it was committed before.
+            done: the last batch that is known, when letters of later ones may be in `inbox`.
 
         Returns:
             What the doctor counts dead letters by, for the note in `cursors`; nothing when it cannot be told.
@@ -89,7 +90,7 @@ class Writes:
         if outcome.letters and fresh:
             sent[BEFORE_LETTERS] = newest(self._files, self._inbox)
         if outcome.letters:
-            for listener, positions in self._letters.append(outcome.letters, plan.batch, plan.letters):
+            for listener, positions in self._letters.append(outcome.letters, plan.batch, plan.letters, done):
                 outcome.refuse(listener, positions, MESSAGE_MISSING)
             self._observe("settle.inbox", plan.batch)
         if outcome.retries or outcome.moved:

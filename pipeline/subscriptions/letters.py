@@ -27,3 +27,8 @@ def transaction(batch: int, number: int) -> tuple[str, int]:
         number: what was drawn; 0: nothing was.
     """
     return (APPLICATION, batch << _DRAWN_BITS | number) if number else (BEFORE, batch)
+
+
+def batch_of(number: int) -> int:
+    """The batch of a number that is noted beside letters, if it is one of ours."""
+    return number >> _DRAWN_BITS

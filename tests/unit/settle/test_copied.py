@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import copytree, rmtree
+from typing import Any
 
 import pytest
 
@@ -16,21 +17,24 @@ from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.undone import undone
+from pipeline.subscriptions.letters import APPLICATION
 from pipeline.subscriptions.policies import Policies
-from schemas import CONSUMER_EVENTS, CURSORS, REDELIVERY
+from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY
+from tests.support.examined import wrong
 from tests.support.stream import at, message
 from tests.support.without_jvm import Session, Stages, no_jvm
 
 T0 = 2_000_000_000_000
+COMES_AGAIN, GIVEN_UP = Policies(ack=True, retry_min_ms=60_000), Policies(ack=True, max_redeliveries=0)
 LATER = ("segments", "closed", "consumer_events")
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stages]:
     """Six messages were released to a subscription, and the first one is acknowledged."""
     with no_jvm():
         found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True, retry_min_ms=60_000)))
+        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=getattr(request, "param", COMES_AGAIN)))
         found.instant = T0
         assert found.ingest()
         assert found.ingest(*(message(str(number), "t") for number in range(6)))
@@ -61,26 +65,35 @@ def open_of(stages: Stages) -> tuple[int, int]:
     return counts.outstanding, counts.waiting
 
 
+def kept(stages: Stages) -> None:
+    """Copy what a hot copy takes first."""
+    for path in map(Path(stages.root).joinpath, ("_checkpoints", CURSORS.name)):
+        if path.exists():
+            copytree(path, path.with_suffix(".then"))
+
+
+def put_back(stages: Stages, *, checkpoint: bool) -> None:
+    """Settle begins on the copy, with the checkpoint of that time or with the newest one."""
+    stages.restart("settle")
+    for path in map(Path(stages.root).joinpath, ("_checkpoints", CURSORS.name) if checkpoint else (CURSORS.name,)):
+        rmtree(path)
+        if path.with_suffix(".then").exists():
+            copytree(path.with_suffix(".then"), path)
+
+
 @pytest.mark.parametrize("behind", [("nack",), ("nack", "nack"), ("nack", "ack", "nack", "nack")])
 @pytest.mark.parametrize("checkpoint", [False, True])
 def test_what_a_copy_does_not_know_of_is_taken_again_from_where_it_ends(
     stages: Stages, behind: tuple[str, ...], *, checkpoint: bool
 ) -> None:
     """A message whose nack was in a batch between was neither open nor news on the copy: nobody ever got it."""
-    root = Path(stages.root)
     done = batches_of(stages)
-    for part in ("_checkpoints", CURSORS.name):
-        if (root / part).exists():
-            copytree(root / part, root / f"{part}.then")
+    kept(stages)
     for entry, kind in enumerate(behind, 1):
         said(stages, kind, entry)
     expected = open_of(stages)
     assert expected == (5 - len(behind), behind.count("nack"))
-    stages.restart("settle")
-    for part in ("_checkpoints", CURSORS.name) if checkpoint else (CURSORS.name,):
-        if (root / f"{part}.then").exists():
-            rmtree(root / part)
-            copytree(root / f"{part}.then", root / part)
+    put_back(stages, checkpoint=checkpoint)
     torn = len(behind) == 1
     warehouse = Warehouse(stages.root)
     assert undone(Session(), warehouse) == (None if torn else (done + 1, done + len(behind)))  # type: ignore[arg-type]
@@ -89,4 +102,53 @@ def test_what_a_copy_does_not_know_of_is_taken_again_from_where_it_ends(
     assert undone(Session(), warehouse) is None  # type: ignore[arg-type]
     said(stages, "ack", 5)
     assert open_of(stages) == (expected[0] - 1, expected[1])
-    assert SETTLE in {path.name for path in (root / "_checkpoints").iterdir()}
+    assert SETTLE in {path.name for path in Path(stages.root, "_checkpoints").iterdir()}
+
+
+def letters(stages: Stages) -> list[tuple[int, bytes]]:
+    """Entry and payload of the dead letters."""
+    rows = open_table(stages.root, INBOX).to_pyarrow_table().to_pylist()
+    told = [(dict(row["properties"] or ()), row["payload"]) for row in rows if row["topic"] == "t-s-DLQ"]
+    return sorted((int(each["delayline.position"].split(":")[1]), payload) for each, payload in told)
+
+
+@pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_a_dead_letter_that_a_copy_has_does_not_come_again(stages: Stages, count: int, *, checkpoint: bool) -> None:
+    """A batch that only gives letters is in no table beside `inbox` and `cursors`."""
+    kept(stages)
+    for entry in range(1, 1 + count):
+        said(stages, "nack", entry)
+    put_back(stages, checkpoint=checkpoint)
+    said(stages, "nack", 4)
+    stages.restart("settle")
+    said(stages, "nack", 5)
+    assert [entry for entry, _ in letters(stages)] == [*range(1, 1 + count), 4, 5]
+    assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
+
+
+@pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
+def test_a_dead_letter_of_a_torn_batch_whose_checkpoint_is_lost_does_not_come_again(stages: Stages) -> None:
+    """Nobody knows what was drawn for the batch."""
+    stages.die_after("settle.inbox")
+    with pytest.raises(AssertionError):
+        said(stages, "nack", 1)
+    rmtree(stages.warehouse.checkpoint(SETTLE))
+    said(stages, "nack", 2)
+    assert [entry for entry, _ in letters(stages)] == [1, 2]
+
+
+@pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
+@pytest.mark.parametrize("more", [{"payload": b"forged"}, {"deliver_at": at(4_000_000_000_000)}, {"message_key": "k"}])
+def test_what_a_stranger_writes_for_a_dead_letter_hides_none(stages: Stages, more: dict[str, Any]) -> None:
+    """Only a letter that is the same in all but its cause stands for another one."""
+    said(stages, "nack", 1)
+    (row,) = (row for row in open_table(stages.root, INBOX).to_pyarrow_table().to_pylist() if row["topic"] == "t-s-DLQ")
+    told = dict(row["properties"])
+    told["delayline.position"] = told["delayline.position"].replace(":1", ":2")
+    row |= {"payload": b"2", "properties": list(told.items())} | more
+    append(stages.root, INBOX, rows_of(INBOX, [row]), once=(APPLICATION, 1 << 60))
+    stages.restart("settle")
+    said(stages, "nack", 2)
+    assert (2, b"2") in letters(stages)
