@@ -5,33 +5,30 @@ Each command imports what it needs when it runs. Spark takes seconds to load and
 """
 # ruff: noqa: PLC0415 - the reason stands above
 
-import os
 import sys
 import time
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
-from typer.core import TyperGroup
 
 from jobs import commanding, consuming, importing, insight
 from jobs.commands import options
-from jobs.commands.failures import INTERRUPTED, explain
+from jobs.commands.durations import UNITS_MS
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import named
-from jobs.commands.values import UNITS_MS, pairs
+from jobs.commands.values import pairs
+from jobs.groups import App, Commands
 from jobs.terminal import OutputFailed, echo, open_descriptors, tell
 from pipeline.client.subscribing import subscriptions
 from pipeline.config.paths import one_spelling
-from pipeline.config.printed import print_logs, printable
+from pipeline.config.printed import printable
 from pipeline.config.sizing import DEFAULT_RATE
-from pipeline.config.threads import panics_raised
+from pipeline.config.version import VERSION
 from pipeline.subscriptions.policies import Policies
-
-DEBUG = "DELAYLINE_DEBUG"
 
 
 class Start(StrEnum):
@@ -59,42 +56,7 @@ class Rebuilt(StrEnum):
     ALL = "all"
 
 
-_FOLLOWING = ("consume", "receive", "run")
-
-
-class Commands(TyperGroup):
-    """A group whose commands fail with one line and an exit code, instead of a stack trace."""
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
-        """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
-        print_logs()
-        try:
-            return self._invoked(ctx)
-        except _Interrupted:
-            # Who follows is ended like that; of all others it says that they did not come to their end.
-            raise typer.Exit(0 if ctx.invoked_subcommand in _FOLLOWING else INTERRUPTED) from None
-        except Exception as error:
-            if isinstance(error, typer.Exit | typer.Abort | typer.TyperException | BrokenPipeError):
-                raise
-            if os.environ.get(DEBUG):
-                raise
-            code, line = explain(error)
-            echo(f"delayline: {line}", err=True)
-            raise typer.Exit(code) from error
-
-    @panics_raised()
-    def _invoked(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise _Interrupted from error
-
-
-class _Interrupted(Exception):
-    """Ctrl-C."""
-
-
-app = typer.Typer(
+app = App(
     name="delayline",
     cls=Commands,
     help="Delayed message delivery on Spark and Delta tables. DELAYLINE_DEBUG=1 shows the stack trace of an error.",
@@ -104,6 +66,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001 - as Typer calls it
+    if asked:
+        echo(f"delayline {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def delayline(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Delayed message delivery on Spark and Delta tables. DELAYLINE_DEBUG=1 shows the stack trace of an error."""
 
 
 @app.command()
@@ -196,9 +174,13 @@ def send(  # noqa: PLR0913 - a parameter is an option
     properties = options.checked(lambda _: pairs(property_ or []))("")
     from jobs.commands import send as command
     from jobs.commands.lines import Lines
+    from jobs.commands.names import unheard
     from pipeline.client.inbox import Message
 
-    outbox = command.Outbox(warehouse, Message(topic, b"", None, key, properties, deliver_at, deliver_after))
+    form = Message(topic, b"", None, key, properties, deliver_at, deliver_after)
+    outbox, warning = command.Outbox(warehouse, form), unheard(warehouse, topic)
+    if warning is not None:
+        echo(f"delayline: {warning}", err=True)
     lines = None if payload is not None or file else Lines(_stdin())
     try:
         if lines is None:
@@ -207,9 +189,9 @@ def send(  # noqa: PLR0913 - a parameter is an option
             command.send_lines(outbox, lines)
     except BaseException:
         if outbox.sent:
-            tell(command.told(outbox.sent, as_json=as_json))
+            tell(command.summary(outbox.sent, form, as_json=as_json))
         raise
-    tell(command.told(outbox.sent, as_json=as_json))
+    tell(command.summary(outbox.sent, form, as_json=as_json))
     if lines is not None and lines.stopped_by is not None:
         if lines.left:
             echo(f"delayline: a line without its end was not sent ({lines.left} bytes)", err=True)
@@ -231,8 +213,10 @@ def receive(
 ) -> None:
     """Print deliveries as they appear, in order, with how late each one was."""
     from jobs.commands import receive as command
+    from jobs.commands.names import check_names
     from pipeline.client.reading.deliveries import Deliveries
 
+    check_names(warehouse, topic, subscription)
     form = command.as_json if as_json else command.line
     deliveries = Deliveries(warehouse, earliest=start is Start.EARLIEST)
     warn = partial(echo, err=True)
@@ -259,11 +243,13 @@ def run(
         Path | None,
         typer.Option("--profile", exists=True, dir_okay=False, help="A TOML file as in conf/.", show_default="local"),
     ] = None,
+    *,
+    make: Annotated[bool, typer.Option("--init", help="Make the warehouse if it is not there.")] = False,
 ) -> None:
     """Run all stages here, on the live clock, until Ctrl-C, SIGTERM or `delayline stop`. Needs Java 17."""
     from jobs.commands import run as command
 
-    command.run(warehouse, profile or command.PROFILE, _stamped)
+    command.run(warehouse, profile or command.PROFILE, _stamped, make=make)
 
 
 @app.command()

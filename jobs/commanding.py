@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs.commands.durations import span_ms
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AsJson, Topic, Warehouse, checked, time
-from jobs.commands.values import span_ms
+from jobs.groups import App
 from jobs.terminal import echo, tell
 
 if TYPE_CHECKING:
     from pipeline.client.commanding.commands import Command
 
-app = typer.Typer()
+app = App()
 _DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 _IssuedBy = Annotated[
     str | None, typer.Option("--issued-by", metavar="NAME", help="Who commands it; kept with the command.")

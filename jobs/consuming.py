@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs.commands import options
+from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Subscription, Topic, Warehouse
 from jobs.commands.policies import lines, named, paths
-from jobs.commands.values import UNITS_MS
+from jobs.groups import App
 from jobs.terminal import echo, tell
 from pipeline.client.subscribing.policysetting import set_policy as set_some
 from pipeline.client.subscribing.subscriptions import unsubscribe as end
@@ -23,9 +24,9 @@ from pipeline.subscriptions.policies import Policies
 if TYPE_CHECKING:
     from pipeline.client.subscribing.seeking import Where
 
-app = typer.Typer()
-policy = typer.Typer(help="Delays of a topic; acknowledgement of a subscription, and what becomes of what fails.")
-dead_letters = typer.Typer(help="Messages that failed too often.")
+app = App()
+policy = App(help="Delays of a topic; acknowledgement of a subscription, and what becomes of what fails.")
+dead_letters = App(help="Messages that failed too often.")
 app.add_typer(policy, name="policy")
 app.add_typer(dead_letters, name="dead-letters")
 _OfSubscription = Annotated[
@@ -228,9 +229,11 @@ def subscriptions(
 ) -> None:
     """List subscriptions: what is pending, outstanding and waiting, the oldest that is open, how many consumers."""
     from jobs.commands import subscriptions as command
+    from jobs.commands.names import check_names
     from pipeline.client.pending import pending
     from pipeline.client.subscribing.standing import standings
 
+    check_names(warehouse, topic, subscription)
     found, backlog = standings(warehouse, topic, subscription), pending(warehouse, topic, subscription)
     report = command.report(found, backlog, clock.time_ns() // 1_000_000)
     for line in [command.as_json(found, backlog)] if as_json else report:
@@ -261,8 +264,10 @@ def consumers(
 ) -> None:
     """List consumers, and which slots of their subscription each of them has."""
     from jobs.commands import subscriptions as command
+    from jobs.commands.names import check_names
     from pipeline.client.subscribing.standing import settled_at, standings
 
+    check_names(warehouse, topic, subscription)
     settled, found = settled_at(warehouse), standings(warehouse, topic, subscription)
     for line in [command.consumers_json(found, settled)] if as_json else command.consumers(found, settled):
         echo(line)
@@ -310,8 +315,10 @@ def list_dead_letters(
     from itertools import islice
 
     from jobs.commands import deadletters as command
+    from jobs.commands.names import check_names
     from pipeline.client.subscribing.deadletters import dead_letters as letters
 
+    check_names(warehouse, topic, subscription)
     dead = dead_letter_topic or command.topic_of(warehouse, topic, subscription)
     for each in islice(letters(warehouse, dead, origin=(topic, subscription), every=every), limit):
         echo(command.as_json(each) if as_json else command.line(each))
@@ -328,8 +335,10 @@ def put_back_dead_letters(
 ) -> None:
     """Send dead letters to their topic again, without a delay: each once. All subscriptions of the topic get them."""
     from jobs.commands import deadletters as command
+    from jobs.commands.names import check_names
     from pipeline.client.subscribing.deadletters import put_back
 
+    check_names(warehouse, topic, subscription)
     dead, total = dead_letter_topic or command.topic_of(warehouse, topic, subscription), 0
     for count in put_back(warehouse, dead, limit, (topic, subscription)):
         total += count

@@ -6,12 +6,13 @@ from typing import Annotated
 import typer
 
 from jobs.commands import options
+from jobs.commands.durations import UNITS_MS
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AsJson, Warehouse
-from jobs.commands.values import UNITS_MS
+from jobs.groups import App
 from jobs.terminal import echo, tell
 
-app = typer.Typer(help="Bring over what waits in a broker for its time.")
+app = App(help="Bring over what waits in a broker for its time.")
 
 
 @app.callback()

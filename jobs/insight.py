@@ -11,9 +11,10 @@ import typer
 from jobs.commands import options
 from jobs.commands.jsonform import json_line
 from jobs.commands.options import AnySubscription, AnyTopic, AsJson, Topic, Warehouse
+from jobs.groups import App
 from jobs.terminal import echo
 
-app = typer.Typer()
+app = App()
 
 
 class By(StrEnum):
@@ -44,9 +45,11 @@ def pending(
     if then_ms is not None and then_ms > now_ms:
         raise typer.BadParameter("--as-of is a time that has passed")
     from jobs.commands import pending as command
+    from jobs.commands.names import check_names
     from pipeline.client.pending import pending as count
     from pipeline.client.pending import pending_by_key
 
+    check_names(warehouse, topic, subscription)
     if by is By.KEY:
         keys = pending_by_key(warehouse, topic, subscription, limit=limit, as_of=then_ms)
         lines = command.keys_json(keys) if as_json else command.keys(keys)
@@ -73,8 +76,10 @@ def trace(
     if (key is None) == (position is None):
         raise typer.BadParameter("say one of --key and --position")
     from jobs.commands import tracing as command
+    from jobs.commands.names import check_names
     from pipeline.client.tracing.trace import trace as look
 
+    check_names(warehouse, topic, subscription)
     place = None if position is None else (position.ledger, position.entry)
     # One more, to see whether there is one more.
     found = look(warehouse, topic, subscription, key=key, position=place, limit=limit + 1)

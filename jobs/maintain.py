@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from jobs.commands.values import BadText, duration_ms
+from jobs.commands.durations import BadText, duration_ms
 from jobs.main import add_warehouse, tool_session
 from pipeline.config.errors import PipelineError
 from pipeline.config.printed import print_logs, printable

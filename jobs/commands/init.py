@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from jobs.commands.values import spell
+from jobs.commands.durations import spell
 from pipeline.client.create import create_all
 from pipeline.config.sizing import segment_holds
 from pipeline.delta.deltars import open_table

@@ -1,12 +1,15 @@
 """The options that commands share, as Typer wants them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
+from jobs.commands.durations import BadText, duration_ms
 from jobs.commands.policies import Backoff, backoff
-from jobs.commands.values import BadText, Place, duration_ms, instant, position, since
+from jobs.commands.times import instant
+from jobs.commands.values import Place, position, since
 from pipeline.config.paths import one_spelling
 
 
@@ -24,7 +27,7 @@ def checked(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 def duration(name: str, text: str, default: str | None = None) -> Any:  # noqa: ANN401 - Typer does not name the type
     """An option for a duration, in ms."""
-    about = f"{text} (250ms, 5s, 10m, 6h, 7d)."
+    about = f"{text} (250ms, 1.5h, 1d12h)."
     return typer.Option(
         name, parser=checked(duration_ms), metavar="DURATION", help=about, show_default=default or False
     )
@@ -32,8 +35,14 @@ def duration(name: str, text: str, default: str | None = None) -> Any:  # noqa: 
 
 def time(name: str, text: str) -> Any:  # noqa: ANN401 - Typer does not name the type
     """An option for an instant."""
-    about = f"{text} (ISO; UTC without an offset)."
+    about = f"{text} (ISO, tomorrow 9am, a zone; else UTC)."
     return typer.Option(name, parser=checked(instant), metavar="TIME", help=about)
+
+
+def _whole(path: str) -> str:
+    """A path in its one spelling; one of this machine from the root on, so that whatever names it says where it is."""
+    is_here = path.strip() and ":" not in path.partition("/")[0]
+    return one_spelling(str(Path(path).absolute()) if is_here else path)
 
 
 Warehouse = Annotated[
@@ -43,7 +52,7 @@ Warehouse = Annotated[
         "-w",
         envvar="DELAYLINE_WAREHOUSE",
         metavar="DIR",
-        parser=one_spelling,
+        parser=_whole,
         help="Folder of the tables; s3://BUCKET/FOLDER with the AWS_* variables.",
     ),
 ]

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from jobs.commands.durations import UNITS_MS, spell
 from jobs.commands.jsonform import json_line, record
-from jobs.commands.values import UNITS_MS, iso, spell
+from jobs.commands.values import iso
 from pipeline.client.pending import Backlog, KeyBacklog, Pending
 from pipeline.config.printed import printable
 

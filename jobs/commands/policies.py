@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs.commands.values import BadText, duration_ms, spell
+from jobs.commands.durations import BadText, duration_ms, spell
 from pipeline.subscriptions.guards import tables_of
 from pipeline.subscriptions.policies import REJECT, Policies
 from pipeline.subscriptions.topicpolicies import PROPORTIONAL, TopicPolicies

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from jobs.commands.durations import spell
 from jobs.commands.failures import one_line, storage
 from jobs.commands.sizes import sized
 from jobs.commands.spark import session
-from jobs.commands.values import spell
 from pipeline.client.create import create_all
 from pipeline.config.errors import PipelineError
 from pipeline.config.profiles import read_profile
@@ -63,12 +63,19 @@ class Counts:
         )
 
 
-def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
+def run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool = False) -> None:
     """Run all stages until a signal or a stop file asks for the end; they end between two batches.
 
     The signals are SIGTERM, SIGINT and SIGHUP, to this process or to all of its process group.
 
+    Args:
+        root: the warehouse.
+        profile: a file of settings.
+        echo: says how it goes.
+        make: make the warehouse if it is not there.
+
     Raises:
+        NoWarehouse: the folder is none, and none is to be made.
         BadSetting: the profile holds an unknown key, or a value outside its range.
         BrokenVersion: the newest version of a table is empty or cut short.
         NoJava, NoSession: Spark did not start.
@@ -78,7 +85,7 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
     """
     try:
         with stops_start():
-            _run(root, profile, echo)
+            _run(root, profile, echo, make=make)
     except KeyboardInterrupt:
         echo("Stopped while it started or ended")
     except Exception as error:
@@ -88,8 +95,11 @@ def run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
         raise StorageFailed(what, error) from error
 
 
-def _run(root: str, profile: Path, echo: Callable[[str], None]) -> None:
+def _run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool) -> None:
     told = read_profile(profile)
+    if not make:
+        # Of a mistyped name a new warehouse would be made, in which nothing ever comes.
+        open_table(root, INBOX)
     create_all(root)
     for table in TABLES:
         open_table(root, table)

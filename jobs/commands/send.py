@@ -6,7 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jobs.commands.jsonform import json_line
+from jobs.commands.durations import UNITS_MS, spell
+from jobs.commands.jsonform import json_line, record
+from jobs.commands.times import spoken
 from pipeline.client.inbox import Message, checker, send
 from pipeline.config.errors import PipelineError
 
@@ -90,6 +92,13 @@ def payloads(text: str | None, files: list[Path]) -> Iterator[bytes]:
         yield from (file.read_bytes() for file in files)
 
 
-def told(count: int, *, as_json: bool) -> str:
-    """How many were sent."""
-    return json_line({"sent": count}) if as_json else f"{count} sent"
+def summary(count: int, form: Message, *, as_json: bool) -> str:
+    """How many were sent, and when they come, if a time was asked for."""
+    if as_json:
+        return json_line({"sent": count} | ({} if form.deliver_at is None else record(deliver_at=form.deliver_at)))
+    if form.deliver_at is not None:
+        return f"{count} sent, to come at {spoken(form.deliver_at)}"
+    after_ms = form.deliver_after_ms
+    if after_ms is None:
+        return f"{count} sent"
+    return f"{count} sent, to come after {spell(after_ms) if after_ms >= UNITS_MS['s'] else f'{after_ms}ms'}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
-from jobs.commands.values import spell
+from jobs.commands.durations import spell
 from pipeline.config.profiles import Profile, fitted
 from pipeline.config.session import PARTITIONS
 from pipeline.config.sizing import Choice, Place

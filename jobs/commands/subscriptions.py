@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from jobs.commands.durations import spell
 from jobs.commands.jsonform import json_line, record
-from jobs.commands.values import iso, spell
+from jobs.commands.values import iso
 from pipeline.client.pending import Backlog, Pending
 from pipeline.client.subscribing.standing import Standing
 from pipeline.config.printed import printable

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from jobs.commands.values import iso, spell
+from jobs.commands.durations import spell
+from jobs.commands.values import iso
 from pipeline.client.tracing.states import MessageState
 from pipeline.client.tracing.step import Fact, Step
 from pipeline.client.tracing.trace import Trace

@@ -162,10 +162,10 @@ class InvalidUrl(ClientError):
 class TopicNotFound(ClientError):
     """No topic fits."""
 
-    def __init__(self, topic: object) -> None:
-        """Name the topic."""
-        super().__init__(f"there is no topic {topic!r}")
-        self.topic = topic
+    def __init__(self, topic: object, nearest: str | None = None) -> None:
+        """Name the topic, and the nearest one that is there."""
+        super().__init__(f"there is no topic {topic!r}{_hint(nearest)}")
+        self.topic, self.nearest = topic, nearest
 
 
 class CommandNotFound(ClientError):
@@ -180,10 +180,10 @@ class CommandNotFound(ClientError):
 class SubscriptionNotFound(ClientError):
     """The topic has no active subscription of that name. `subscribe` registers one."""
 
-    def __init__(self, topic: str, subscription: str) -> None:
-        """Name the subscription."""
-        super().__init__(f"topic {topic!r} has no subscription {subscription!r}")
-        self.topic, self.subscription = topic, subscription
+    def __init__(self, topic: str, subscription: str, nearest: str | None = None) -> None:
+        """Name the subscription, and the nearest name, of a subscription or of a topic, that is there."""
+        super().__init__(f"topic {topic!r} has no subscription {subscription!r}{_hint(nearest)}")
+        self.topic, self.subscription, self.nearest = topic, subscription, nearest
 
 
 class OperationNotSupported(ClientError):
@@ -202,3 +202,7 @@ class CumulativeAcknowledgementNotAllowedError(ClientError):
         """Name the subscription and its type."""
         super().__init__(f"subscription {subscription!r} is {type_}: cumulative acknowledgement needs one consumer")
         self.subscription, self.type = subscription, type_
+
+
+def _hint(nearest: str | None) -> str:
+    return "" if nearest is None else f"; did you mean {nearest!r}?"

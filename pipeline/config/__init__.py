@@ -19,6 +19,7 @@ __all__ = [
     "stages",
     "threads",
     "timeline",
+    "version",
     "wallclock",
     "watching",
 ]

@@ -58,7 +58,7 @@ class Service:
         """Start it and wait until the stages are up."""
         self.root, self._log = root, log
         with log.open("w") as file:
-            words, told = [*COMMAND, "run", "-w", root], {**os.environ, **environment}
+            words, told = [*COMMAND, "run", "--init", "-w", root], {**os.environ, **environment}
             self.process = subprocess.Popen(words, cwd=ROOT, env=told, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
         until(lambda: "Running on" in self.said or self.process.poll() is not None, "the stages to start")
         assert self.process.poll() is None, self.said

@@ -89,7 +89,7 @@ class Typing:
     def run(self, name: str, count: int) -> None:
         """The stages, from their start until so many are delivered, then stopped."""
         folder = self.folder / name
-        command = jobs.module("cli", "run", "--warehouse", self.root)
+        command = jobs.module("cli", "run", "--init", "--warehouse", self.root)
         with jobs.started(command, folder, PYTHONPATH=str(ROOT)) as job:
             jobs.until(lambda: len(payloads(self.root, DELIVERIES)) >= count, job, folder)
             self("stop")
@@ -121,7 +121,7 @@ def test_of_two_jobs_on_one_bucket_one_is_refused_and_nothing_comes_twice(tmp_pa
     call, sent = Typing(tmp_path, "s3://bucket/two"), 0
     call("init")
     call("subscribe", "--topic", "t", "--subscription", "s", "--start", "earliest")
-    command, names = jobs.module("cli", "run", "--warehouse", call.root), ("one", "two")
+    command, names = jobs.module("cli", "run", "--init", "--warehouse", call.root), ("one", "two")
     with ExitStack() as ending:
         both = []
         for name in names:
@@ -178,7 +178,7 @@ def test_a_store_that_goes_away_ends_no_job(tmp_path: Path, monkeypatch: pytest.
         call, producer = Typing(tmp_path, "s3a://bucket/away"), Producer("s3a://bucket/away")
         call("init")
         call("subscribe", "--topic", "t", "--subscription", "s", "--start", "earliest")
-        command, folder = jobs.module("cli", "run", "--warehouse", call.root), tmp_path / "run"
+        command, folder = jobs.module("cli", "run", "--init", "--warehouse", call.root), tmp_path / "run"
         thread = Thread(target=producer.run)
         with jobs.started(command, folder, PYTHONPATH=str(ROOT)) as job:
             jobs.until(lambda: "Running on" in jobs.said(folder), job, folder)

@@ -89,7 +89,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     profile.write_text((ROOT / "conf" / "local.toml").read_text() + SOURCE.format(folder=landing))
     call("init", "-w", root)
     with (folder / "log").open("wb") as log:
-        words = [*COMMAND, "run", "-w", root, "--profile", str(profile)]
+        words = [*COMMAND, "run", "--init", "-w", root, "--profile", str(profile)]
         process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log)  # noqa: S603
     try:
         end = time.monotonic() + PATIENCE_S

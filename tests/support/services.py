@@ -15,7 +15,7 @@ from tests.support.jobs import Process, said, signal_all
 from tests.support.modules import ROOT
 
 COMMAND = [sys.executable, "-m", "jobs.cli"]
-RUN = [*COMMAND, "run", "-w"]
+RUN = [*COMMAND, "run", "--init", "-w"]
 PATIENCE_OF_SUPERVISORS_S = 60
 """systemd waits 90 s before it kills."""
 

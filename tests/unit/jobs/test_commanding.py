@@ -113,7 +113,7 @@ def test_scripts_get_json(trips: str) -> None:
         (("shift", "--topic", "reminders", "--by", "2 hours", "--key", "a"), 2, "+2h"),
         (("shift", "--topic", "reminders", "--by", "--2h", "--key", "a"), 2, "+2h"),
         (("shift", "--topic", "reminders", "--by", "+0h", "--key", "a"), 2, "span"),
-        (("reschedule", "--topic", "reminders", "--to", "tomorrow", "--key", "a"), 2, "ISO"),
+        (("reschedule", "--topic", "reminders", "--to", "next week", "--key", "a"), 2, "tomorrow 9am"),
         (("reschedule", "--topic", "reminders", "--key", "a"), 2, "--to"),
         (("release", "--topic", "reminders"), 2, "--where"),
         (("undo", "nosuch"), 1, "command_id = 'nosuch'"),

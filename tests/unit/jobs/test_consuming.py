@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 
 
 from jobs.commands import consume, policies
-from jobs.commands.values import BadText
+from jobs.commands.durations import BadText
 from pipeline.client.subscribing.standing import standings
 from pipeline.client.subscribing.subscriptions import subscriptions
 from pipeline.subscriptions.policies import Policies
@@ -223,6 +223,7 @@ def test_dead_letters_are_listed_and_put_back(root: str) -> None:
     put(root, MESSAGES, _letter("dead"), _letter("t-x-DLQ", "x"))
     assert told(root, "dead-letters", "list", *NAMED) == "3:0  t/s 1:0 [k]  text  (nack after 3 redeliveries)\n"
     usual = ("--topic", "t", "--subscription", "x")
+    told(root, "subscribe", *usual)
     assert json.loads(told(root, "dead-letters", "list", *usual, "--json"))["dead_letter_topic"] == "t-x-DLQ"
     assert told(root, "dead-letters", "put-back", *NAMED) == "1 put back\n"
     assert told(root, "dead-letters", "put-back", *NAMED) == "nothing to put back\n"

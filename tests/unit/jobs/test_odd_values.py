@@ -13,7 +13,8 @@ pytest.importorskip("pyspark", reason="the table contracts need requirements/all
 from typer.testing import CliRunner
 
 from jobs import cli
-from jobs.commands.values import BadText, duration_ms, since, span_ms
+from jobs.commands.durations import BadText, duration_ms, span_ms
+from jobs.commands.values import since
 from pipeline.client.commanding.commands import cancel
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.errors import BadValue

@@ -1,0 +1,74 @@
+"""Names of topics and subscriptions that somebody typed: whether anybody knows them, and which known one is nearest."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from difflib import get_close_matches
+
+from pipeline.client.exceptions import SubscriptionNotFound, TopicNotFound
+from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.config.errors import NoWarehouse, PipelineError
+from pipeline.config.printed import printable
+from pipeline.delta.deltars import open_table, query, quoted
+from pipeline.subscriptions.incarnations import Name
+from pipeline.subscriptions.topicpolicies import topic_of
+from schemas import INBOX, MESSAGES, SUBSCRIPTIONS
+
+_ALL = "SELECT DISTINCT topic, subscription FROM registry WHERE topic IS NOT NULL AND subscription IS NOT NULL"
+
+
+def check_names(root: str, topic: str | None, subscription: str | None) -> None:
+    """Refuse a name that nobody has ever had: whoever looks at it would see nothing, and not why.
+
+    A subscription that has ended is known, and so is a topic that has messages.
+
+    Raises:
+        NoWarehouse: the folder has no registry.
+        SubscriptionNotFound, TopicNotFound: nobody knows it.
+    """
+    known = _known(root) if topic is not None or subscription is not None else set()
+    of_topic = {each for each in known if topic is None or topic in (each[0], topic_of(each[0]))}
+    if subscription is not None and not any(name == subscription for _, name in of_topic):
+        raise with_nearest(root, SubscriptionNotFound(topic or "(any)", subscription))
+    if topic is not None and not of_topic and not _has_messages(root, topic):
+        raise TopicNotFound(topic, _nearest(topic, (each for each, _ in known)))
+
+
+def with_nearest(root: str, error: SubscriptionNotFound) -> SubscriptionNotFound:
+    """The same error with the nearest name that is known."""
+    known = _known(root)
+    topics = {topic for topic, _ in known if error.topic in ("(any)", topic, topic_of(topic))}
+    names = {name for topic, name in known if not topics or topic in topics}
+    nearest = _nearest(error.subscription, names) if topics else _nearest(error.topic, (topic for topic, _ in known))
+    return SubscriptionNotFound(error.topic, error.subscription, nearest)
+
+
+def unheard(root: str, topic: str) -> str | None:
+    """A warning that a topic has no subscription to get what is sent; None: it has one, or nobody can tell."""
+    with suppress(PipelineError, OSError):
+        topics = {topic_of(each.topic) for each in subscriptions(root)}
+        if topic_of(topic) not in topics:
+            nearest = _nearest(topic, topics)
+            hint = "" if nearest is None else f"; did you mean {printable(nearest)!r}?"
+            return f"topic {printable(topic)!r} has no subscription yet{hint}"
+    return None
+
+
+def _known(root: str) -> set[Name]:
+    """Topics and names of all subscriptions that are there, or were."""
+    rows = query(_ALL, registry=open_table(root, SUBSCRIPTIONS))
+    return {(row["topic"], row["subscription"]) for row in rows if row["subscription"]}
+
+
+def _has_messages(root: str, topic: str) -> bool:
+    """Whether messages were sent to a topic, or to a partition of it."""
+    asked = f"topic = {quoted(topic)} OR starts_with(topic, {quoted(f'{topic}-partition-')})"
+    with suppress(NoWarehouse):
+        return any(
+            query(f"SELECT 1 FROM t WHERE {asked} LIMIT 1", t=open_table(root, table))  # noqa: S608 - quoted
+            for table in (MESSAGES, INBOX)
+        )
+    return False
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(name, sorted(set(known)), 1)), None)

@@ -1,0 +1,70 @@
+"""What all commands have in common: errors as one line with an exit code, and the nearest name of a wrong one."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from jobs.commands.failures import INTERRUPTED, explain
+from jobs.terminal import echo
+from pipeline.client.exceptions import SubscriptionNotFound
+from pipeline.config.printed import print_logs
+from pipeline.config.threads import panics_raised
+
+DEBUG = "DELAYLINE_DEBUG"
+_FOLLOWING = ("consume", "receive", "run")
+
+
+class Commands(TyperGroup):
+    """A group whose commands fail with one line and an exit code, instead of a stack trace."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
+        """Run a command. With DELAYLINE_DEBUG set, an error keeps its stack trace."""
+        print_logs()
+        try:
+            return self._invoked(ctx)
+        except _Interrupted:
+            # Who follows is ended like that; of all others it says that they did not come to their end.
+            raise typer.Exit(0 if ctx.invoked_subcommand in _FOLLOWING else INTERRUPTED) from None
+        except Exception as error:
+            if isinstance(error, typer.Exit | typer.Abort | typer.TyperException | BrokenPipeError):
+                raise
+            if os.environ.get(DEBUG):
+                raise
+            code, line = explain(error)
+            echo(f"delayline: {line}", err=True)
+            raise typer.Exit(code) from error
+
+    @panics_raised()
+    def _invoked(self, ctx: Any) -> Any:  # noqa: ANN401 - as above
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise _Interrupted from error
+
+
+class _Interrupted(Exception):
+    """Ctrl-C."""
+
+
+class Command(TyperCommand):
+    """A command that names the nearest subscription when it is asked for one that is not there."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - Typer's own type is private
+        """Run it."""
+        try:
+            return super().invoke(ctx)
+        except SubscriptionNotFound as error:
+            from jobs.commands.names import with_nearest  # noqa: PLC0415 - only a failure needs it
+
+            raise with_nearest(ctx.params["warehouse"], error) from error
+
+
+class App(typer.Typer):
+    """Commands of that kind."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Any], Any]:  # noqa: ANN401 - as Typer's
+        """Add a command."""
+        return super().command(name, cls=Command, **options)

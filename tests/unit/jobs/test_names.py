@@ -1,0 +1,96 @@
+"""Names that somebody mistyped: told with the nearest one that is known, before anybody waits for nothing."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
+
+from pipeline.client.inbox import Message, send
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
+from pipeline.config.version import VERSION
+from tests.support.client import new_warehouse
+from tests.support.invoked import invoke, run
+from tests.support.modules import ROOT
+
+LOOKS = (
+    ["receive"],
+    ["receive", "--no-follow"],
+    ["pending"],
+    ["pending", "--group-by", "key"],
+    ["subscriptions"],
+    ["consumers"],
+)
+"""Commands that look at what is there."""
+ACTS = (["pause"], ["resume"], ["unsubscribe"], ["clear"], ["consume"], ["policy", "show"], ["dead-letters", "list"])
+"""Commands that need the subscription."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    """A warehouse with a subscription, and one that has ended."""
+    new_warehouse(str(tmp_path))
+    for name in ("checkout", "billing"):
+        subscribe(str(tmp_path), Subscription("orders", name))
+    unsubscribe(str(tmp_path), "orders", "billing")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("words", [*LOOKS, *ACTS])
+def test_a_subscription_that_nobody_knows_is_told_with_the_nearest_one(root: str, words: list[str]) -> None:
+    """`receive` waited for ever, and `pending` said that there was none."""
+    result = run(root, *words, "--topic", "orders", "--subscription", "chekout")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "has no subscription 'chekout'; did you mean 'checkout'?" in result.stderr
+
+
+@pytest.mark.parametrize("words", [*LOOKS, ["trace", "--key", "a"]])
+def test_a_topic_that_nobody_knows_is_told_with_the_nearest_one(root: str, words: list[str]) -> None:
+    """So is the topic of a subscription."""
+    result = run(root, *words, "--topic", "order")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "delayline: there is no topic 'order'; did you mean 'orders'?\n"
+    paused = run(root, "pause", "--topic", "order", "--subscription", "checkout").stderr
+    assert paused == "delayline: topic 'order' has no subscription 'checkout'; did you mean 'orders'?\n"
+
+
+def test_what_was_there_once_and_what_has_only_messages_may_be_looked_at(root: str) -> None:
+    """Its deliveries stay, and its history."""
+    assert run(root, "receive", "--no-follow", "--subscription", "billing").exit_code == 0
+    send(root, [Message("new", b"", key="k")])
+    assert "waits in the inbox" in run(root, "trace", "--topic", "new", "--key", "k").stdout
+
+
+def test_a_message_that_nobody_will_get_is_sent_with_a_warning(root: str) -> None:
+    """The topic may be mistyped; or its subscription comes later, and begins with what is there."""
+    result = run(root, "send", "--topic", "order", "hello")
+    assert (result.exit_code, result.stdout) == (0, "1 sent\n")
+    assert result.stderr == "delayline: topic 'order' has no subscription yet; did you mean 'orders'?\n"
+    assert run(root, "send", "--topic", "orders", "hello").stderr == ""
+    subscribe(root, Subscription("parted-partition-0", "s"))
+    assert run(root, "send", "--topic", "parted", "hello").stderr == ""
+
+
+def test_a_run_on_a_folder_that_is_no_warehouse_is_refused_and_makes_nothing(tmp_path: Path) -> None:
+    """A new one was made of a mistyped name, in which nothing ever came."""
+    result = run(str(tmp_path / "typo"), "run")
+    assert (result.exit_code, (tmp_path / "typo").exists()) == (1, False)
+    assert f"delayline init --warehouse {tmp_path / 'typo'}" in result.stderr
+
+
+def test_a_path_is_told_from_the_root_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever stands in another folder than they think sees it."""
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path / "here") in run("here", "pending").stderr
+    assert str(tmp_path / "here") in run("here", "init").stdout
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    """Stated in two files, as a package that is not installed has no metadata."""
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert invoke(["--version"]).stdout == f"delayline {stated}\n" == f"delayline {VERSION}\n"
