@@ -112,9 +112,17 @@ def _added(
 
 
 def _tell_of(made: Consumer, cores: Sequence[Core]) -> None:
+    known = weakref.ref(made)
     for core in cores:
+        core.served = partial(_serves, known)
         if core.options.consumer_event_listener is not None:
             core.active = _telling(made, core, core.options.consumer_event_listener)
+
+
+def _serves(known: weakref.ref[Consumer]) -> bool:
+    """Whether a program that has a consumer gets messages by it."""
+    made = known()
+    return made is not None and not all(core.failure for core in made.cores)
 
 
 def await_subscription(consumer: Consumer, timeout_s: float) -> None:

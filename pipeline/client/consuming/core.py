@@ -52,6 +52,10 @@ _AWAITED = (LeaseKind.CLAIM, LeaseKind.RELEASE, LeaseKind.LEAVE)
 """Rows of leases for which a slot waits that nobody has."""
 
 
+def _alone() -> bool:
+    return False
+
+
 def _nobody(active: bool) -> None:  # noqa: FBT001 - a listener that does not listen
     pass
 
@@ -69,6 +73,8 @@ class Core:
         life: the number of the subscription's life in which it is; 0: in none.
         over: the last life of which it knows that it is over; 0: of none.
         failure: why it gets nothing any more; None: it does.
+        served: whether the application gets messages of other topics by the same consumer. Then nobody tells it that
+            this one has failed, so the core looks for the subscription again.
         active: called with True when a failover consumer comes to be the one that gets messages, else with False.
     """
 
@@ -82,6 +88,7 @@ class Core:
         self.failure: Exception | None = None
         self.life = self.over = 0
         self.active: Callable[[bool], None] = _nobody
+        self.served: Callable[[], bool] = _alone
         self._key: Key = (topic, subscription, 0)
         self._member: LeaseMember | None = None
         self._supply: Supply | None = None
@@ -122,7 +129,9 @@ class Core:
 
     def turn(self) -> None:
         """Do what is to be done now: the logs were read to their ends."""
-        if self._left or self.failure or (self._member is None and not self._join()) or self._lives_anew():
+        if self._left or (self.failure and not self._comes_back()):
+            return
+        if (self._member is None and not self._join()) or self._lives_anew():
             return
         member, supply = self._member, self._supply
         assert member is not None  # noqa: S101 - it has joined
@@ -214,6 +223,18 @@ class Core:
             return False
         self.over = self._key[2]
         self._reset()
+        return True
+
+    def _comes_back(self) -> bool:
+        """Whether the subscription, which had ended, is there again, of the type of this consumer."""
+        now = self._logs.clock.now()
+        if not self.served() or (self._asked_at is not None and now - self._asked_at < _LIFE_MS):
+            return False
+        self._asked_at = now
+        if self.options.kind not in (self._logs.registry.types(*self.named) or ()):
+            return False
+        _LOG.warning("consumer %s gets messages of %s/%s again", self.options.consumer_name, *self.named)
+        self.failure, self._asked_at = None, None
         return True
 
     def _is_registered(self) -> bool:

@@ -110,6 +110,45 @@ def test_a_consumer_whose_subscription_somebody_ended_is_told(tmp_path: Path) ->
     consumer.close()
 
 
+def test_a_consumer_of_several_topics_comes_back_to_one_whose_subscription_was_made_anew(tmp_path: Path) -> None:
+    """It gets messages of the others meanwhile, so nobody tells the program to subscribe again."""
+    world = World(str(tmp_path))
+    for topic in (TOPIC, "other"):
+        subscribe(world.root, Subscription(topic, SUBSCRIPTION))
+    told = ConsumerOptions(ConsumerType.Shared, "a")
+    consumer = new_consumer(world.process(), [TOPIC, "other"], SUBSCRIPTION, told)
+    world.run(3)
+    unsubscribe(world.root, TOPIC, SUBSCRIPTION)
+    world.run(6)
+    assert [core.failure is None for core in consumer.cores] == [False, True]
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION, type="key_shared"))
+    world.run(6)
+    assert consumer.cores[0].failure is not None, "the type differs"
+    unsubscribe(world.root, TOPIC, SUBSCRIPTION)
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION))
+    world.begin_anew(2)
+    world.run(10)
+    world.dispatch.deliver(*TEN)
+    world.run(1)
+    assert names(drained(consumer)) == TEN
+
+
+def test_a_consumer_that_gets_nothing_any_more_does_not_come_back(tmp_path: Path) -> None:
+    """Its program was told, and may be gone: what it would have then nobody would work on."""
+    world = World(str(tmp_path))
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION))
+    old = world.joined()
+    unsubscribe(world.root, TOPIC, SUBSCRIPTION)
+    world.run(6)
+    subscribe(world.root, Subscription(TOPIC, SUBSCRIPTION))
+    world.begin_anew(2)
+    world.run(20)
+    world.dispatch.deliver(*TEN)
+    assert names(drained(world.joined("b"))) == TEN
+    with pytest.raises(SubscriptionNotFound):
+        old.receive(60_000)
+
+
 def test_a_consumer_stays_out_of_a_subscription_that_was_made_anew_with_another_type(tmp_path: Path) -> None:
     """It shared the slots in its own way: some messages came to two, others to nobody."""
     world = World(str(tmp_path))
