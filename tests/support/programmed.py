@@ -124,12 +124,17 @@ class Notes:
 
     def __init__(self, clock: Clock) -> None:
         """Nothing happened."""
-        self._lock, self._clock, self.events = threading.Lock(), clock, list[Event]()
+        self._lock, self._clock, self.events = threading.Condition(), clock, list[Event]()
 
     @property
     def last(self) -> int:
         """The number of the last event."""
         return len(self.events)
+
+    def wait_for_more(self, last: int, limit_s: float) -> None:
+        """Return when more than so many events have happened, or after a time."""
+        with self._lock:
+            self._lock.wait_for(lambda: self.last > last, limit_s)
 
     def got(self, taker: Taker, message: Message) -> None:
         """A program was handed a message."""
@@ -177,6 +182,7 @@ class Notes:
                     kind, len(self.events), taker.program.name, name, life, place, count, id(taker), self._clock.now()
                 )
             )
+            self._lock.notify_all()
 
     # ---- whether it may be so
 
