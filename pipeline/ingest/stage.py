@@ -5,7 +5,7 @@ that is all that decided its rows and is not in them. A repeated batch that find
 settings say now, and encodes positions from what `messages` holds.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import reduce
@@ -122,18 +122,23 @@ class Ingest:
                 passed = refused((each for each in changes if each.version < end.version), plan.told, plan.left)
                 self._take(batch, passed, plan, owner, batch_id, again=noted is not None)
 
-        try:
-            done(plan)
-        except _OF_FILES as error:
-            # What was begun is done as it was planned, or not at all.
-            more = () if self._noted(owner, batch_id) else self._broken(error, start, end, plan)
-            if not more:
-                raise
-            done(replace(plan, left=(*plan.left, *more)))
+        # Each turn leaves out files that the one before it has met.
+        while True:
+            try:
+                return done(plan)
+            except _OF_FILES as error:
+                # What was begun is done as it was planned, or not at all.
+                more = () if self._noted(owner, batch_id) else self._broken(error, start, end, plan)
+                if not more:
+                    raise
+                plan = replace(plan, left=(*plan.left, *more))
 
-    def _broken(self, error: Exception, start: Position, end: Position, plan: Plan) -> Sequence[LeftOut]:
-        """The files that stand in the way of a batch."""
-        return error.files if isinstance(error, FilesBroken) else self._changes.broken(start, end, plan.left)
+    def _broken(self, error: Exception, start: Position, end: Position, plan: Plan) -> Collection[LeftOut]:
+        """The files that stand in the way of a batch; with one that unfolds to too much all that do."""
+        if not isinstance(error, FilesBroken):
+            return self._changes.broken(start, end, plan.left)
+        most = self._settings.max_unfolded_bytes
+        return dict.fromkeys((*error.files, *self._changes.unfolding(start, end, plan.left, most)))
 
     @contextmanager
     def _batch(

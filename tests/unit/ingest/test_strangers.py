@@ -277,6 +277,23 @@ def test_a_file_that_unfolds_to_far_more_than_its_size_is_listed(stages: Stages,
     assert not {what for what, _ in wrong(stages.root)} & UNACCOUNTED
 
 
+@pytest.mark.parametrize("bad", ["large large", "large torn", "torn large large", "large gone torn"])
+def test_files_that_are_bad_in_several_ways_stop_no_batch(stages: Stages, bad: str) -> None:
+    """The second one that unfolded to too much ended ingest, at each start again."""
+    stages.settings = replace(stages.settings, max_unfolded_bytes=SMALL)
+    stages.restart("ingest")
+    names = [f"{number}-{kind}" for number, kind in enumerate(bad.split())]
+    for name in names:
+        if name.endswith("large"):
+            large(folder(stages) / name)
+        elif name.endswith("torn"):
+            (folder(stages) / name).write_bytes(b"PAR1")
+    version(stages.root, INBOX, INFO, *map(add, names), good(stages))
+    ingests(stages)
+    assert taken(stages) == [GOOD, "next"]
+    assert sorted(name for _, name in listed(stages)) == names
+
+
 def test_a_file_of_large_payloads_is_taken(stages: Stages) -> None:
     """As large as what it holds, whatever that comes to; and one that unfolds to less than is allowed."""
     stages.settings = replace(stages.settings, max_unfolded_bytes=SMALL)
