@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from shlex import quote
 
 from pipeline.config.spelling import shown
 from state import DelaylineError
@@ -243,15 +244,6 @@ class NoWarehouse(PipelineError):
         self.root, self.table = root, table
 
 
-class NotedAhead(PipelineError):
-    """Somebody else noted a number under a name of ours (`txn`). Note the right one by an append of your own."""
-
-    def __init__(self, table: str, name: str, number: int) -> None:
-        """Name the table, the application name, and the number."""
-        super().__init__(f"{table}: the number {number} under {name!r} is ahead of all that is there")
-        self.table, self.name, self.number = table, name, number
-
-
 class StillConflicting(PipelineError):
     """Other writers took every version that was tried; nothing was written. Try again when they are less busy."""
 
@@ -314,14 +306,15 @@ class SinkPlaceGone(PipelineError):
 
     The broker forgot its place (its topic was deleted, or no process ran for longer than it keeps places), `deliveries`
     was set back, or the notes of what it has taken up are gone. Say where it begins:
-    `delayline policy set --sink ... --sink-after VERSION`.
+    `delayline policy set --topic T --subscription S --sink-after VERSION`.
     """
 
     def __init__(self, topic: str, subscription: str, problem: str) -> None:
         """Name the subscription, and what is wrong."""
+        named = f"--topic {quote(topic)} --subscription {quote(subscription)}"
         super().__init__(
             f"sink of ({topic!r}, {subscription!r}): {problem}; "
-            "say where it begins with: delayline policy set --sink-after VERSION"
+            f"say where it begins with: delayline policy set {named} --sink-after VERSION"
         )
         self.topic, self.subscription, self.problem = topic, subscription, problem
 

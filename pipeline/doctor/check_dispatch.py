@@ -13,6 +13,7 @@ from pipeline.delta.deltars import path_of, query
 from pipeline.delta.logs.logfiles import takes_out
 from pipeline.doctor import positions
 from pipeline.doctor.check_prepared import waiting
+from pipeline.doctor.check_tables import has_columns
 from pipeline.doctor.finding import Finding, error
 from pipeline.doctor.logs import Place
 from pipeline.doctor.look import Look, Opened
@@ -121,7 +122,9 @@ def _present(look: Look) -> dict[Name, Incarnation]:
     present = _active(registry.delta)
     later = registry.log.read(seen + 1, registry.log.newest - 1)
     for version in (each for each, actions in later.items() if takes_out(actions)):
-        present &= _active(DeltaTable(path_of(look.root, SUBSCRIPTIONS), version=version))
+        then = DeltaTable(path_of(look.root, SUBSCRIPTIONS), version=version)
+        # Nobody could read one that had other columns.
+        present &= _active(then) if has_columns(SUBSCRIPTIONS, then.schema().to_json()) else present
     return {name: life for name, life in look.lives.items() if name in present}
 
 

@@ -1,7 +1,7 @@
 """Check of ingest: every file appended to the inbox is in one noted batch, and each of its rows accepted or refused."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
@@ -23,6 +23,10 @@ _MOST = 20_000
 """So many of the newest entries of a log are looked at."""
 _BEGINNING = (0, -1)
 _AGAIN = "append the rows that are new once more: delayline send, or any writer"
+SENT_AGAIN = "delayline-sent-again"
+"""Who has sent rows of a version again notes its number under this name (`txn`) in `inbox`."""
+_NOTE = f"then note the number of the version under '{SENT_AGAIN}' in `inbox` (docs/operations.md)"
+_FEW = 20
 
 
 @dataclass
@@ -56,7 +60,8 @@ def accounted(look: Look) -> Iterator[Finding]:
     logs = [look.table(table).log for table in (MESSAGES, REJECTED_INGEST)]
     batches = sorted(_batches(logs), key=lambda each: (each.begin, each.end))
     inbox = look.table(INBOX).log
-    yield from _no_appends(look, inbox, batches)
+    again = set(_sent_again(inbox))
+    yield from _no_appends(look, inbox, batches, again)
     known = max(_known(log) for log in logs)
     if batches:
         last = min(_done(look, batches), max(each.end for each in batches))
@@ -67,7 +72,7 @@ def accounted(look: Look) -> Iterator[Finding]:
             for version, actions in entries.items()
             if Change.of(version, actions) is None
             for index, file in enumerate(appended(actions))
-            if (version, file["path"]) not in left
+            if version not in again and (version, file["path"]) not in left
         ]
         yield from _files(batches, [each for each in files if known < each.place <= last])
         yield from _rows(look, [each for each in batches if known <= each.begin and each.end <= last], sorted(files))
@@ -107,10 +112,18 @@ def _known(log: Log) -> Place:
     return (1 << 62, 0) if first is None else _place(first[1], "begin")
 
 
-def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken]) -> Iterator[Finding]:
+def _sent_again(inbox: Log) -> Iterator[object]:
+    """The versions of which somebody says that what was new in them was sent once more."""
+    for actions in inbox.read(inbox.newest - _MOST, inbox.newest).values():
+        noted = (each.get("txn") or {} for each in actions)
+        yield from (each["version"] for each in noted if each.get("appId") == SENT_AGAIN)
+
+
+def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken], again: Collection[object]) -> Iterator[Finding]:
     """Versions with rows that a stream passes over: what is new in them is taken in where it can be told."""
     entries = inbox.read(inbox.newest - _MOST, inbox.newest).items()
-    changes = [change for version, actions in entries if (change := Change.of(version, actions)) is not None]
+    found = (Change.of(version, actions) for version, actions in entries if version not in again)
+    changes = [change for change in found if change is not None]
     listed = _listed(look) if changes else {}
     for change in changes:
         by = info_of(inbox.actions(change.version) or []).get("engineInfo", "unknown")
@@ -121,10 +134,10 @@ def _no_appends(look: Look, inbox: Log, batches: Sequence[Taken]) -> Iterator[Fi
             yield warning(REASON, INBOX.name, text, "look again when ingest has passed it")
         elif change.version in listed:
             text += f"; {listed[change.version].get('rows', 'unknown')} rows of it were not taken in"
-            yield warning(REASON, INBOX.name, text, listed[change.version].get("remedy", _AGAIN))
+            yield warning(REASON, INBOX.name, text, f"{listed[change.version].get('remedy', _AGAIN)}; {_NOTE}")
         elif not passed.told:
             text += "; rows that it added or changed never come"
-            yield error(REASON, INBOX.name, text, _AGAIN)
+            yield error(REASON, INBOX.name, text, f"{_AGAIN}; {_NOTE}")
 
 
 def _listed(look: Look) -> dict[int, dict[str, str]]:
@@ -145,7 +158,7 @@ def _files(batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding
         if rows and holding != 1:
             found[holding][place[0]] = found[holding].get(place[0], 0) + rows
     if found[0]:
-        remedy = "send the rows of these versions once more"
+        remedy = f"send the rows of these versions once more; {_NOTE}"
         yield error("not_taken", INBOX.name, f"{_told(found[0])} were passed over by ingest", remedy)
     if found[2]:
         remedy = "tell the consumers: they get these messages twice"
@@ -153,7 +166,8 @@ def _files(batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding
 
 
 def _told(rows: dict[int, int]) -> str:
-    return f"{sum(rows.values()):,} rows of versions {min(rows)} to {max(rows)}"
+    few = ", ".join(map(str, sorted(rows)[:_FEW])) + (f" and {len(rows) - _FEW} more" if len(rows) > _FEW else "")
+    return f"{sum(rows.values()):,} rows of versions {few}"
 
 
 def _rows(look: Look, batches: Sequence[Taken], files: Sequence[Added]) -> Iterator[Finding]:

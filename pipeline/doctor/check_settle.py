@@ -31,6 +31,10 @@ _PATIENCE_MS = 60_000
 """Settle may be so far behind, by the times of commits."""
 _POLICIES = "SELECT topic, subscription, policies FROM t WHERE active AND policies IS NOT NULL"
 _NEW_LIFE = "restore all tables from one copy; or unsubscribe and subscribe again: what is open then counts as settled"
+_NEW_LIVES = (
+    "restore all tables from one copy; or unsubscribe all that acknowledge, start the stages, and then subscribe them "
+    "again: what is open then counts as settled"
+)
 
 
 def settled(look: Look) -> Iterator[Finding]:
@@ -63,15 +67,21 @@ def _letters(look: Look) -> Iterator[Finding]:
         found = sum(each for each in counts if each is not None)
         if found < wanted and None not in counts:
             text = f"batch {noted.batch} of settle (version {version}) gave {wanted} dead letters, {found} are in inbox"
-            remedy = f"find them by the steps of {look.command('trace')}, and send them again"
+            number = f"the number {_number(noted)} noted under '{APPLICATION}-again' (docs/operations.md)"
+            remedy = f"find them by the steps of {look.command('trace')}, and append them by one version, with {number}"
             yield error("dead_letters_gone", "inbox", text, remedy)
 
 
 def _says(inbox: Opened, version: int, noted: Commit) -> bool:
     """Whether a version of `inbox` has dead letters of a batch."""
-    number = transaction(noted.batch, int(noted.note.get("letters", 0)))[1]
     told = (each.get("txn") or {} for each in inbox.log.actions(version) or [])
-    return any(each.get("version") == number and str(each.get("appId")).startswith(APPLICATION) for each in told)
+    return any(
+        each.get("version") == _number(noted) and str(each.get("appId")).startswith(APPLICATION) for each in told
+    )
+
+
+def _number(noted: Commit) -> int:
+    return transaction(noted.batch, int(noted.note.get("letters", 0)))[1]
 
 
 def _policies(look: Look, name: Name, policies: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -107,7 +117,7 @@ def _behind(look: Look, last: tuple[int, Commit] | None) -> Iterator[Finding]:
         rest = source.log.after((version + 1, -1))
         if rest is None:
             text = f"the log of {table.name} begins after version {version}, up to which settle has read it"
-            yield error("source_cut", SETTLE, text, _NEW_LIFE)
+            yield error("source_cut", SETTLE, text, _NEW_LIVES)
             continue
         gone = source.gone(file["path"] for _, file in rest)
         if gone:

@@ -32,25 +32,57 @@ def tables(look: Look) -> Iterator[Finding]:
             if opened.error:
                 yield error("table_unreadable", table.name, opened.error, _COPY)
             else:
-                yield from _columns(table, opened.delta)
+                yield from _columns(look, table, opened)
                 yield from _features(table, opened.delta)
                 yield from _properties(table, opened.delta)
                 yield from _files(opened)
 
 
-def _columns(table: Table, delta: DeltaTable) -> Iterator[Finding]:
-    found = {field["name"]: field for field in json.loads(delta.schema().to_json())["fields"]}
-    wanted = {field["name"]: field for field in json.loads(table.columns.json())["fields"]}
-    for name, field in wanted.items():
-        if name not in found:
-            yield error("column_missing", table.name, f"column {name} is missing", _COPY)
-        elif found[name]["type"] != field["type"] or (field["nullable"] and not found[name]["nullable"]):
-            text = f"column {name} is {_type(found[name])}, it must be {_type(field)}"
-            yield error("column_changed", table.name, text, _COPY)
+def _columns(look: Look, table: Table, opened: Opened) -> Iterator[Finding]:
+    found, wanted = _fields(opened.delta.schema().to_json()), _fields(table.columns.json())
+    missing = [name for name in wanted if name not in found]
+    changed = [name for name in wanted if name in found and not _fits(found[name], wanted[name])]
+    remedy = _restore(look, table, opened.log) if missing or changed else ""
+    for name in missing:
+        yield error("column_missing", table.name, f"column {name} is missing", remedy)
+    for name in changed:
+        text = f"column {name} is {_type(found[name])}, it must be {_type(wanted[name])}"
+        yield error("column_changed", table.name, text, remedy)
     more = sorted(found.keys() - wanted.keys())
     if more:
         text = f"columns that nobody reads: {', '.join(more)}"
         yield note("column_added", table.name, text)
+
+
+def has_columns(table: Table, schema: str) -> bool:
+    """Whether a version with this schema, as JSON, can be read as the contract of its table says."""
+    found = _fields(schema)
+    return all(name in found and _fits(found[name], field) for name, field in _fields(table.columns.json()).items())
+
+
+def _fields(schema: str) -> dict[str, dict[str, Any]]:
+    return {field["name"]: field for field in json.loads(schema)["fields"]}
+
+
+def _fits(field: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Whether a column can be read and written as one that is wanted."""
+    return field["type"] == wanted["type"] and bool(field["nullable"] or not wanted["nullable"])
+
+
+def _restore(look: Look, table: Table, log: Log) -> str:
+    """What brings the columns of a table back: the version before all that has others, which its log still has."""
+    bad = log.newest
+    for version in reversed(log.versions[-_READ:]):
+        told = next((each["metaData"] for each in log.actions(version) or () if each.get("metaData")), None)
+        if told is not None:
+            if has_columns(table, told["schemaString"]):
+                break
+            bad = version
+    if bad - 1 not in log.versions:
+        return _COPY
+    then = ", then append again what came since" if table is INBOX else ""
+    command = f"RESTORE TABLE delta.`{look.root}/{table.name}` TO VERSION AS OF {bad - 1}"
+    return f"while no stage runs: {command}{then}; or {_COPY}"
 
 
 def _type(field: Mapping[str, Any]) -> str:

@@ -26,6 +26,7 @@ from pipeline.delta.warehouse import Warehouse
 from pipeline.sources import running
 from pipeline.subscriptions.records import REFUSED, REFUSED_MS
 from tests.support.client import new_warehouse
+from tests.support.examined import wrong
 from tests.support.sources import following, inbox, take_all
 
 
@@ -120,6 +121,9 @@ def test_a_table_that_was_made_again_or_set_back_stands_still(spark: SparkSessio
         with pytest.raises(SourcePlaceGone, match="another table than was read"):
             take_all(spark, root, source(table))
     assert payloads(root) == ["a", "b", "c"]
+    take_all(spark, root, source(table, "anew"))
+    assert payloads(root) == ["a", "b", "c", "d", "e", "f", "g"]
+    assert wrong(root) == set()
 
 
 def test_columns_that_went_while_nobody_looked_stand_still(spark: SparkSession, root: str, table: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipeline.client.inbox import Message, rows_of_messages
-from pipeline.config.errors import BadValue, NotedAhead
+from pipeline.config.errors import BadValue, PipelineError
 from pipeline.delta.deltars import append, open_table, query, quoted
 from pipeline.subscriptions.incarnations import Name
 from pipeline.subscriptions.records import whole_number
@@ -24,6 +24,21 @@ _TOLD = ("topic", "subscription", "position", "redelivery_count", "cause")
 """What settle says of a dead letter: properties with these names behind `delayline.`."""
 PUT_BACK = "delayline.put_back"
 """The property of a message that was a dead letter: the topic of the dead letters, and the position in it."""
+
+
+class NotedAhead(PipelineError):
+    """Somebody else noted a number under a name of ours (`txn`). Note the right one by an append of your own.
+
+    `docs/operations.md` says which one that is, and how it is noted.
+    """
+
+    def __init__(self, table: str, name: str, number: int) -> None:
+        """Name the table, the application name, and the number."""
+        super().__init__(
+            f"{table}: the number {number} under {name!r} is ahead of all that is there; "
+            "note the right one (docs/operations.md)"
+        )
+        self.table, self.name, self.number = table, name, number
 
 
 @dataclass(frozen=True)

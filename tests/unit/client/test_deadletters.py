@@ -11,11 +11,12 @@ import pytest
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
 from pipeline.client.subscribing import deadletters
-from pipeline.client.subscribing.deadletters import dead_letters, put_back
+from pipeline.client.subscribing.deadletters import NotedAhead, dead_letters, put_back
 from pipeline.client.subscribing.subscriptions import Subscription, set_policies, subscribe
-from pipeline.config.errors import NotedAhead
-from pipeline.delta.deltars import open_table
+from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.policies import Policies
 from schemas import INBOX, MESSAGES
 from tests.support.client import message_row, new_warehouse, put
@@ -149,3 +150,25 @@ def test_a_number_that_somebody_else_noted_is_an_error_and_hides_no_letter(root:
         list(put_back(root, DEAD, origin=("orders", "billing")))
     assert len(list(dead_letters(root, DEAD, every=True))) == 5
     assert sent(root) == []
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["of all", "of one subscription"])
+@pytest.mark.parametrize("most", [0, 3])
+def test_letters_are_put_back_once_each_after_somebody_has_noted_the_right_number(
+    root: str, most: int, *, own: bool
+) -> None:
+    """The page says which one that is, and how it is noted; whoever put none back notes -1."""
+    origin = ("orders", "billing") if own else None
+    if most:
+        assert list(put_back(root, DEAD, most, origin)) == [most]
+    version(root, INBOX, INFO, {"txn": {"appId": deadletters._application(DEAD, origin), "version": 1 << 60}})
+    with pytest.raises(NotedAhead) as refused:
+        list(put_back(root, DEAD, origin=origin))
+    places = [dict(row["properties"])["delayline.put_back"].rpartition(" ")[2] for row in sent(root)]
+    ledger, entry = max((tuple(map(int, each.split(":"))) for each in places), default=(0, -1))
+    right = Transaction(refused.value.name, ledger * 2**31 + entry)
+    inbox = DeltaTable(path_of(root, INBOX))
+    nothing = inbox.schema().to_arrow().empty_table()
+    write_deltalake(inbox, nothing, mode="append", commit_properties=CommitProperties(app_transactions=[right]))
+    assert sum(put_back(root, DEAD, origin=origin)) == 5 - most
+    assert sorted(each["payload"] for each in sent(root)) == [b"3.0", b"3.1", b"9.0", b"9.1", b"9.2"]

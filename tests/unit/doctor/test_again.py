@@ -36,18 +36,23 @@ T0 = 2_000_000_000_000
 
 @pytest.fixture
 def stages(tmp_path: Path) -> Iterator[Stages]:
-    """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
+    """As `begun` makes them."""
     with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True, retry_min_ms=60_000)))
-        found.instant = T0
-        assert found.ingest()
-        assert found.ingest(*(message(str(number), "t") for number in range(4)))
-        go(found)
-        for entry in (0, 1):
-            say(found, "nack", entry)
-        assert found.settle()
-        yield found
+        yield begun(tmp_path)
+
+
+def begun(folder: Path) -> Stages:
+    """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
+    found = Stages(str(folder / "warehouse"))
+    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True, retry_min_ms=60_000)))
+    found.instant = T0
+    assert found.ingest()
+    assert found.ingest(*(message(str(number), "t") for number in range(4)))
+    go(found)
+    for entry in (0, 1):
+        say(found, "nack", entry)
+    assert found.settle()
+    return found
 
 
 def go(stages: Stages, seconds: int = 0) -> None:

@@ -18,7 +18,7 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.policies import Policies
-from schemas import COMMANDS, CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, SEGMENTS, SUBSCRIPTIONS, Table
+from schemas import COMMANDS, CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, Table
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, put
 from tests.support.examined import NOW, checkpoint, entries, files, made, wrong
@@ -194,6 +194,11 @@ def events_back(root: str) -> None:
         shutil.copy(file, path_of(root, CONSUMER_EVENTS))
 
 
+def unknown(root: str) -> None:
+    """`messages` is from before a release."""
+    open_table(root, MESSAGES).delete("entry_id = 1")
+
+
 HEALED: list[tuple[str, Fault, Fault]] = [
     ("table_missing", drop, lambda root: back(root, SEGMENTS)),
     ("table_unreadable", unreadable, inbox_back),
@@ -209,6 +214,7 @@ HEALED: list[tuple[str, Fault, Fault]] = [
     ("cursor_torn", torn, anew),
     ("command_of_what_comes", coming, taken_back),
     ("source_gone", events_gone, events_back),
+    ("not_a_message", unknown, lambda root: back(root, MESSAGES)),
 ]
 
 

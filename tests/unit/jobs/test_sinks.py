@@ -13,6 +13,8 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the table contracts need requirements/all.lock")
 
 from pipeline.client.subscribing.subscriptions import subscriptions
+from pipeline.config.errors import SinkPlaceGone
+from pipeline.sinks.loop import SinkLoop
 from tests.support.client import new_warehouse
 from tests.support.invoked import run as command
 from tests.support.sinks import ADDRESS, Killed, MemoryBroker, delivered, run, sink
@@ -76,3 +78,28 @@ def test_a_sink_that_stands_still_says_why(root: str) -> None:
         loop.step()
     loop.failed(Killed("the broker is away"))
     assert "stands still: Killed: the broker is away" in command(root, "sinks").output
+
+
+def test_a_sink_whose_place_is_gone_goes_on_where_the_command_of_the_error_says(root: str) -> None:
+    """Whoever gives it looks at the last record in the topic: nothing is published twice, and nothing is left out."""
+    assert command(root, "subscribe", *NAMED, "--sink", ADDRESS).exit_code == 0
+    broker = MemoryBroker()
+
+    def begun() -> SinkLoop:
+        (line,) = subscriptions(root)
+        return sink(root, broker.connect, after=line.policies.sink_after)
+
+    delivered(root, "a")
+    last = delivered(root, "b")
+    run(begun())
+    broker.place = None
+    delivered(root, "c")
+    with pytest.raises(SinkPlaceGone) as refused:
+        run(begun())
+    assert broker.payloads == [b"a", b"b"]
+    _, _, words = str(refused.value).partition("say where it begins with: delayline ")
+    assert command(root, *words.replace("VERSION", str(last)).split()).exit_code == 0
+    run(begun())
+    delivered(root, "d")
+    run(begun())
+    assert broker.payloads == [b"a", b"b", b"c", b"d"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,15 @@ import pytest
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
+from deltalake import CommitProperties, Transaction, write_deltalake
+
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
 from pipeline.settle import letters
 from pipeline.subscriptions.letters import APPLICATION, BEFORE
 from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
-from tests.support.examined import wrong
+from tests.support.examined import found, wrong
 from tests.support.forged import INFO, version
 from tests.support.stream import Killed, at, message
 from tests.support.without_jvm import Stages, no_jvm
@@ -160,7 +163,7 @@ def test_a_batch_that_an_earlier_version_of_this_project_began_sends_each_letter
     assert sent(stages, "t") == sent(stages, "u") == []
 
 
-def test_the_doctor_counts_the_letters_of_each_batch(stages: Stages) -> None:
+def test_letters_of_a_batch_that_are_gone_are_found_and_appended_once_more_with_its_number(stages: Stages) -> None:
     """Whatever makes them vanish, settle holds their messages for settled, and nobody else would say so."""
     assert stages.settle()
     assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
@@ -168,7 +171,21 @@ def test_the_doctor_counts_the_letters_of_each_batch(stages: Stages) -> None:
     for entry in sorted(log.glob("*.json"))[-2:]:
         kept = [line for line in entry.read_text().splitlines() if "add" not in json.loads(line)]
         entry.write_text("".join(f"{line}\n" for line in kept))
-    assert "dead_letters_gone" in {what for what, _ in wrong(stages.root)}
+    (told,) = (each for each in found(stages.root) if each.what == "dead_letters_gone")
+    assert stages.ingest()
+    there = {(topic, number) for topic in ("t", "u") for number in sent(stages, topic)}
+    gone = [(topic, number) for topic in ("t", "u") for number in range(COUNT) if (topic, number) not in there]
+    assert gone
+    named = re.search("number ([0-9]+) noted under '([a-z-]+)'", told.remedy)
+    assert named is not None
+    inbox = open_table(stages.root, INBOX)
+    noted = CommitProperties(app_transactions=[Transaction(named[2], int(named[1]))])
+    rows = rows_of(INBOX, [message(str(number), f"{topic}-s-DLQ") for topic, number in gone])
+    write_deltalake(inbox, rows, mode="append", commit_properties=noted)
+    assert stages.ingest()
+    for topic in ("t", "u"):
+        assert sorted(sent(stages, topic)) == list(range(COUNT))
+    assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
 
 
 def test_the_doctor_counts_no_letters_of_a_batch_that_was_torn(stages: Stages, appends: Appends) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("deltalake", reason="the warehouse needs requirements/all.lo
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.config.errors import SourceAway
 from pipeline.config.options import Options
 from pipeline.config.settings import LiveClock
 from pipeline.config.sources import Source
@@ -23,6 +24,8 @@ from pipeline.sources import loop
 from pipeline.sources.door import Door, Place
 from pipeline.sources.loop import SourceLoop
 from pipeline.storage.files import Files
+from tests.support.client import new_warehouse
+from tests.support.examined import wrong
 
 
 class Nothing(Door):
@@ -95,3 +98,44 @@ def test_a_note_that_cannot_be_written_does_not_leave_the_source_alone(
         assert made.begun > 1
     finally:
         made.stop()
+
+
+class Repaired(Counted):
+    """A source that cannot begin until somebody repairs what it follows."""
+
+    away, failed, went_on = True, Event(), Event()
+
+    def _start(self) -> None:
+        if self.away and self.begun:
+            self.failed.set()
+            raise SourceAway("source.orders.from", "h:9092", "refused")
+        super()._start()
+
+    def look(self) -> None:
+        """The query ends, until it is begun behind the repair."""
+        if self.away:
+            raise RuntimeError("the query ended")
+        self.went_on.set()
+
+
+def test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor says why it stands still, and nothing more once it goes on."""
+    root = str(tmp_path)
+    new_warehouse(root)
+    monkeypatch.setattr(loop, "session_files", lambda _: Files())
+    for name in ("_LOOK_S", "_FIRST_PAUSE_S", "_LONGEST_PAUSE_S"):
+        monkeypatch.setattr(loop, name, 0.01)
+    session: Any = None
+    made = Repaired(session, Warehouse(root), Source("orders", "kafka://h:9092/t"), Nothing(), Options(LiveClock()))
+    made.begin()
+    made.watch()
+    try:
+        assert made.failed.wait(60)
+        assert ("source_stands_still", "orders") in wrong(root)
+        made.away = False
+        assert made.went_on.wait(60)
+    finally:
+        made.stop()
+    assert wrong(root) == set()

@@ -1,0 +1,166 @@
+"""Somebody hurts a warehouse at work and does what the page says: all messages come, once, and the doctor is silent.
+
+The stages are the real ones, without a JVM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
+pytest.importorskip("typer", reason="the command needs requirements/all.lock")
+
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from pipeline.client.inbox import Message, send
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
+from pipeline.config.errors import VersionGone
+from pipeline.delta.deltars import open_table, path_of
+from pipeline.delta.logs.logfiles import actions_of
+from pipeline.subscriptions.policies import Policies
+from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
+from tests.support.stream import message
+from tests.support.without_jvm import Stages, no_jvm
+from tests.unit.doctor.test_again import begun, came, findings, go, open_of, say, whats
+from tests.unit.doctor.test_settle import later
+
+CHANGED = (SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS)
+
+
+@pytest.fixture
+def stages(tmp_path: Path) -> Iterator[Stages]:
+    """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
+    with no_jvm():
+        yield begun(tmp_path)
+
+
+def start(stages: Stages) -> None:
+    """Start all stages again."""
+    for stage in ("ingest", "dispatch", "settle"):
+        stages.restart(stage)
+
+
+def note(root: str, name: str, number: int, rows: pa.Table | None = None) -> None:
+    """Note a number under a name in `inbox`, as the page says; beside rows, or without any."""
+    inbox = DeltaTable(path_of(root, INBOX))
+    noted = CommitProperties(app_transactions=[Transaction(name, number)])
+    write_deltalake(
+        inbox,
+        inbox.schema().to_arrow().empty_table() if rows is None else rows,
+        mode="append",
+        commit_properties=noted,
+    )
+
+
+def spoil(root: str, table: Table) -> None:
+    """Overwrite a table with its rows, less a column, and with another type of another one."""
+    rows = pa.table(open_table(root, table).to_pyarrow_table())
+    changed, gone = rows.column_names[2], rows.column_names[-2]
+    texts = pa.array([str(each) for each in rows.column(changed).to_pylist()]).cast(pa.binary())
+    rows = rows.set_column(2, changed, texts).drop_columns([gone])
+    write_deltalake(path_of(root, table), rows, mode="overwrite", schema_mode="overwrite")
+
+
+def test_a_table_of_which_somebody_changed_columns_is_restored_to_the_version_before(stages: Stages) -> None:
+    """Stages pass over both versions: rows that come back are no news."""
+    for table in CHANGED:
+        spoil(stages.root, table)
+    told = [each for each in findings(stages) if each.what in ("column_missing", "column_changed")]
+    assert Counter(each.what for each in told) == {"column_missing": len(CHANGED), "column_changed": len(CHANGED)}
+    for table in CHANGED:
+        (remedy,) = {each.remedy for each in told if each.subject == table.name}
+        command = re.search(r"RESTORE TABLE delta\.`(.*)` TO VERSION AS OF (\d+)", remedy)
+        assert command is not None
+        assert command[1] == path_of(stages.root, table)
+        DeltaTable(command[1]).restore(int(command[2]))
+    assert whats(stages) == set()
+    start(stages)
+    assert stages.ingest(message("new", "t"))
+    go(stages)
+    go(stages, 61)
+    assert came(stages) == Counter([*((each, 0) for each in (b"0", b"1", b"2", b"3", b"new")), (b"0", 1), (b"1", 1)])
+    assert whats(stages) == set()
+
+
+def test_the_rows_of_a_version_that_is_no_append_are_appended_and_the_doctor_is_told(stages: Stages) -> None:
+    """It would name the version for as long as the log has it."""
+    rows = open_table(stages.root, INBOX).to_pyarrow_table()
+    new = rows.slice(0, 1).set_column(rows.column_names.index("payload"), "payload", pa.array([b"new"]))
+    write_deltalake(open_table(stages.root, INBOX), pa.concat_tables([rows, new]), mode="overwrite")
+    version = open_table(stages.root, INBOX).version()
+    go(stages)
+    (told,) = findings(stages)
+    assert (told.what, told.subject) == ("not_an_append", "inbox")
+    send(stages.root, [Message("t", b"new")])
+    name = re.search("under '([a-z-]+)'", told.remedy)
+    assert name is not None
+    note(stages.root, name[1], version)
+    go(stages, 1)
+    assert came(stages)[b"new", 0] == 1
+    assert whats(stages) == set()
+
+
+def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stages: Stages) -> None:
+    """They are in the files that the version has added."""
+    send(stages.root, [Message("t", b"lost"), Message("t", b"gone")])
+    version = open_table(stages.root, INBOX).version()
+    book = stages._books["ingest"]
+    book.ends[-1] = replace(book.ends[-1], version=version + 1)
+    assert stages.ingest(message("new", "t"))
+    go(stages)
+    (told,) = findings(stages)
+    assert (told.what, told.text) == ("not_taken", f"2 rows of versions {version} were passed over by ingest")
+    name = re.search("under '([a-z-]+)'", told.remedy)
+    assert name is not None
+    entry = Path(path_of(stages.root, INBOX), "_delta_log", f"{version:020d}.json")
+    paths = [each["add"]["path"] for each in actions_of(entry.read_text(), "inbox", version) if "add" in each]
+    rows = pa.concat_tables([pa.parquet.read_table(Path(path_of(stages.root, INBOX), path)) for path in paths])
+    note(stages.root, name[1], version, rows)
+    go(stages, 1)
+    assert [came(stages)[payload, 0] for payload in (b"lost", b"gone", b"new")] == [1, 1, 1]
+    assert whats(stages) == set()
+
+
+def test_a_settle_that_was_behind_takes_in_what_was_said_when_the_stages_start(stages: Stages) -> None:
+    """Consumers have acknowledged, and messages were released, while nobody ran it."""
+    before = open_of(stages)
+    stages.restart("settle")
+    say(stages, "ack", 2)
+    later(stages.root, CONSUMER_EVENTS, 90)
+    assert whats(stages) == {("settle_behind", "consumer_events")}
+    start(stages)
+    go(stages)
+    assert open_of(stages) == before - 1
+    assert whats(stages) == set()
+
+
+def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_made_anew(stages: Stages) -> None:
+    """The others go on; what was open of those that acknowledge counts as settled, as the page says."""
+    stages.restart("settle")
+    subscribe(stages.root, Subscription("t", "plain", tick_ms=1))
+    for _ in range(3):
+        say(stages, "ack", 2)
+    open_table(stages.root, CONSUMER_EVENTS).create_checkpoint()
+    for entry in sorted(Path(path_of(stages.root, CONSUMER_EVENTS), "_delta_log").glob("*.json"))[:-1]:
+        entry.unlink()
+    assert ("source_cut", "settle") in whats(stages)
+    with pytest.raises(VersionGone):
+        stages.settle()
+    unsubscribe(stages.root, "t", "s")
+    start(stages)
+    go(stages)
+    subscribe(stages.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
+    go(stages)
+    assert stages.ingest(message("new", "t"))
+    go(stages, 61)
+    assert came(stages)[b"new", 0] == 2
+    assert open_of(stages) == 1
+    assert whats(stages) == set()
