@@ -62,7 +62,7 @@ class DeadLetters:
             letters: of the batch.
             batch: its number.
             drawn: what its plan says was drawn for them.
-            done: the last batch that is known; letters of later ones are not given once more. None: there are none.
+            done: the last batch that is finished; letters of later ones are not given once more. None: there are none.
 
         Returns:
             The positions whose messages are not in the log any more.
@@ -83,7 +83,7 @@ class DeadLetters:
         """Letters of batches behind one. A look at what was noted last, mostly: there are none."""
         last = self._noted(APPLICATION)
         if last is not None and last != own and batch_of(last) > done:
-            yield from letters_behind(self._spark, self._warehouse, done, own)
+            yield from letters_behind(self._spark, self._warehouse, done)
 
     def _noted(self, name: str) -> int | None:
         """The number that was noted last under a name."""

@@ -51,20 +51,19 @@ class Sent:
         return True
 
 
-def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int, own: int) -> Iterator[pa.Table]:
+def letters_behind(spark: SparkSession, warehouse: Warehouse, done: int) -> Iterator[pa.Table]:
     """Rows of `inbox` that were noted as letters of batches behind one, as far as its log reaches, some at a time.
 
     Args:
         spark: reads files that this process cannot.
         warehouse: where the table lies.
         done: the last batch that settle knows of.
-        own: the number under which the letters of the present batch are noted.
     """
     files, path = session_files(spark), warehouse.path(INBOX)
     version = newest(files, path)
     for place, actions in enumerate(commits(files, path, version)):
         noted = [each["txn"] for each in actions if "txn" in each]
-        batches = [batch_of(each["version"]) for each in noted if _is_ours(each) and each["version"] != own]
+        batches = [batch_of(each["version"]) for each in noted if _is_ours(each)]
         if batches and max(batches) <= done:
             return
         # What ingest takes from any other version is not for us to say.

@@ -85,7 +85,8 @@ class Settle:
         self._last = self._cursors.last
         self._opened: dict[Name, Opened] = {}
         self._lines: Mapping[Name, Line] = {}
-        self._told_all = False
+        # Until a batch is planned here, `inbox` may have letters of batches that are not in `cursors`.
+        self._told_all, self._may_be_sent = False, True
         self._segment_ms = segment_ms(spark, warehouse)
         if self._last is not None:
             self._lines = self._registry.at(self._last.registry)
@@ -99,10 +100,12 @@ class Settle:
             instant: the time, ms UTC; the instants of batches never go back, but by `reset_clock`.
             patient: releases alone are left until a second has passed since the last batch.
         """
-        plan = self._unfinished() or self._plan(instant, patient=patient)
+        begun = self._unfinished()
+        plan = begun or self._plan(instant, patient=patient)
         if plan is None:
             return False
         self._take(plan)
+        self._may_be_sent &= begun is not None
         return True
 
     @property
@@ -346,8 +349,8 @@ class Settle:
             self._observe("settle.noted", plan.batch)
             if self._writes is None:
                 self._writes = Writes(self._spark, self._warehouse, self.owner, plan.segments, self._observe)
-            done = None if self._last is None else self._last.batch
-            sent = self._writes.write(outcome, plan, fresh=fresh, done=None if self._told_all else done)
+            done = self._last.batch if self._may_be_sent and self._last is not None else None
+            sent = self._writes.write(outcome, plan, fresh=fresh, done=done)
         self._cursors.write(self.owner, plan, held.values(), gone, sent, follows=bool(held) or self._moves.any)
         self._observe("settle.cursors", plan.batch)
 

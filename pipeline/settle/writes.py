@@ -81,7 +81,7 @@ class Writes:
             outcome: what comes of the batch.
             plan: of the batch.
             fresh: nothing of it was committed before.
-            done: the last batch that is known, when letters of later ones may be in `inbox`.
+            done: the last batch that is finished, when letters of later ones may be in `inbox`.
 
         Returns:
             What the doctor counts dead letters by, for the note in `cursors`; nothing when it cannot be told.

@@ -44,12 +44,17 @@ def stages(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stages]:
         yield found
 
 
-def said(stages: Stages, kind: str, entry: int) -> None:
-    """A consumer says something of a message, and settle takes it."""
+def nack(stages: Stages, entry: int, kind: str = "nack") -> None:
+    """A consumer says something of a message."""
     (ledger,) = {row["ledger_id"] for row in open_table(stages.root, REDELIVERY).to_pyarrow_table().to_pylist()}
     place = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": 0}
     row = {"topic": "t", "subscription": "s", "life": 1, "kind": kind, "at": at(0)} | place
     append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [row]))
+
+
+def said(stages: Stages, kind: str, entry: int) -> None:
+    """A consumer says something of a message, and settle takes it."""
+    nack(stages, entry, kind)
     stages.instant += 1_000
     assert stages.settle()
 
@@ -126,6 +131,18 @@ def test_a_dead_letter_that_a_copy_has_does_not_come_again(stages: Stages, count
     said(stages, "nack", 5)
     assert [entry for entry, _ in letters(stages)] == [*range(1, 1 + count), 4, 5]
     assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
+
+
+@pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
+def test_a_dead_letter_behind_a_batch_that_is_finished_does_not_come_again(stages: Stages) -> None:
+    """The first batch that the copy does not know is known by what it has refused, and is repeated as it was."""
+    kept(stages)
+    nack(stages, 400)
+    said(stages, "nack", 1)
+    said(stages, "nack", 2)
+    put_back(stages, checkpoint=True)
+    said(stages, "nack", 3)
+    assert [entry for entry, _ in letters(stages)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("stages", [GIVEN_UP], indirect=True)
