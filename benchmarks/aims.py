@@ -219,8 +219,8 @@ def _idle(row: Row, others: Sequence[Row]) -> Line:
 
 
 def _many(row: Row) -> Iterator[Line]:
-    told = row["parameters"]
-    what = f"lateness, {told['topics']:,} topics, {told['subscriptions']} subscriptions each"
+    parameters = row["parameters"]
+    what = f"lateness, {parameters['topics']:,} topics, {parameters['subscriptions']} subscriptions each"
     yield Line(row["workload"], what, "", _spread(row["warm"]["late"]), None)
     yield _never_early(row)
 
@@ -270,8 +270,8 @@ def _lateness(workload: str, measure: str, late: Mapping[str, float], p50: int |
 
 def _never_early(row: Row) -> Line:
     counts = {name: row[name] for name in ("early", "twice", "missing")}
-    told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    return Line(row["workload"], "nothing early, twice or missing", "0", told, not any(counts.values()))
+    figures = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return Line(row["workload"], "nothing early, twice or missing", "0", figures, not any(counts.values()))
 
 
 def _spread(figures: Mapping[str, float]) -> str:
@@ -296,8 +296,8 @@ def _kafka(result: Row) -> Iterator[Line]:
         met = row["p50_s"] <= 0.3 and row["p99_s"] <= 1
         yield Line("kafka", "topic in, topic out, late at a consumer", "p50 <= 0.3 s, p99 <= 1 s", what, met, around)
         counts = {name: row[name] for name in ("lost", "twice", "early")}
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        yield Line("kafka", "the broker restarted once", "0", told, not any(counts.values()))
+        figures = ", ".join(f"{name} {count}" for name, count in counts.items())
+        yield Line("kafka", "the broker restarted once", "0", figures, not any(counts.values()))
     if row := rows.get("intake"):
         what = f"{_short(row['records'])} in {row['source_s']} s, {row['per_s']:,}/s: {row['ratio']}x"
         beside = f"plain copy {row['copy_s']} s"
@@ -311,8 +311,8 @@ def _burst(row: Row) -> Line:
     counts = {name: row[name] for name in ("lost", "twice", "disordered")}
     what = f"{_short(row['messages'])} in {row['seconds']} s, {row['per_s']:,}/s"
     met = row["seconds"] <= 10 and not any(counts.values()) if row["messages"] >= MILLION else None
-    told = ", ".join(f"{name} {count}" for name, count in counts.items())
-    return Line("kafka", "due at one instant, at a consumer, in order", "1 M <= 10 s", what, met, told)
+    figures = ", ".join(f"{name} {count}" for name, count in counts.items())
+    return Line("kafka", "due at one instant, at a consumer, in order", "1 M <= 10 s", what, met, figures)
 
 
 def _cluster(result: Row) -> Iterator[Line]:

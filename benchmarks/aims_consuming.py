@@ -35,9 +35,9 @@ def lines(result: Row) -> Iterator[Line]:
         rate, p50 = sent["send_async, 1/s"], sent["send, s p50 p99"][0]
         met = rate >= 50_000 and p50 <= 0.06
         yield Line(sent["workload"], "sending", ">= 50 000 /s, p50 <= 60 ms", f"{rate:,} /s, {p50 * 1_000:.0f} ms", met)
-    for kind, told in (("holes", _holes), ("joining", _joining), ("killed", _killed)):
+    for kind, form in (("holes", _holes), ("joining", _joining), ("killed", _killed)):
         if kind in rows:
-            yield from told(rows[kind])
+            yield from form(rows[kind])
 
 
 def _holes(row: Row) -> Iterator[Line]:
@@ -54,9 +54,9 @@ def _holes(row: Row) -> Iterator[Line]:
 
 
 def _joining(row: Row) -> Iterator[Line]:
-    name, told = row["workload"], row["parameters"]
+    name, parameters = row["workload"], row["parameters"]
     free, broken = row["slot without owner, s at most"], row["out of order in their key"]
-    what = f"{told['consumers']} consumers, {row['consumers that joined']} joined"
+    what = f"{parameters['consumers']} consumers, {row['consumers that joined']} joined"
     order = f"{broken} out of order, {row['missing']} missing; {row['commits of consumers a second']} commits a second"
     good = not broken and not row["missing"]
     yield Line(name, f"per-key order, {what}", "never broken, all settled", order, good)

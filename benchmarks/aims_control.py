@@ -23,20 +23,20 @@ def lines(result: Row) -> Iterator[Line]:
         kind, large = row["kind"], row["messages"] >= MILLION
         beside = f"{row['messages'] / MILLION:g} M, {row['load']:,}/s"
         for name, late in row["late"].items():
-            told = f"p50 {late['p50_s']}, p99 {late['p99_s']}, max {late['max_s']} s"
+            figures = f"p50 {late['p50_s']}, p99 {late['p99_s']}, max {late['max_s']} s"
             before = f"at once, before: p99 {row['at once before']['p99_s']} s"
             good = late["count"] > 0 and late["p99_s"] <= _LATE_S
-            yield Line(f"control, {kind}", f"load {name} beside {beside}", f"p99 <= {_LATE_S} s", told, good, before)
+            yield Line(f"control, {kind}", f"load {name} beside {beside}", f"p99 <= {_LATE_S} s", figures, good, before)
         yield from {"commands": _commands, "pause": _pause, "rate": _rate}[kind](row, large=large)
 
 
 def _commands(row: Row, *, large: bool) -> Iterator[Line]:
-    told: Mapping[str, float] = row["commands_s"]
-    for name, seconds in told.items():
+    times: Mapping[str, float] = row["commands_s"]
+    for name, seconds in times.items():
         if name == "named":
             continue
         most = _LOOK_S if name == "dry run" else _COMMAND_S
-        what = f"{seconds} s for {told['named']:,.0f} of {row['messages'] / MILLION:g} M"
+        what = f"{seconds} s for {times['named']:,.0f} of {row['messages'] / MILLION:g} M"
         met = seconds <= most
         yield Line("control, commands", name, f"<= {most} s", what, met if large or not met else None)
     close = row["close"]

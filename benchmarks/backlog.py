@@ -90,7 +90,7 @@ class Workload:
 
 def load(*, full: bool) -> list[Workload]:
     """The workloads in the order of their file."""
-    return [Workload(**told) for told in entries(FILE, full=full)]
+    return [Workload(**entry) for entry in entries(FILE, full=full)]
 
 
 class Entering:
@@ -220,8 +220,8 @@ def growth(row: Mapping[str, Any]) -> dict[str, float]:
 
 def show(row: Mapping[str, Any]) -> Iterator[str]:
     """A workload for a person: a column for each size."""
-    told = {key: value for key, value in row["parameters"].items() if key not in ("name", "sizes")}
-    yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in told.items())
+    parameters = {key: value for key, value in row["parameters"].items() if key not in ("name", "sizes")}
+    yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in parameters.items())
     yield _line("messages that wait", [each["messages"] for each in row["sizes"]]) + f"{'growth':>9}"
     for name, ratio in growth(row).items():
         yield _line(name, [each["figures"][name] for each in row["sizes"]]) + f"{ratio:>8.2f}x"
@@ -245,12 +245,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="workloads whose name holds this text")
     parser.add_argument("--sizes", type=int, nargs="*", help="other sizes than those of the file")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    workloads = list(load(full=told.full))
-    check_only(parser, told.only, [workload.name for workload in workloads])
-    chosen = (workload for workload in workloads if told.only in workload.name)
-    rows = (measured(replace(workload, sizes=told.sizes or workload.sizes)) for workload in chosen)
-    tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=told.json)
+    options = parser.parse_args(arguments)
+    workloads = list(load(full=options.full))
+    check_only(parser, options.only, [workload.name for workload in workloads])
+    chosen = (workload for workload in workloads if options.only in workload.name)
+    rows = (measured(replace(workload, sizes=options.sizes or workload.sizes)) for workload in chosen)
+    tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=options.json)
     return 0
 
 

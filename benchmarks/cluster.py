@@ -104,8 +104,8 @@ def lateness(workload: Workload, executors: int) -> dict[str, Any]:
     with standing(executors) as (folder, nodes):
         launcher = submit(nodes.url, [DELTA], _SHARED | python, [])
         figures = live.Run(workload, "delayline", folder, launcher).measure()
-    told = {"workload": "cluster, live", "kind": "live", "system": "delayline", "executors": executors}
-    return told | {"parameters": vars(workload), **figures}
+    row = {"workload": "cluster, live", "kind": "live", "system": "delayline", "executors": executors}
+    return row | {"parameters": vars(workload), **figures}
 
 
 @dataclass(frozen=True)
@@ -207,8 +207,8 @@ def one_size(batch: Batch, folder: Path, url: str, workers: Sequence[int]) -> di
         peak = {f"{kind}, MB": found.peak >> 20 for kind, found in memory(os.getpid()).items()}
     finally:
         spark.stop()
-    told = {part: {name: round(value, 2) for name, value in vars(spent).items()} for part, spent in parts.items()}
-    return {"parts": told, "seconds": round(sum(each.seconds for each in parts.values()), 2), "driver": peak}
+    figures = {part: {name: round(value, 2) for name, value in vars(spent).items()} for part, spent in parts.items()}
+    return {"parts": figures, "seconds": round(sum(each.seconds for each in parts.values()), 2), "driver": peak}
 
 
 def amdahl(one: float, more: float, executors: int) -> float:
@@ -223,9 +223,9 @@ def compared(batch: Batch, counts: Sequence[int]) -> dict[str, Any]:
         with standing(count, confine=True) as (folder, nodes):
             workers = [worker.process.pid for worker in nodes.workers]
             sizes[str(count)] = apart(one_size, batch, folder, nodes.url, workers)
-    told = {"workload": "cluster, batch", "kind": "batch", "parameters": vars(batch) | {"confined": CONFINES}}
-    told |= {"sizes": sizes}
-    return told | (scaled(sizes) if len(sizes) > 1 else {})
+    row = {"workload": "cluster, batch", "kind": "batch", "parameters": vars(batch) | {"confined": CONFINES}}
+    row |= {"sizes": sizes}
+    return row | (scaled(sizes) if len(sizes) > 1 else {})
 
 
 def scaled(sizes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -238,7 +238,7 @@ def scaled(sizes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     serial = {part: amdahl(one["parts"][part]["seconds"], more["parts"][part]["seconds"], int(count)) for part in PARTS}
     serial[ALL] = amdahl(one["seconds"], more["seconds"], int(count))
     busy = [
-        sum(part["driver_cpu_s"] + part["busiest_cpu_s"] for part in told["parts"].values()) for told in (one, more)
+        sum(part["driver_cpu_s"] + part["busiest_cpu_s"] for part in size["parts"].values()) for size in (one, more)
     ]
     ratios = {"ratio": one["seconds"] / more["seconds"], "by_cpu": busy[0] / busy[1]}
     return {name: round(value, 2) for name, value in ratios.items()} | {"serial": serial}
@@ -251,12 +251,12 @@ def show(row: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"\n{row['workload']}: {row['parameters']['messages']:,} messages of one topic"
     yield f"  {'':34}" + "".join(f"{part:>10}" for part in (*PARTS, ALL))
-    for count, told in row["sizes"].items():
+    for count, figures in row["sizes"].items():
         for name in Spent.__dataclass_fields__:
-            values = [part[name] for part in told["parts"].values()]
+            values = [part[name] for part in figures["parts"].values()]
             yield _line(f"{count} executors, {name}", [*values, round(sum(values), 2)])
         yield f"  {count} executors, the driver: " + ", ".join(
-            f"{kind} {size:,}" for kind, size in told["driver"].items()
+            f"{kind} {size:,}" for kind, size in figures["driver"].items()
         )
     if "serial" in row:
         yield _line("serial", row["serial"].values()) + f"   {row['ratio']}x, by processor time {row['by_cpu']}x"
@@ -274,18 +274,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--executors", type=int, help="of the batch: this number alone, without a comparison")
     parser.add_argument("--messages", type=int, help="of the batch")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    streamed, executors, batch = load(full=told.full)
-    batch = replace(batch, messages=told.messages or batch.messages)
-    counts = [told.executors] if told.executors else [1, batch.executors]
+    options = parser.parse_args(arguments)
+    streamed, executors, batch = load(full=options.full)
+    batch = replace(batch, messages=options.messages or batch.messages)
+    counts = [options.executors] if options.executors else [1, batch.executors]
 
     def rows() -> Iterator[dict[str, Any]]:
-        if told.only != "batch":
+        if options.only != "batch":
             yield lateness(streamed, executors)
-        if told.only != "live":
+        if options.only != "live":
             yield compared(batch, counts)
 
-    found = tell(describe("pyspark", "delta-spark", "pyarrow"), rows(), show, as_json=told.json)
+    found = tell(describe("pyspark", "delta-spark", "pyarrow"), rows(), show, as_json=options.json)
     lived = [row for row in found if row["kind"] == "live"]
     return int(any(row[wrong] for row in lived for wrong in ("early", "twice", "missing", "job_exit")))
 

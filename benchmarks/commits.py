@@ -82,9 +82,11 @@ def filled(root: Path, versions: int) -> Path:
 def _transaction(table: DeltaTable, name: str, hooks: PostCommitHookProperties = _NO_HOOKS) -> None:
     """A version by delta-rs, refused when somebody else's is in its way, as ours must be."""
     file = AddAction(f"{name}.parquet", 1_000, {}, 0, data_change=True, stats=_STATS)
-    told = CommitProperties(custom_metadata={"userMetadata": "a note"}, max_commit_retries=1)
+    properties = CommitProperties(custom_metadata={"userMetadata": "a note"}, max_commit_retries=1)
     schema = arrow_schema(TABLE.schema)
-    table.create_write_transaction([file], "append", schema, commit_properties=told, post_commithook_properties=hooks)
+    table.create_write_transaction(
+        [file], "append", schema, commit_properties=properties, post_commithook_properties=hooks
+    )
 
 
 def commits(place: Place, template: Path) -> tuple[Iterator[Call], Iterator[Call]]:
@@ -143,8 +145,8 @@ def _merged(place: Place, root: str) -> None:
 
 
 def _compacted(_: Place, root: str) -> None:
-    told = open_table(root, INBOX).optimize.compact()
-    assert told["numFilesRemoved"] == FILES, told  # noqa: S101 - the same work
+    metrics = open_table(root, INBOX).optimize.compact()
+    assert metrics["numFilesRemoved"] == FILES, metrics  # noqa: S101 - the same work
 
 
 def unmerged(root: Path) -> Path:
@@ -216,9 +218,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.commits", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--place", nargs="*", default=list(PLACES), choices=PLACES)
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    tell(machine, rows(tuple(told.place)), show, as_json=told.json)
+    tell(machine, rows(tuple(options.place)), show, as_json=options.json)
     return 0
 
 

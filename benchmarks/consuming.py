@@ -44,9 +44,9 @@ def measured(workload: dict[str, Any]) -> dict[str, Any]:
 
 def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person."""
-    told = ", ".join(f"{key} {value}" for key, value in row["parameters"].items() if key not in ("name", "kind"))
+    parameters = ", ".join(f"{key} {value}" for key, value in row["parameters"].items() if key not in ("name", "kind"))
     yield f"\n{row['workload']}"
-    yield f"  {told}"
+    yield f"  {parameters}"
     for name, value in row.items():
         if name not in ("workload", "kind", "parameters"):
             yield f"  {name:28} {value}"
@@ -60,15 +60,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="change a size")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    check_names(parser, "workload", told.workload, names)
-    sizes = merged(*(tomllib.loads(each) for each in told.set))
+    options = parser.parse_args(arguments)
+    check_names(parser, "workload", options.workload, names)
+    sizes = merged(*(tomllib.loads(each) for each in options.set))
     known = [
-        merged(each, {n: value for n, value in sizes.items() if n in each}) for each in entries(FILE, full=told.full)
+        merged(each, {n: value for n, value in sizes.items() if n in each}) for each in entries(FILE, full=options.full)
     ]
-    chosen = [each for each in known if each["name"] in told.workload]
+    chosen = [each for each in known if each["name"] in options.workload]
     machine, begun = describe("pyspark", "delta-spark", "deltalake", "pyarrow"), time.monotonic()
-    rows = tell(machine, (measured(each) for each in chosen), show, as_json=told.json)
+    rows = tell(machine, (measured(each) for each in chosen), show, as_json=options.json)
     sys.stderr.write(f"{time.monotonic() - begun:.0f} s\n")
     wrong = ("missing", "early", "out of order in their key", "of the settled half")
     return int(any(row.get(name) for row in rows for name in wrong))

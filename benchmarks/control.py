@@ -140,7 +140,7 @@ class Beside(Run):
             producer.start()
             time.sleep(_WARM_S)
             begin = _now()
-            told = doing[kind](job)
+            figures = doing[kind](job)
             end = _now()
             time.sleep(_QUIET_S)
             self._over = True
@@ -149,7 +149,7 @@ class Beside(Run):
         load = Seen.of(self._root, "t0")
         late = {name: load.late(begin, end, at_once=once) for name, once in (("delayed", False), ("at once", True))}
         before = load.late(begin - _WARM_S * 500, begin, at_once=True)
-        return {"kind": kind, "messages": self._count, "seconds": round((end - begin) / 1_000), **told} | {
+        return {"kind": kind, "messages": self._count, "seconds": round((end - begin) / 1_000), **figures} | {
             "late": late,
             "at once before": before,
         }
@@ -190,7 +190,7 @@ class Beside(Run):
 
     def _commands(self, _: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Seconds of each command, and until what it moves is in the index."""
-        told: dict[str, float] = {}
+        times: dict[str, float] = {}
         span = timedelta(hours=2)
         with Client(self._root) as client:
 
@@ -209,9 +209,9 @@ class Beside(Run):
                 found = step()
                 if moves:
                     self._until(lambda seen=seen, n=found.selection.count: self._waiting(seen) >= n)  # type: ignore[misc]
-                told[name] = round(time.monotonic() - begun, 1)
-                told["named"] = found.selection.count
-            return {"commands_s": told, "close": self._close(client)}
+                times[name] = round(time.monotonic() - begun, 1)
+                times["named"] = found.selection.count
+            return {"commands_s": times, "close": self._close(client)}
 
     def _close(self, client: Client) -> dict[str, Any]:
         """One cancel by a key, s; and one of what is due in seconds: what it says of that, and what came."""
@@ -229,10 +229,10 @@ class Beside(Run):
         (one,) = client.commands(limit=1)
         by_key_s = round(time.monotonic() - begun, 1)
         time.sleep(max(0.0, due[-1] / 1_000 + _QUIET_S - time.time()))
-        told, came = client.commands(limit=2)[1], self._keys(_CAME)
+        outcome, came = client.commands(limit=2)[1], self._keys(_CAME)
         return {
-            "by_key_s": by_key_s, "by_key_applied": one.applied, "sent": _CLOSE, "named": told.count,
-            "applied": told.applied, "too_late": told.too_late, "came": len(came), "taken": len(taken),
+            "by_key_s": by_key_s, "by_key_applied": one.applied, "sent": _CLOSE, "named": outcome.count,
+            "applied": outcome.applied, "too_late": outcome.too_late, "came": len(came), "taken": len(taken),
             "taken_came": len({*taken} & {*came}),
         }  # fmt: skip
 
@@ -271,8 +271,8 @@ class Beside(Run):
         said = _now() + (found.held_ms or 0)
         self._until(lambda: self._came() >= self._count)
         last = float(Seen.of(self._root, TOPIC).shown.max())
-        told = {"rate": rate, "took_s": round((last - due) / 1_000, 1), "said_off_s": round((last - said) / 1_000, 1)}
-        return told | {"disordered": self._disordered()}
+        row = {"rate": rate, "took_s": round((last - due) / 1_000, 1), "said_off_s": round((last - said) / 1_000, 1)}
+        return row | {"disordered": self._disordered()}
 
     def _soon(self) -> int:
         """When so many messages will have been sent and taken in for sure; ms UTC."""
@@ -318,11 +318,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--load", type=int, default=1_000, help="so many a second")
     parser.add_argument("--full", action="store_true", help="a million beside the load")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    check_names(parser, "kind", told.kinds, KINDS)
-    count = 1_000_000 if told.full else told.messages
+    options = parser.parse_args(arguments)
+    check_names(parser, "kind", options.kinds, KINDS)
+    count = 1_000_000 if options.full else options.messages
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    tell(machine, rows(told.kinds, told.load, count), show, as_json=told.json)
+    tell(machine, rows(options.kinds, options.load, count), show, as_json=options.json)
     return 0
 
 

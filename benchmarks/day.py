@@ -76,7 +76,7 @@ class Workload:
 
 def load(*, full: bool) -> list[Workload]:
     """The workloads in the order of their file."""
-    return [Workload(**told) for told in entries(FILE, full=full)]
+    return [Workload(**entry) for entry in entries(FILE, full=full)]
 
 
 def extent(root: str) -> dict[str, dict[str, int]]:
@@ -147,8 +147,8 @@ def verdict(row: Mapping[str, Any], warm: int) -> dict[str, Any]:
 
 def show(row: Mapping[str, Any]) -> Iterator[str]:
     """A run for a person: a line for each round of maintenance."""
-    told = {key: value for key, value in row["parameters"].items() if key != "name"}
-    yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in told.items())
+    parameters = {key: value for key, value in row["parameters"].items() if key != "name"}
+    yield f"\n{row['workload']}: " + ", ".join(f"{key} {value}" for key, value in parameters.items())
     heads = {"instant": 9, "median s": 10, "round s": 9, "deleted": 10, "MB": 7} | dict.fromkeys(COUNTED, 13)
     yield "  " + "".join(f"{name:>{width}}" for name, width in heads.items())
     for each in row["rounds"]:
@@ -172,12 +172,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--instants", type=int, help="so many, instead of those of the file")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    chosen = [replace(workload, instants=told.instants or workload.instants) for workload in load(full=told.full)]
+    options = parser.parse_args(arguments)
+    chosen = [replace(workload, instants=options.instants or workload.instants) for workload in load(full=options.full)]
     for workload in chosen:
         if workload.instants < (least := max(workload.warm + 1, workload.every)):
             parser.error(f"--instants = {workload.instants}, allowed: {least} and more, for one round of maintenance")
-    tell(describe("pyspark", "delta-spark", "pyarrow"), map(measured, chosen), show, as_json=told.json)
+    tell(describe("pyspark", "delta-spark", "pyarrow"), map(measured, chosen), show, as_json=options.json)
     return 0
 
 

@@ -66,8 +66,8 @@ def _job(folder: Path, kafka: Broker) -> Iterator[subprocess.Popen[bytes]]:
     command, known = [sys.executable, "-m", "jobs.cli"], {"PYTHONPATH": str(ROOT)}
     sink = ["--tick", "100ms", "--sink", f"kafka://{kafka.servers}/{TIMEOUTS}"]
     for words in (["init"], ["subscribe", "--topic", ORDERS, "--subscription", TIMEOUTS, *sink]):
-        told = [*command, *words, "--warehouse", str(root)]
-        subprocess.run(told, check=True, capture_output=True, cwd=ROOT, env=os.environ | known)  # noqa: S603 - our own
+        line = [*command, *words, "--warehouse", str(root)]
+        subprocess.run(line, check=True, capture_output=True, cwd=ROOT, env=os.environ | known)  # noqa: S603 - our own
     run = [*command, "run", "--warehouse", str(root), "--profile", str(profile)]
     with started(run, folder / "job.log", known) as job:
         end = time.monotonic() + _PATIENCE_S

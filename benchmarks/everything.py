@@ -69,11 +69,11 @@ def run(name: str, words: list[str], out: Path) -> dict[str, Any]:
     if not lines:
         message = f"benchmarks.{module} {' '.join(words)} ended with {done.returncode} and without a result"
         raise SystemExit(message)
-    told: dict[str, Any] = json.loads(lines[-1])
-    told |= {"command": " ".join([f"python -m benchmarks.{module}", *words]), "exit": done.returncode}
-    told["took_s"] = round(time.monotonic() - begun)
-    (out / f"{name}.json").write_text(json.dumps(told), encoding="utf-8")
-    return told
+    result: dict[str, Any] = json.loads(lines[-1])
+    result |= {"command": " ".join([f"python -m benchmarks.{module}", *words]), "exit": done.returncode}
+    result["took_s"] = round(time.monotonic() - begun)
+    (out / f"{name}.json").write_text(json.dumps(result), encoding="utf-8")
+    return result
 
 
 def show(lines: list[Line]) -> Iterator[str]:
@@ -83,9 +83,9 @@ def show(lines: list[Line]) -> Iterator[str]:
     ]
     for line in lines:
         mark = {True: "met", False: "NOT MET", None: ""}[line.met]
-        told = zip((line.workload, line.measure, line.aim), widths, strict=True)
+        columns = zip((line.workload, line.measure, line.aim), widths, strict=True)
         beside = f"  [{line.beside}]" if line.beside else ""
-        yield "".join(f"{text:{width}}" for text, width in told) + f"{mark:9}{line.ours}{beside}"
+        yield "".join(f"{text:{width}}" for text, width in columns) + f"{mark:9}{line.ours}{beside}"
 
 
 def page(lines: list[Line], results: Results, machine: Mapping[str, Any], plots: list[str]) -> str:
@@ -100,12 +100,12 @@ def page(lines: list[Line], results: Results, machine: Mapping[str, Any], plots:
     commands = "".join(
         f"<li><code>{html.escape(each['command'])}</code>, {each['took_s']} s" for each in results.values()
     )
-    told = ", ".join(f"{key} {value}" for key, value in machine.items())
+    parts = ", ".join(f"{key} {value}" for key, value in machine.items())
     pictures = "".join(f'<p><img src="{name}" alt="{name}">' for name in plots)
     style = "body{font:15px sans-serif;margin:2em}td,th{padding:.3em .8em;text-align:left;border-bottom:1px solid #ccc}"
     return (
         f"<!doctype html><meta charset=utf-8><title>delayline benchmarks</title><style>{style}</style>"
-        f"<h1>delayline benchmarks</h1><p>{html.escape(told)}<table><tr>{head}</tr>{body}</table>"
+        f"<h1>delayline benchmarks</h1><p>{html.escape(parts)}<table><tr>{head}</tr>{body}</table>"
         f"{pictures}<h2>Commands</h2><ul>{commands}</ul>"
     )
 
@@ -120,25 +120,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=OUT, help="folder of results and report")
     parser.add_argument("--report", action="store_true", help="run nothing: make the report from what is in the folder")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    told.out.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args(arguments)
+    options.out.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict[str, Any]] = {}
-    for name, words in (FULL if told.full else SHORT).items():
-        kept = told.out / f"{name}.json"
-        if told.report:
+    for name, words in (FULL if options.full else SHORT).items():
+        kept = options.out / f"{name}.json"
+        if options.report:
             results |= {name: json.loads(kept.read_text(encoding="utf-8"))} if kept.exists() else {}
-        elif not told.only or name in told.only:
+        elif not options.only or name in options.only:
             sys.stderr.write(f"benchmarks.{name} {' '.join(words)}\n")
-            results[name] = run(name, words, told.out)
+            results[name] = run(name, words, options.out)
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
     lines = list(table(results))
-    (told.out / "report.html").write_text(page(lines, results, machine, draw(results, told.out)), encoding="utf-8")
-    if told.json:
+    report = page(lines, results, machine, draw(results, options.out))
+    (options.out / "report.html").write_text(report, encoding="utf-8")
+    if options.json:
         print(json.dumps({"machine": machine, "lines": [vars(line) for line in lines], "results": results}))
     else:
         print(machine_line(machine))
         print("\n".join(show(lines)))
-        print(f"report: {told.out / 'report.html'}")
+        print(f"report: {options.out / 'report.html'}")
     return int(any(each["exit"] for each in results.values()))
 
 

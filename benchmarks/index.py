@@ -252,9 +252,9 @@ def show_step(row: dict[str, Any], before: list[dict[str, Any]]) -> None:
         return
     like = [each for each in before if (each["workload"], each["step"]) == (row["workload"], "pop")]
     base = next(each for each in like if abs(each["taken"] - row["taken"]) < row["taken"] / 10)
-    told = f"{row['ms']:.2f} CPU ms ({row['ns_per_message']:.0f} ns a message), later ones {row['later_ms']:.2f} ms"
+    figures = f"{row['ms']:.2f} CPU ms ({row['ns_per_message']:.0f} ns a message), later ones {row['later_ms']:.2f} ms"
     ratio = "" if base is row else f": {row['ms'] / base['ms']:.1f}x and {row['later_ms'] / base['later_ms']:.1f}x"
-    print(f"pop of {row['taken']:,}, {where}: {told}{ratio}", flush=True)
+    print(f"pop of {row['taken']:,}, {where}: {figures}{ratio}", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -60,15 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--compiled", action="store_true", help="let Spark compile plans, as it does by itself")
     parser.add_argument("--messages", type=int, default=MESSAGES, help="so many enter at each instant")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "pyarrow")
-    spark = local_session("delayline bench", usual_machine("2g"), extra=COMPILED if told.compiled else {})
+    spark = local_session("delayline bench", usual_machine("2g"), extra=COMPILED if options.compiled else {})
     spark.sparkContext.setLogLevel("OFF")
-    figures = profile(spark, told.messages)
+    figures = profile(spark, options.messages)
     spark.stop()
-    parameters = {"messages": told.messages, "spread_ms": SPREAD_MS, "instants": INSTANTS}
+    parameters = {"messages": options.messages, "spread_ms": SPREAD_MS, "instants": INSTANTS}
     parameters["payload_bytes"] = PAYLOAD_BYTES
-    if told.json:
+    if options.json:
         rows = [{"parameters": parameters, "seconds": figures}]
         print(json.dumps({"machine": machine, "rows": rows}))
         return

@@ -100,8 +100,8 @@ def intake(folder: Path, records: int) -> dict[str, Any]:
         finally:
             spark.stop()
     ours, copy = (min(each) for each in times.values())
-    told = {"workload": "intake", "records": records, "source_s": round(ours, 1), "copy_s": round(copy, 1)}
-    return told | {"per_s": round(records / ours), "ratio": round(copy / ours, 2)}
+    row = {"workload": "intake", "records": records, "source_s": round(ours, 1), "copy_s": round(copy, 1)}
+    return row | {"per_s": round(records / ours), "ratio": round(copy / ours, 2)}
 
 
 def release(folder: Path, messages: int) -> dict[str, Any]:
@@ -117,8 +117,8 @@ def release(folder: Path, messages: int) -> dict[str, Any]:
                 left_s = due_ms / 1_000 - time.time()
                 _wait_until(lambda: came.count >= begin + count, left_s + _START_S)  # noqa: B023 - called at once
         figures = came.figures(root, _FEW, messages, due_ms)
-    told = {"workload": "release", "messages": messages, "sent_before_s": round(left_s, 1), **figures}
-    return told | {"per_s": round(messages / max(0.1, figures["seconds"]))}
+    row = {"workload": "release", "messages": messages, "sent_before_s": round(left_s, 1), **figures}
+    return row | {"per_s": round(messages / max(0.1, figures["seconds"]))}
 
 
 def _by_source(spark: Any, kafka: Broker, folder: Path, name: str) -> float:  # noqa: ANN401 - a session
@@ -204,23 +204,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int)
     parser.add_argument("--records", type=int)
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    check_names(parser, "workload", told.workload, WORKLOADS)
-    size = "full" if told.full else "short"
+    options = parser.parse_args(arguments)
+    check_names(parser, "workload", options.workload, WORKLOADS)
+    size = "full" if options.full else "short"
 
     def measured() -> Iterator[dict[str, Any]]:
-        for name in told.workload:
+        for name in options.workload:
             with tempfile.TemporaryDirectory(prefix="delayline-kafka-") as folder:
                 if name == "way":
                     yield way(
-                        Path(folder), told.seconds or SECONDS[size], told.rate, (5.0, 120.0 if told.full else 40.0), 0.5
+                        Path(folder),
+                        options.seconds or SECONDS[size],
+                        options.rate,
+                        (5.0, 120.0 if options.full else 40.0),
+                        0.5,
                     )
                 elif name == "intake":
-                    yield intake(Path(folder), told.records or RECORDS[size])
+                    yield intake(Path(folder), options.records or RECORDS[size])
                 else:
-                    yield release(Path(folder), told.records or RELEASED[size])
+                    yield release(Path(folder), options.records or RELEASED[size])
 
-    rows = tell(describe("pyspark", "delta-spark", "confluent-kafka"), measured(), show, as_json=told.json)
+    rows = tell(describe("pyspark", "delta-spark", "confluent-kafka"), measured(), show, as_json=options.json)
     return int(any(row.get(wrong) for row in rows for wrong in ("lost", "twice", "early", "disordered")))
 
 

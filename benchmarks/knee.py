@@ -31,9 +31,9 @@ def on_time(row: Mapping[str, Any]) -> bool:
 def runs(rates: Sequence[int], seconds: int) -> Iterator[dict[str, Any]]:
     """A run for each rate, up to the first that is late."""
     for rate in rates:
-        told = {"rate": rate, "seconds": seconds, "low_ms": 5_000, "high_ms": 60_000, "bulk": 0, "quiet_s": 0}
-        told["high_ms"] = min(told["high_ms"], seconds * 500)
-        workload = changed(workloads(full=True)["steady"], [f"{name}={value}" for name, value in told.items()])
+        parameters = {"rate": rate, "seconds": seconds, "low_ms": 5_000, "high_ms": 60_000, "bulk": 0, "quiet_s": 0}
+        parameters["high_ms"] = min(parameters["high_ms"], seconds * 500)
+        workload = changed(workloads(full=True)["steady"], [f"{name}={value}" for name, value in parameters.items()])
         row = measured(changed(workload, [f"warm_s={seconds // 3}", "patience_s=60"]), "delayline")
         yield row
         if not on_time(row):
@@ -46,9 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rates", nargs="+", type=int, default=RATES, help="messages a second, ascending")
     parser.add_argument("--seconds", type=int, default=SECONDS, help="how long each run sends")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    rows = tell(machine, runs(told.rates, told.seconds), show, as_json=told.json)
+    rows = tell(machine, runs(options.rates, options.seconds), show, as_json=options.json)
     return int(any(row[wrong] for row in rows for wrong in ("early", "twice", "job_exit")))
 
 

@@ -89,9 +89,9 @@ class Run:
             return {}
         path = f"{self._root}/{FOLDER}/paid"
         fill_guard(path, self._workload.guard_rows)
-        told = Policies(guard=GUARD, guard_tables=text_of({"paid": path}))
-        Guard.of(GUARD, told.guard_tables).checked()
-        return told.as_map()
+        policies = Policies(guard=GUARD, guard_tables=text_of({"paid": path}))
+        Guard.of(GUARD, policies.guard_tables).checked()
+        return policies.as_map()
 
     def measure(self) -> dict[str, Any]:
         """Start everything, wait for the end, give the figures.
@@ -109,8 +109,8 @@ class Run:
             after = Snapshot.take(self._root, job.pid)
             quiet = self._quiet(job) if self._workload.quiet_s else {}
             code = self._stopped(job)
-        told = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code, "way": way(self._root)}
-        return told | observed | self._check(observed) | quiet
+        row = {"started_s": round(started_s, 1), "run": after.since(before), "job_exit": code, "way": way(self._root)}
+        return row | observed | self._check(observed) | quiet
 
     def _park(self, job: subprocess.Popen[bytes]) -> None:
         """Have messages parked before the stream begins, a batch for each append."""
@@ -136,10 +136,10 @@ class Run:
                 written = observer.communicate()[0]
         if observer.returncode:
             raise Failed(f"observer {observer.returncode}: {self._said()}")
-        told: dict[str, Any] = json.loads(written)
+        report: dict[str, Any] = json.loads(written)
         if self._workload.awaited_bulk and accepted_at is not None:
-            told["intake_done_before_due_s"] = round(self._workload.bulk_due(begin) / 1_000 - accepted_at, 1)
-        return told
+            report["intake_done_before_due_s"] = round(self._workload.bulk_due(begin) / 1_000 - accepted_at, 1)
+        return report
 
     @contextmanager
     def _producer(self) -> Iterator[tuple[BaseProcess, Connection]]:
@@ -164,9 +164,9 @@ class Run:
         end_s = (workload.last_due(begin) - time.time_ns() // 1_000_000) / 1_000 + workload.patience_s
         limits = {"rows": workload.awaited, "timeout": round(end_s), "measured-from": workload.measured_from(begin)}
         first = open_table(self._root, DELIVERIES).version() + 1
-        told = limits | {"table": f"{self._root}/{DELIVERIES.name}", "first": first}
-        told["lookahead-ms"] = workload.profile["clock"]["lookahead_ms"]
-        words = [word for name, value in told.items() for word in (f"--{name}", str(value))]
+        task = limits | {"table": f"{self._root}/{DELIVERIES.name}", "first": first}
+        task["lookahead-ms"] = workload.profile["clock"]["lookahead_ms"]
+        words = [word for name, value in task.items() for word in (f"--{name}", str(value))]
         return self._started("observer", [sys.executable, "-m", "benchmarks.support.observer", *words], subprocess.PIPE)
 
     def _all_accepted(self) -> bool:
@@ -263,15 +263,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="change SECTION.KEY of the profile, or a size"
     )
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    check_names(parser, "workload", told.workload, known)
+    options = parser.parse_args(arguments)
+    check_names(parser, "workload", options.workload, known)
     try:
-        chosen = [changed(workloads(full=told.full)[name], told.set) for name in told.workload]
+        chosen = [changed(workloads(full=options.full)[name], options.set) for name in options.workload]
     except ValueError as error:
         parser.error(str(error))
-    runs = (measured(workload, system) for workload in chosen for system in ("delayline", *told.beside))
+    runs = (measured(workload, system) for workload in chosen for system in ("delayline", *options.beside))
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    rows = tell(machine, runs, show, as_json=told.json)
+    rows = tell(machine, runs, show, as_json=options.json)
     ours = [row for row in rows if row["system"] == "delayline"]
     return int(any(row[wrong] for row in ours for wrong in ("early", "twice", "missing", "job_exit")))
 

@@ -61,9 +61,9 @@ class Workload:
 
 def load() -> list[Workload]:
     """The workloads of the file."""
-    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    common = {key: value for key, value in told.items() if key != "workload"}
-    return [Workload(**(common | each)) for each in told["workload"]]
+    file = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    common = {key: value for key, value in file.items() if key != "workload"}
+    return [Workload(**(common | each)) for each in file["workload"]]
 
 
 class Contender(Protocol):
@@ -226,17 +226,17 @@ def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person."""
     yield row["workload"]
     for each in (row["ours"], *row["baselines"]):
-        told = [f"  {each['name']:10} {each['resident_mb']:8.1f} MB resident"]
+        lines = [f"  {each['name']:10} {each['resident_mb']:8.1f} MB resident"]
         if "stored" in each:
-            told.append(f"{each['stored']:,} bytes stored")
+            lines.append(f"{each['stored']:,} bytes stored")
         if row["holes"]:
-            told.append(
+            lines.append(
                 f"{each['left']:,} left, acknowledged in {each['acked_s']:.2f} s, read in {each['read_s']:.3f} s"
             )
         else:
             cost = f"batch of {row['events']:,}: {each['batch_ms']:.2f} ms, {each['us_per_event']:.2f} us a message"
-            told.append(f"{cost}, {each['batch_bytes']:,.0f} bytes written")
-        yield ", ".join(told)
+            lines.append(f"{cost}, {each['batch_bytes']:,.0f} bytes written")
+        yield ", ".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> int:

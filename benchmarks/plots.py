@@ -28,7 +28,7 @@ def _stages(results: Results, path: Path) -> bool:
         figure, axes = plt.subplots(figsize=SHAPE)
         for place, system in enumerate(rows[0]["systems"]):
             found = [(number, row["systems"][system]) for number, row in enumerate(rows) if system in row["systems"]]
-            heights = [told["per_s"] for _, told in found]
+            heights = [figures["per_s"] for _, figures in found]
             axes.bar([number + place * 0.27 for number, _ in found], heights, 0.25, label=system)
         axes.set_xticks([number + 0.27 for number in range(len(rows))], [row["workload"] for row in rows])
         axes.tick_params(axis="x", labelrotation=15)
@@ -67,7 +67,7 @@ def _beside(results: Results, path: Path) -> bool:
         mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "delayline"})
         figure, axes = plt.subplots(figsize=(8, 3))
         for shift, name, colour in ((-0.2, "p50", "#7fb3d5"), (0.2, "p99", "#1f618d")):
-            late = [told[name] / 1_000 for _, told in found]
+            late = [figures[name] / 1_000 for _, figures in found]
             bars = axes.barh([place + shift for place in range(len(found))], late, 0.38, label=name, color=colour)
             axes.bar_label(bars, fmt="%.2f s", padding=3)
         axes.set_yticks(range(len(found)), [name for name, _ in found])

@@ -134,8 +134,8 @@ def _passed(found: Broker, taken: str, given: str, process: subprocess.Popen[byt
 
 def show(row: dict[str, Any]) -> Iterator[str]:
     """A row for a person."""
-    late, told = row["late"], row["parameters"]
-    yield f"{row['workload']}, {told['rate']:,} a second for {told['seconds']} s: {row['system']}"
+    late, parameters = row["late"], row["parameters"]
+    yield f"{row['workload']}, {parameters['rate']:,} a second for {parameters['seconds']} s: {row['system']}"
     yield "  late " + ", ".join(f"{name} {late[name] / 1_000:.2f}" for name in ("p50", "p99", "max")) + " s"
     yield "  " + ", ".join(f"{name} {row[name]}" for name in ("early", "twice", "missing"))
 
@@ -146,10 +146,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="the full size")
     parser.add_argument("--system", action="append", choices=SYSTEMS, help="one of the two; without it both")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     machine = describe("pyspark", "delta-spark", "deltalake", "pyarrow")
-    measures = (row for workload in entries(FILE, full=told.full) for row in measured(workload, told.system or SYSTEMS))
-    rows = tell(machine, measures, show, as_json=told.json)
+    systems = options.system or SYSTEMS
+    measures = (row for workload in entries(FILE, full=options.full) for row in measured(workload, systems))
+    rows = tell(machine, measures, show, as_json=options.json)
     return int(any(row[name] for row in rows if row["system"] == OURS for name in ("early", "twice", "missing")))
 
 

@@ -177,7 +177,7 @@ class Plan:
         }
 
 
-def told(plan: Plan) -> Iterator[str]:
+def figures(plan: Plan) -> Iterator[str]:
     """A plan for a person."""
     waiting = plan.waiting
     yield f"{plan.pending:,} pending, {plan.rate:,} messages a second, {plan.executors} executors of one core"
@@ -203,7 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=int, default=1_000_000, help="messages a second")
     parser.add_argument("--executors", type=int, default=96, help="executors of one core")
     words = parser.parse_args(arguments)
-    print("\n".join(told(Plan(words.pending, words.rate, words.executors))))
+    print("\n".join(figures(Plan(words.pending, words.rate, words.executors))))
     return 0
 
 

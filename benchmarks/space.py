@@ -133,9 +133,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=100_000, help="so many in each run")
     parser.add_argument("--full", action="store_true", help="a million in each run")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    count = 1_000_000 if told.full else told.messages
-    tell(describe("pyspark", "delta-spark", "pyarrow"), rows(count), show, as_json=told.json)
+    options = parser.parse_args(arguments)
+    count = 1_000_000 if options.full else options.messages
+    tell(describe("pyspark", "delta-spark", "pyarrow"), rows(count), show, as_json=options.json)
     return 0
 
 

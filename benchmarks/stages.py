@@ -123,9 +123,9 @@ class Figure:
 
 def load() -> list[Workload]:
     """The workloads in the order of their file."""
-    told = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    common = {key: value for key, value in told.items() if key != "workload"}
-    return [Workload(**common, **each) for each in told["workload"]]
+    file = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    common = {key: value for key, value in file.items() if key != "workload"}
+    return [Workload(**common, **each) for each in file["workload"]]
 
 
 def produce(warehouse: Warehouse, workload: Workload, count: int) -> None:
@@ -171,7 +171,7 @@ class Trial:
         reach([ingest], self.warehouse, T0)
         listen(self.warehouse, self.workload, "earliest")
         seconds = self._timed([stage for stage in self.stages if stage.name in self.system.indexing], T0 + 1)
-        if not any(told.numRowsTotal for each in schedule.query.recentProgress for told in each.stateOperators):
+        if not any(progress.numRowsTotal for each in schedule.query.recentProgress for progress in each.stateOperators):
             raise SystemExit("nothing is in the state: the figure would be worth nothing")
         return seconds
 
@@ -253,7 +253,7 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
         size = count if name == OURS else min(count, workload.baseline)
         with compiled(spark, when=system.compiled):
             runs[name] = [one_run(spark, system, workload, size) for _ in range(2 if full or name == OURS else 1)]
-        row["systems"][name] = told(runs[name])
+        row["systems"][name] = summary(runs[name])
     row["ratios"] = ratios(runs)
     if workload.measure == "intake" and workload.beside:
         with compiled(spark):
@@ -261,7 +261,7 @@ def measured(spark: SparkSession, workload: Workload, *, full: bool) -> dict[str
     return row
 
 
-def told(runs: Sequence[Figure]) -> dict[str, Any]:
+def summary(runs: Sequence[Figure]) -> dict[str, Any]:
     """What a system's runs gave; rate and sizes are those of the last one."""
     last = runs[-1]
     times = {name: round(run.seconds, 2) for name, run in zip(("cold_s", "warm_s"), runs, strict=False)}
@@ -293,13 +293,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--full", action="store_true", help="the full sizes")
     parser.add_argument("--only", default="", help="workloads whose name holds this text")
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     workloads = list(load())
-    check_only(parser, told.only, [each.name for each in workloads])
+    check_only(parser, options.only, [each.name for each in workloads])
     spark = local_session("delayline bench", Machine(memory="6g"))
     try:
-        rows = (measured(spark, each, full=told.full) for each in workloads if told.only in each.name)
-        tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=told.json)
+        rows = (measured(spark, each, full=options.full) for each in workloads if options.only in each.name)
+        tell(describe("pyspark", "delta-spark", "pyarrow"), rows, show, as_json=options.json)
     finally:
         spark.stop()
     return 0

@@ -123,26 +123,26 @@ class Run:
         with started(command, self._folder / "job.log", {"PYTHONPATH": str(ROOT)}) as job:
             up = time.monotonic()
             _until(lambda: all(self._begun(stage) for stage in STAGES), job)
-            told: dict[str, Any] = {"up_s": round(time.monotonic() - up, 1)}
+            figures: dict[str, Any] = {"up_s": round(time.monotonic() - up, 1)}
             begin, used = time.time(), usage(job.pid)
             sent = self._send(begin)
             _until(lambda: open_table(self._root, DELIVERIES).count() >= sent, job)
             took = time.time() - begin
-            told["cpu_s_per_minute"] = round((usage(job.pid).cpu_s - used.cpu_s) / took * 60)
-            told |= self._idle(job.pid) if self._workload.idle_s else {}
+            figures["cpu_s_per_minute"] = round((usage(job.pid).cpu_s - used.cpu_s) / took * 60)
+            figures |= self._idle(job.pid) if self._workload.idle_s else {}
             job.send_signal(signal.SIGTERM)
-            told["job_exit"] = job.wait(timeout=_PATIENCE_S)
-        told |= self._late(begin, sent) | ({} if self._workload.high_ms else self._at_once(begin))
-        return told | {"batches": self._batches()}
+            figures["job_exit"] = job.wait(timeout=_PATIENCE_S)
+        figures |= self._late(begin, sent) | ({} if self._workload.high_ms else self._at_once(begin))
+        return figures | {"batches": self._batches()}
 
     def _batches(self) -> dict[str, Any]:
         """Of each stage: how many batches, and the medians of where their time went, ms."""
         lines = (self._folder / "progress.jsonl").read_text(encoding="utf-8").splitlines()
-        told: dict[str, list[dict[str, int]]] = {}
+        by_stage: dict[str, list[dict[str, int]]] = {}
         for each in map(json.loads, lines):
             if each["event"] == "progress":
-                told.setdefault(each["stage"], []).append(each["duration_ms"])
-        return {stage: _parts(batches) for stage, batches in told.items()}
+                by_stage.setdefault(each["stage"], []).append(each["duration_ms"])
+        return {stage: _parts(batches) for stage, batches in by_stage.items()}
 
     def _begun(self, stage: str) -> bool:
         return Files().exists(f"{self._root}/_checkpoints/{stage}/offsets/0")
@@ -181,8 +181,8 @@ class Run:
         """Lateness in seconds, and what is missing or there twice."""
         rows = query("SELECT * FROM publications", publications=open_table(self._root, PUBLICATIONS))
         names = ("first_due", "last_due", "committed_at")
-        told = [(row["count"], *(int(row[name].timestamp() * 1_000) for name in names)) for row in rows]
-        counted = [each for each in told if each[1] >= (begin + self._workload.warm_s) * 1_000]
+        lines = [(row["count"], *(int(row[name].timestamp() * 1_000) for name in names)) for row in rows]
+        counted = [each for each in lines if each[1] >= (begin + self._workload.warm_s) * 1_000]
         parts = [Publication.of(*each) for each in counted]
         late = {f"p{share:.0%}"[:-1]: percentile(parts, share) for share in (0.5, 0.99, 1.0)}
         figures = {name: None if value is None else round(value, 2) for name, value in late.items()}
@@ -190,7 +190,7 @@ class Run:
             "SELECT COUNT(*) AS n, COUNT(DISTINCT ledger_id * 1000000 + entry_id) AS d FROM deliveries",
             deliveries=open_table(self._root, DELIVERIES),
         )[0]
-        early = sum(each[3] < each[2] for each in told)
+        early = sum(each[3] < each[2] for each in lines)
         return {**figures, "missing": sent - held["d"], "twice": held["n"] - held["d"], "early": early}
 
 
@@ -203,13 +203,13 @@ def _parts(batches: list[dict[str, int]]) -> dict[str, int]:
 
 def _rows(due: np.ndarray[Any, np.dtype[np.int64]], random: np.random.Generator) -> pa.Table:
     schema, count = arrow_schema(INBOX), len(due)
-    told = {
+    row = {
         "topic": pa.repeat("t", count),
         "publish_time": pa.repeat(pa.scalar(time.time_ns() // 1_000, pa.timestamp("us", "UTC")), count),
         "deliver_at": pa.array(due, pa.timestamp("us", "UTC")),
         "payload": pa.array([random.bytes(100)] * count, pa.binary()),
     }
-    return pa.table([told.get(field.name, pa.nulls(count)).cast(field.type) for field in schema], schema)
+    return pa.table([row.get(field.name, pa.nulls(count)).cast(field.type) for field in schema], schema)
 
 
 def show(row: dict[str, Any]) -> Iterator[str]:
@@ -235,10 +235,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", default=[each.name for each in WORKLOADS], metavar="WORKLOAD")
     parser.add_argument("--place", nargs="*", default=list(PLACES), choices=[*PLACES])
     parser.add_argument("--json", action="store_true")
-    told = parser.parse_args(arguments)
-    check_names(parser, "workload", told.only, [each.name for each in WORKLOADS])
-    runs = (measured(each, place) for each in WORKLOADS if each.name in told.only for place in told.place)
-    rows = tell(describe("pyspark", "delta-spark", "deltalake", "pyarrow"), runs, show, as_json=told.json)
+    options = parser.parse_args(arguments)
+    check_names(parser, "workload", options.only, [each.name for each in WORKLOADS])
+    runs = (measured(each, place) for each in WORKLOADS if each.name in options.only for place in options.place)
+    rows = tell(describe("pyspark", "delta-spark", "deltalake", "pyarrow"), runs, show, as_json=options.json)
     return int(any(row[wrong] for row in rows for wrong in ("early", "twice", "missing", "job_exit")))
 
 

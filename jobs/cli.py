@@ -129,16 +129,16 @@ def subscribe(  # noqa: PLR0913 - a parameter is an option
     sink: options.Sink = None,
 ) -> None:
     """Register a subscription. It counts from the next batch of a running job on."""
-    told = {
+    policy_values = {
         "ack_timeout_ms": ack_timeout,
         "max_redeliveries": max_redeliveries,
         "dead_letter_topic": dead_letter_topic,
         "slots": slots,
         "max_unacked": max_unacked,
     }
-    if not ack and (backoff is not None or any(each is not None for each in told.values())):
+    if not ack and (backoff is not None or any(each is not None for each in policy_values.values())):
         raise typer.BadParameter("policies need --ack")
-    policies = Policies(ack=ack, **named(backoff, **told, sink=sink))
+    policies = Policies(ack=ack, **named(backoff, **policy_values, sink=sink))
     new = subscriptions.Subscription(topic, subscription, kind.value, start.value, tick, policies)
     fresh = subscriptions.subscribe(warehouse, new)
     tell(f"{printable(f'{topic}/{subscription}')} is {'registered' if fresh else 'registered already'}")
@@ -277,7 +277,7 @@ def replay(
     from pipeline.service.replay import ReplayClock
 
     course = ReplayClock(int(first.timestamp() * 1_000), int(last.timestamp() * 1_000), step)
-    command.run(command.Told(warehouse, source, course, PROFILE, as_json), echo, _stamped)
+    command.run(command.Choices(warehouse, source, course, PROFILE, as_json), echo, _stamped)
 
 
 @app.command()
@@ -326,7 +326,7 @@ def demo(
     """Show it: a minute live, then the New York flights of 2013 in minutes, checked. Needs Java 17."""
     from jobs.commands import demo as command
 
-    command.run(command.Told(output, count, step, live), echo)
+    command.run(command.Choices(output, count, step, live), echo)
 
 
 app.add_typer(consuming.app)

@@ -135,7 +135,7 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     sink_refused: options.SinkRefused = None,
 ) -> None:
     """Change policies; what is not named stays as it is. They count from the next batch of a running job on."""
-    told = {
+    values = {
         "ack": ack,
         "ack_timeout_ms": ack_timeout,
         "max_redeliveries": max_redeliveries,
@@ -159,11 +159,12 @@ def set_policy(  # noqa: PLR0913 - a parameter is an option
     if no_sink and any(each is not None for each in (sink, sink_after, sink_refused)):
         raise typer.BadParameter("--no-sink excludes --sink, --sink-after and --sink-refused")
     if subscription is None:
-        fresh = _set_of_topic(warehouse, topic, of_topic | {"ttl_ms": ttl}, [backoff, no_sink or None, *told.values()])
+        others = [backoff, no_sink or None, *values.values()]
+        fresh = _set_of_topic(warehouse, topic, of_topic | {"ttl_ms": ttl}, others)
     elif any(each is not None for each in of_topic.values()):
         raise typer.BadParameter("delays and --precision are policies of a topic: leave --subscription out")
     else:
-        given = named(backoff, ttl_ms=ttl, **told) | ({"sink": None, "sink_after": None} if no_sink else {})
+        given = named(backoff, ttl_ms=ttl, **values) | ({"sink": None, "sink_after": None} if no_sink else {})
         fresh = set_some(warehouse, topic, subscription, **given)
     tell(f"{_named(topic, subscription)} {'has other policies' if fresh else 'had these already'}")
 
@@ -212,14 +213,14 @@ def show_policy(
     found = policies_of(warehouse, topic, subscription)
     if history:
         held = policy_history(warehouse, topic, subscription)
-        told = map(json_line, held) if as_json else command.past(held)
+        printed = map(json_line, held) if as_json else command.past(held)
     elif as_json:
-        told = iter([json_line(found)])
+        printed = iter([json_line(found)])
     elif isinstance(found, Policies):
-        told = lines(topic, subscription or "", found)
+        printed = lines(topic, subscription or "", found)
     else:
-        told = command.topic_lines(found, followed_since(warehouse, topic))
-    for line in told:
+        printed = command.topic_lines(found, followed_since(warehouse, topic))
+    for line in printed:
         echo(line)
 
 
@@ -294,9 +295,9 @@ def consume(  # noqa: PLR0913 - a parameter is an option
     from jobs.commands import consume as command
 
     form = command.as_json if as_json else command.line
-    told = command.Told(name, follow, wait, limit, nack_rate)
+    choices = command.Choices(name, follow, wait, limit, nack_rate)
     note = partial(echo, err=True)
-    done, failed = command.consume(warehouse, (topic, subscription), told, command.Says(echo, form, note))
+    done, failed = command.consume(warehouse, (topic, subscription), choices, command.Says(echo, form, note))
     echo(f"{done:,} acknowledged, {failed:,} failed", err=True)
 
 
@@ -360,9 +361,9 @@ def _seek(root: str, name: tuple[str, str], where: "Where", *, dry: bool) -> Non
         tell(line)
 
 
-def _set_of_topic(root: str, topic: str, told: Mapping[str, int | str | None], others: Sequence[object]) -> bool:
+def _set_of_topic(root: str, topic: str, values: Mapping[str, int | str | None], others: Sequence[object]) -> bool:
     """Set policies of a topic; False when they were so already."""
-    named: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+    named: dict[str, Any] = {name: value for name, value in values.items() if value is not None}
     if any(each is not None for each in others):
         raise typer.BadParameter(
             "only delays, --precision and --ttl are policies of a topic: name a subscription with --subscription"

@@ -45,17 +45,17 @@ def run(stages: Sequence[str], arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=f"Run {', '.join(stages)} of delayline.")
     parser.add_argument("--profile", type=Path, required=True, help="a TOML file as in conf/")
     add_warehouse(parser, "folder of the tables; made when it is missing")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print_logs()
     try:
-        profile = read_profile(told.profile)
+        profile = read_profile(options.profile)
     except (PipelineError, OSError, ValueError, TypeError) as error:
-        return _end(f"{told.profile}: {error}", REFUSED)
+        return _end(f"{options.profile}: {error}", REFUSED)
     try:
         with stops_start():
-            spark = _session(f"delayline {' '.join(stages)}", profile, told.warehouse)
+            spark = _session(f"delayline {' '.join(stages)}", profile, options.warehouse)
             try:
-                return _run(spark, stages, profile, Warehouse(told.warehouse))
+                return _run(spark, stages, profile, Warehouse(options.warehouse))
             finally:
                 spark.stop()
     except KeyboardInterrupt:

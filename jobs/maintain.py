@@ -26,15 +26,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--retain", type=_duration, default=7 * DAY_MS, metavar="DURATION", help=about)
     letters = "messages of dead-letter topics stay so long (30d)"
     parser.add_argument("--retain-dead-letters", type=_duration, default=30 * DAY_MS, metavar="DURATION", help=letters)
-    told, app = parser.parse_args(arguments), "delayline maintain"
+    options, app = parser.parse_args(arguments), "delayline maintain"
     print_logs()
-    keep = {"retain_ms": told.retain, "retain_dead_letters_ms": told.retain_dead_letters}
-    upkeep = Upkeep(**keep, retain_log_ms=told.retain, cluster_bytes=_ANY_SIZE)
-    spark, failed = tool_session(app, told.warehouse), False
+    keep = {"retain_ms": options.retain, "retain_dead_letters_ms": options.retain_dead_letters}
+    upkeep = Upkeep(**keep, retain_log_ms=options.retain, cluster_bytes=_ANY_SIZE)
+    spark, failed = tool_session(app, options.warehouse), False
     try:
-        check_store(spark, told.warehouse)
+        check_store(spark, options.warehouse)
         every = [table.name for table in TABLES]
-        for done in maintain(spark, Warehouse(told.warehouse), upkeep, wall_ms(), every):
+        for done in maintain(spark, Warehouse(options.warehouse), upkeep, wall_ms(), every):
             sys.stdout.write(f"{done}\n")
             failed = failed or bool(done.failed)
     except PipelineError as error:

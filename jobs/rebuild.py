@@ -17,11 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stage", required=True, choices=CHOICES, help="it must be stopped; for schedule ingest too")
     about = "begin at the present time, also when the last run was ahead of it"
     parser.add_argument("--reset-clock", action="store_true", help=about)
-    told = parser.parse_args(arguments)
-    spark = tool_session(f"delayline rebuild {told.stage}", told.warehouse)
+    options = parser.parse_args(arguments)
+    spark = tool_session(f"delayline rebuild {options.stage}", options.warehouse)
     try:
-        warehouse = Warehouse(told.warehouse)
-        for line in rebuilt(spark, warehouse, stages_of(told.stage), reset_clock=told.reset_clock):
+        warehouse = Warehouse(options.warehouse)
+        for line in rebuilt(spark, warehouse, stages_of(options.stage), reset_clock=options.reset_clock):
             sys.stdout.write(f"{line}\n")
     except PipelineError as error:
         sys.stderr.write(f"delayline: {error}\n")

@@ -24,10 +24,10 @@ def main() -> int:
     parser.add_argument("name", choices=BASELINES)
     parser.add_argument("--profile", type=Path, required=True)
     parser.add_argument("--warehouse", required=True)
-    told = parser.parse_args()
-    profile, warehouse, chosen = read_profile(told.profile), Warehouse(told.warehouse), BASELINES[told.name]
+    options = parser.parse_args()
+    profile, warehouse, chosen = read_profile(options.profile), Warehouse(options.warehouse), BASELINES[options.name]
     # Their batches are Spark's own, whose code is faster compiled well: only ours asks for less.
-    spark = local_session(told.name, replace(profile.machine, java_options=""))
+    spark = local_session(options.name, replace(profile.machine, java_options=""))
     with stop_signals() as asked:
         running = [chosen.start(spark, warehouse, stage, profile.options) for stage in chosen.STAGES]
         reason = serve(running, asked, StopFile(warehouse.root))

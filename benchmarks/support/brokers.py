@@ -110,12 +110,12 @@ def running(server: Found) -> Iterator[Found]:
         server.kill()
 
 
-def fetched(name: str, *told: str) -> str:
+def fetched(name: str, *words: str) -> str:
     """The class path of packages of Maven Central, by the Ivy that Spark brings; the first call downloads them."""
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}-{os.getpid()}.classpath"
-    command = [java(), "-jar", str(ivy), *told, "-confs", "default", "-cachepath", str(path)]
+    command = [java(), "-jar", str(ivy), *words, "-confs", "default", "-cachepath", str(path)]
     subprocess.run(command, check=True, capture_output=True, cwd=FOLDER)  # noqa: S603
     text = path.read_text().strip()
     path.unlink()

@@ -94,8 +94,8 @@ class Run:
     def settle_cpu_s(self) -> float:
         """Processor time that settle has taken so far."""
         file = self.folder / "progress.jsonl"
-        told = [json.loads(line) for line in file.read_text().splitlines() if '"settle"' in line]
-        spent: float = sum(each["duration_ms"]["cpuTime"] for each in told) / 1_000
+        lines = [json.loads(line) for line in file.read_text().splitlines() if '"settle"' in line]
+        spent: float = sum(each["duration_ms"]["cpuTime"] for each in lines) / 1_000
         return spent
 
     def commits(self) -> dict[str, int]:
@@ -105,8 +105,8 @@ class Run:
     def _profile(self) -> None:
         """What a user gets, with a line for each batch."""
         text = LOCAL.read_text(encoding="utf-8")
-        told = f"[run]\nprogress_log = {json.dumps(str(self.folder / 'progress.jsonl'))}"
-        (self.folder / "profile.toml").write_text(text.replace("[run]", told), encoding="utf-8")
+        extra = f"[run]\nprogress_log = {json.dumps(str(self.folder / 'progress.jsonl'))}"
+        (self.folder / "profile.toml").write_text(text.replace("[run]", extra), encoding="utf-8")
 
     def until(self, look: Callable[[], bool], job: subprocess.Popen[bytes], patience_s: float = _START_S) -> float:
         """Wait until something is so; how many seconds it took.

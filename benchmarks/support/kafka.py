@@ -49,8 +49,8 @@ class Broker(Server):
         self.port, control = free_port(), free_port()
         self._properties = folder / "server.properties"
         self._properties.write_text(_PROPERTIES.format(port=self.port, control=control, folder=folder))
-        told = ["format", "-t", _CLUSTER, "-c", str(self._properties)]
-        subprocess.run(self._java("kafka.tools.StorageTool", *told), check=True, capture_output=True, cwd=folder)  # noqa: S603
+        words = ["format", "-t", _CLUSTER, "-c", str(self._properties)]
+        subprocess.run(self._java("kafka.tools.StorageTool", *words), check=True, capture_output=True, cwd=folder)  # noqa: S603
 
     @property
     def servers(self) -> str:
@@ -74,8 +74,8 @@ class Broker(Server):
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> None:
         """Make a topic; the settings are named with `_` for `.`."""
-        admin, told = self._admin(), {name.replace("_", "."): text for name, text in settings.items()}
-        admin.create_topics([NewTopic(topic, partitions, 1, config=told)])[topic].result(_PATIENCE_S)
+        admin, options = self._admin(), {name.replace("_", "."): text for name, text in settings.items()}
+        admin.create_topics([NewTopic(topic, partitions, 1, config=options)])[topic].result(_PATIENCE_S)
 
     def delete(self, topic: str) -> None:
         """Remove a topic."""
@@ -97,9 +97,9 @@ class Broker(Server):
 
     def read(self, topic: str, partitions: int = 1) -> list[Any]:
         """All committed messages of a topic, partition by partition."""
-        told = {"bootstrap.servers": self.servers, "group.id": "reader", "isolation.level": "read_committed"}
+        options = {"bootstrap.servers": self.servers, "group.id": "reader", "isolation.level": "read_committed"}
         consumer = confluent_kafka.Consumer(
-            {**told, "enable.partition.eof": True, "enable.auto.commit": False, **_QUIET}
+            {**options, "enable.partition.eof": True, "enable.auto.commit": False, **_QUIET}
         )
         consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
         found, ends = list[Any](), 0
@@ -119,8 +119,8 @@ class Broker(Server):
     def _admin(self) -> Any:  # noqa: ANN401 - an extra
         return AdminClient({"bootstrap.servers": self.servers, **_QUIET})
 
-    def _java(self, main: str, *told: str) -> list[str]:
-        return [java(), "-Xmx512m", *QUICK_START, "-cp", self._jars, main, *told]
+    def _java(self, main: str, *words: str) -> list[str]:
+        return [java(), "-Xmx512m", *QUICK_START, "-cp", self._jars, main, *words]
 
 
 _QUIET = {"log_level": 0}

@@ -84,8 +84,8 @@ def _delivered(root: str, begin: int) -> Any:  # noqa: ANN401 - an array of numb
 @contextmanager
 def consume(servers: str, topic: str, partitions: int) -> Iterator[Came]:
     """Look at a topic while the block runs."""
-    told = {"bootstrap.servers": servers, "group.id": "look", "enable.auto.commit": False, "log_level": 0}
-    consumer = confluent_kafka.Consumer({**told, "isolation.level": "read_committed", "fetch.wait.max.ms": 20})
+    options = {"bootstrap.servers": servers, "group.id": "look", "enable.auto.commit": False, "log_level": 0}
+    consumer = confluent_kafka.Consumer({**options, "isolation.level": "read_committed", "fetch.wait.max.ms": 20})
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
     came, ended = Came(partitions), Event()
 

@@ -44,8 +44,8 @@ class Load:
 
     def _send(self, topic: str) -> None:
         # A broker that is killed may have written what it did not confirm; it knows that when it is sent again.
-        told = {"bootstrap.servers": self.servers, "enable.idempotence": True, "linger.ms": 5, **_QUIET}
-        producer, begun, waited = confluent_kafka.Producer(told), time.monotonic(), Event()
+        options = {"bootstrap.servers": self.servers, "enable.idempotence": True, "linger.ms": 5, **_QUIET}
+        producer, begun, waited = confluent_kafka.Producer(options), time.monotonic(), Event()
         while self.sent < len(self._delays):
             until = min(len(self._delays), int((time.monotonic() - begun) * self._rate))
             for number in range(self.sent, until):
@@ -116,8 +116,8 @@ class Seen:
 @contextmanager
 def consume(load: Load, topic: str, partitions: int) -> Iterator[Seen]:
     """Look at a topic while the block runs."""
-    told = {"bootstrap.servers": load.servers, "group.id": "look", "enable.auto.commit": False, **_QUIET}
-    consumer = confluent_kafka.Consumer({**told, "isolation.level": "read_committed", "fetch.wait.max.ms": 20})
+    options = {"bootstrap.servers": load.servers, "group.id": "look", "enable.auto.commit": False, **_QUIET}
+    consumer = confluent_kafka.Consumer({**options, "isolation.level": "read_committed", "fetch.wait.max.ms": 20})
     consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for number in range(partitions)])
     seen, ended = Seen(load), Event()
 

@@ -61,12 +61,12 @@ def _ms(step: Mapping[str, float]) -> str:
     return f"{step['p50']} / {step['p99']}"
 
 
-def _used(told: Mapping[str, Any]) -> str:
-    changed = ", ".join(f"{name} {count}" for name, count in told["commits"].items() if count)
+def _used(row: Mapping[str, Any]) -> str:
+    changed = ", ".join(f"{name} {count}" for name, count in row["commits"].items() if count)
     return (
-        f"{told['seconds']} s: {told['cpu_s_per_minute']} CPU s a minute, {told['resident_mb']:,} MB resident, "
-        f"commits {told['commits_start']} to {told['commits_end']} ({changed or 'none'}), "
-        f"{told['data_files']} data files, {told['checkpoint_files']} checkpoint files more"
+        f"{row['seconds']} s: {row['cpu_s_per_minute']} CPU s a minute, {row['resident_mb']:,} MB resident, "
+        f"commits {row['commits_start']} to {row['commits_end']} ({changed or 'none'}), "
+        f"{row['data_files']} data files, {row['checkpoint_files']} checkpoint files more"
     )
 
 

@@ -103,16 +103,16 @@ class Workload:
 
 def workloads(*, full: bool) -> dict[str, Workload]:
     """The workloads by name, in the order of their file."""
-    return {told["name"]: Workload(**told) for told in entries(FILE, full=full)}
+    return {entry["name"]: Workload(**entry) for entry in entries(FILE, full=full)}
 
 
-def changed(workload: Workload, told: list[str]) -> Workload:
+def changed(workload: Workload, texts: list[str]) -> Workload:
     """A workload with what the command line says, values as in TOML: `section.key=value` for its profile, or a size.
 
     Raises:
         ValueError: there is no such size, or it is no whole number.
     """
-    lines = [tomllib.loads(each) for each in told]
+    lines = [tomllib.loads(each) for each in texts]
     profile = [{key: value for key, value in line.items() if isinstance(value, dict)} for line in lines]
     sizes = {key: value for line in lines for key, value in line.items() if not isinstance(value, dict)}
     for name, value in sizes.items():

@@ -106,8 +106,8 @@ class PreparedStore(Thread):
             if note.suffix == ".json":
                 self._known.add(note)
                 with suppress(FileNotFoundError):
-                    told = json.loads(note.read_text(encoding="utf-8"))
-                    for file in (file for part in told["parts"] for file in part["files"]):
+                    state = json.loads(note.read_text(encoding="utf-8"))
+                    for file in (file for part in state["parts"] for file in part["files"]):
                         self.seen.setdefault(file["path"], now)
 
 
@@ -184,7 +184,7 @@ def report(found: list[Rows], measured_from: float, lookahead_ms: float = 0) -> 
         np.concatenate([getattr(each, name) for each in rows]) for name in ("due", "asked", "published", "prepared")
     )
     at_once, soon = asked <= published, asked - published <= lookahead_ms
-    told: dict[str, Any] = {
+    row: dict[str, Any] = {
         "count": len(due),
         "early": int(np.sum((seen < due) | (seen < asked))),
         "versions": len(found),
@@ -199,10 +199,10 @@ def report(found: list[Rows], measured_from: float, lookahead_ms: float = 0) -> 
     }
     for name, phase in {"cold": due < measured_from, "warm": due >= measured_from}.items():
         waited = phase & ~at_once
-        told[name] = {"late": spread_of((seen - due)[waited]), "after_deliver_at": spread_of((seen - asked)[waited])}
-        told[name]["at_once"] = spread_of((seen - published)[phase & at_once])
-        told[name]["to_prepared"] = spread_of((prepared - published)[phase & soon])
-    return told
+        row[name] = {"late": spread_of((seen - due)[waited]), "after_deliver_at": spread_of((seen - asked)[waited])}
+        row[name]["at_once"] = spread_of((seen - published)[phase & at_once])
+        row[name]["to_prepared"] = spread_of((prepared - published)[phase & soon])
+    return row
 
 
 def spread_of(values: Numbers) -> dict[str, float | int]:
@@ -235,10 +235,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=float("inf"), help="end after so many seconds")
     parser.add_argument("--measured-from", type=float, default=0.0, help="what is due from here on is warm (ms UTC)")
     parser.add_argument("--lookahead-ms", type=float, default=0.0, help="of the job that is observed")
-    told = parser.parse_args(arguments)
-    until = Until(told.rows, time.monotonic() + told.timeout, told.stop)
-    found, pause = observe(told.table, told.first, until)
-    figures = report(found, told.measured_from, told.lookahead_ms)
+    task = parser.parse_args(arguments)
+    until = Until(task.rows, time.monotonic() + task.timeout, task.stop)
+    found, pause = observe(task.table, task.first, until)
+    figures = report(found, task.measured_from, task.lookahead_ms)
     print(json.dumps(figures | {"longest_pause_ms": round(pause * 1_000, 1)}))
     return 0
 

@@ -89,9 +89,9 @@ def memory(root: int, proc: Path = Path("/proc")) -> dict[str, Memory]:
     """Memory of a job by kind of process, now; `root` is the Python driver."""
     found = dict.fromkeys(KINDS, Memory())
     for folder in tree(root, proc):
-        told, parts = _told(folder / "status"), _told(folder / "smaps_rollup")
-        kind = JVM if told.get("Name") == "java" else DRIVER if folder.name == str(root) else WORKERS
-        resident, peak = (int(kb.split()[0]) << 10 for kb in (parts.get("Pss", "0"), told.get("VmHWM", "0")))
+        status, parts = _told(folder / "status"), _told(folder / "smaps_rollup")
+        kind = JVM if status.get("Name") == "java" else DRIVER if folder.name == str(root) else WORKERS
+        resident, peak = (int(kb.split()[0]) << 10 for kb in (parts.get("Pss", "0"), status.get("VmHWM", "0")))
         found[kind] = Memory(found[kind].resident + resident, found[kind].peak + peak)
     return found
 

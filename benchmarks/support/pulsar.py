@@ -156,11 +156,11 @@ class Broker(Server):
         folder, opened = self.folder, [word for each in _OPENED for word in ("--add-opens", f"{each}=ALL-UNNAMED")]
         path = f"{self._home}/conf:{self._home}/lib/*"
         logs = ["-Dpulsar.log.appender=Console", "-Dpulsar.routing.appender.default=Console", "-Dpulsar.log.level=warn"]
-        told = ["--config", f"{folder}/standalone.conf", "-nfw", "-nss", "-a", "127.0.0.1"]
+        words = ["--config", f"{folder}/standalone.conf", "-nfw", "-nss", "-a", "127.0.0.1"]
         disks = ["--metadata-dir", f"{folder}/metadata", "--bookkeeper-dir", f"{folder}/bookkeeper"]
         memory = ["-Xmx512m", "-XX:MaxDirectMemorySize=256m", *QUICK_START]
         main = [f"-Dpulsar.config.file={folder}/standalone.conf", "org.apache.pulsar.PulsarStandaloneStarter"]
-        return [java(), *memory, *logs, "-Dpulsar.log.root.level=warn", *opened, "-cp", path, *main, *told, *disks]
+        return [java(), *memory, *logs, "-Dpulsar.log.root.level=warn", *opened, "-cp", path, *main, *words, *disks]
 
 
 def broker(folder: Path, tick_ms: int = 1_000) -> AbstractContextManager[Broker]:

@@ -55,7 +55,7 @@ def serving(*buckets: str, server: str = __name__) -> Iterator[dict[str, str]]:
 @contextmanager
 def named(*buckets: str, server: str = __name__) -> Iterator[None]:
     """The same, and this process and those that it starts find it, as a user names it."""
-    with serving(*buckets, server=server) as told, patch.dict(os.environ, told):
+    with serving(*buckets, server=server) as variables, patch.dict(os.environ, variables):
         s3.files.cache_clear()
         yield
 

@@ -79,8 +79,8 @@ class Shared(Run):
             time.sleep(max(0.0, begin + step * _SEND_S - time.monotonic()))
             numbers = range(self.sent, self.sent + count)
             now, said = datetime.now(UTC), ((n % keys, n // keys) for n in numbers)
-            told = [Message(TOPIC, f"{key} {n}".encode(), key=str(key), publish_time=now) for key, n in said]
-            send(self.root, told)
+            messages = [Message(TOPIC, f"{key} {n}".encode(), key=str(key), publish_time=now) for key, n in said]
+            send(self.root, messages)
             self.sent += count
 
     def seen(self) -> Seen:

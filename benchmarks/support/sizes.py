@@ -10,9 +10,9 @@ from typing import Any
 
 def entries(file: Path, *, full: bool) -> list[dict[str, Any]]:
     """The entries of a file in one of their sizes: what all of them have, their own, and what that size has."""
-    told = tomllib.loads(file.read_text(encoding="utf-8"))
-    common = {key: value for key, value in told.items() if key != "workload"}
-    return [_sized(merged(common, each), "full" if full else "short") for each in told["workload"]]
+    sizes = tomllib.loads(file.read_text(encoding="utf-8"))
+    common = {key: value for key, value in sizes.items() if key != "workload"}
+    return [_sized(merged(common, each), "full" if full else "short") for each in sizes["workload"]]
 
 
 def _sized(entry: dict[str, Any], size: str) -> dict[str, Any]:

@@ -51,10 +51,10 @@ class Daemon:
     def begin(cls, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Daemon:
         """Start a class of Spark in a folder of its own."""
         folder.mkdir(parents=True)
-        told = {**os.environ, **_DAEMONS, "SPARK_LOCAL_DIRS": str(folder), **environment}
+        variables = {**os.environ, **_DAEMONS, "SPARK_LOCAL_DIRS": str(folder), **environment}
         with (folder / "log").open("wb") as log:
             command = [str(HOME / "bin" / "spark-class"), *words, "--host", HERE, "--webui-port", "0"]
-            process = subprocess.Popen(command, cwd=folder, env=told, stdout=log, stderr=log)  # noqa: S603 - our own
+            process = subprocess.Popen(command, cwd=folder, env=variables, stdout=log, stderr=log)  # noqa: S603 - our own
         return cls(process, folder / "log")
 
     def until_said(self, text: str) -> None:
@@ -185,8 +185,8 @@ def cluster(
 
 def submit(url: str, packages: Sequence[str], conf: Mapping[str, str], words: Sequence[str]) -> list[str]:
     """The command that submits an application; its driver is a process of this machine."""
-    told = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
-    return [str(HOME / "bin" / "spark-submit"), "--master", url, "--packages", ",".join(packages), *told, *words]
+    settings = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
+    return [str(HOME / "bin" / "spark-submit"), "--master", url, "--packages", ",".join(packages), *settings, *words]
 
 
 def command(folder: Path) -> str:

@@ -48,8 +48,8 @@ def listed(found: Sequence[Outcome]) -> Iterator[str]:
         what = f"of {printable(each.undoes)}" if each.undoes else f"{printable(f'{each.topic}/{names}')}"
         yield f"{when}{printable(each.command_id)}  {printable(each.kind)} {what}{by}"
         yield f"  {each.count:,} named: {', '.join(_figures(each))}"
-        told = (("where", each.asked), ("reason", each.reason))
-        yield from (f"  {name}: {printable(text)}" for name, text in told if text)
+        texts = (("where", each.asked), ("reason", each.reason))
+        yield from (f"  {name}: {printable(text)}" for name, text in texts if text)
 
 
 def _at(found: Outcome) -> int | None:

@@ -31,7 +31,7 @@ class DoesNotAcknowledge(PipelineError):
 
 
 @dataclass(frozen=True)
-class Told:
+class Choices:
     """What the command line says.
 
     Attributes:
@@ -64,7 +64,7 @@ class Says:
     note: Callable[[str], object]
 
 
-def consume(root: str, name: tuple[str, str], told: Told, says: Says) -> tuple[int, int]:
+def consume(root: str, name: tuple[str, str], choices: Choices, says: Says) -> tuple[int, int]:
     """Receive, print and acknowledge until there is nothing more; how many were acknowledged, and how many failed.
 
     Raises:
@@ -78,12 +78,12 @@ def consume(root: str, name: tuple[str, str], told: Told, says: Says) -> tuple[i
     policies = line.policies
     options = ConsumerOptions(
         consumer_type=ConsumerType(line.type),
-        consumer_name=told.name or "",
+        consumer_name=choices.name or "",
         max_unacked=policies.max_unacked,
         unacked_messages_timeout_ms=policies.ack_timeout_ms,
     )
     with open_consumer(engine_of(root), [topic], subscription, options) as consumer:
-        return _work(consumer, told, says)
+        return _work(consumer, choices, says)
 
 
 def _line(root: str, topic: str, subscription: str) -> Subscription:
@@ -93,17 +93,17 @@ def _line(root: str, topic: str, subscription: str) -> Subscription:
     return found
 
 
-def _work(consumer: Consumer, told: Told, says: Says) -> tuple[int, int]:
+def _work(consumer: Consumer, choices: Choices, says: Says) -> tuple[int, int]:
     done = failed = 0
     ends = time.monotonic() + _JOIN_S
-    while told.limit is None or done + failed < told.limit:
-        message = consumer.next_message(_LOOK_MS if told.follow else told.wait_ms)
+    while choices.limit is None or done + failed < choices.limit:
+        message = consumer.next_message(_LOOK_MS if choices.follow else choices.wait_ms)
         if message is None:
             # It takes seconds until a consumer has its share; one that others leave nothing to gets none.
-            if told.follow or not (consumer.is_connected() or time.monotonic() > ends):
+            if choices.follow or not (consumer.is_connected() or time.monotonic() > ends):
                 continue
             break
-        fails = random.random() < told.nack_rate  # noqa: S311 - a share, not a secret
+        fails = random.random() < choices.nack_rate  # noqa: S311 - a share, not a secret
         says.echo(says.form(message, "nack" if fails else "ack"))
         if fails:
             consumer.negative_acknowledge(message)

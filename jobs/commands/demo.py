@@ -31,7 +31,7 @@ class FolderTaken(PipelineError):
 
 
 @dataclass(frozen=True)
-class Told:
+class Choices:
     """What the command line says: where to, how many flights (None: all), the step, whether to begin live."""
 
     output: Path | None
@@ -40,7 +40,7 @@ class Told:
     live: bool
 
 
-def run(told: Told, echo: Callable[[str], None]) -> None:
+def run(choices: Choices, echo: Callable[[str], None]) -> None:
     """Play all parts.
 
     Raises:
@@ -50,16 +50,16 @@ def run(told: Told, echo: Callable[[str], None]) -> None:
         CheckFailed: the result is not what it should be.
     """
     begun = time.monotonic()
-    folder = _folder(told.output)
+    folder = _folder(choices.output)
     echo(f"Tables and picture go to {folder}. Starting Spark.")
     with session("delayline demo", Machine()) as spark:
-        if told.live:
+        if choices.live:
             echo("\nPart one: the live clock")
             live.play(spark, str(folder / "live"), echo)
-        data = flights.load(told.count)
+        data = flights.load(choices.count)
         echo(f"\nPart two: {len(data.flights):,} flights of 2013, two messages each, under the virtual clock")
         root = str(folder / "year")
-        storm = year.play(spark, root, year.prepare(folder, data), told.step_ms)
+        storm = year.play(spark, root, year.prepare(folder, data), choices.step_ms)
         echo("On 8 February a storm was announced for the next day. Somebody looked which reminders that day had,")
         echo("let them come two hours later, and took that back for one airline:")
         for line in storm.lines():
@@ -74,7 +74,7 @@ def run(told: Told, echo: Callable[[str], None]) -> None:
         year.ask(spark, root, echo)
         echo("\nThe tables tell more, without Spark. What was waiting on the eve of the storm:")
         echo(f"delayline pending --warehouse {root} --as-of 2013-02-08")
-        if told.live:
+        if choices.live:
             echo("\nPart three: two workers share a subscription, and acknowledge")
             settled = sharing.play(spark, str(folder / "orders"), echo)
             for line in settled.lines():

@@ -65,9 +65,9 @@ def storage(reason: str, root: str) -> str | None:
     given = [root, *os.environ.get("SPARK_LOCAL_DIRS", "").split(","), tempfile.gettempdir()]
     folders = [(folder, os.statvfs(folder)) for folder in given if folder and Path(folder).is_dir()]
     if any(text in reason for text in _FULL) and folders:
-        folder, told = min(folders, key=lambda each: min(each[1].f_bavail * each[1].f_frsize, each[1].f_favail << 12))
-        free, size = (blocks * told.f_frsize / 1e6 for blocks in (told.f_bavail, told.f_blocks))
-        room = f"{free:,.1f} of {size:,.1f} MB free, {told.f_favail:,} more files"
+        folder, disk = min(folders, key=lambda each: min(each[1].f_bavail * each[1].f_frsize, each[1].f_favail << 12))
+        free, size = (blocks * disk.f_frsize / 1e6 for blocks in (disk.f_bavail, disk.f_blocks))
+        room = f"{free:,.1f} of {size:,.1f} MB free, {disk.f_favail:,} more files"
         return f"the disk of {folder} is full ({room}); make room and start again, nothing is lost"
-    folder = next((folder for folder, told in folders if told.f_flag & os.ST_RDONLY), root)
+    folder = next((folder for folder, disk in folders if disk.f_flag & os.ST_RDONLY), root)
     return f"{folder} is read-only; make it writable and start again, nothing is lost"

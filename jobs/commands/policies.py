@@ -41,22 +41,22 @@ def backoff(text: str) -> Backoff:
     return Backoff(duration_ms(match[1]), int(match[2]), duration_ms(match[3]))
 
 
-def named(wait: Backoff | None, **told: Any) -> dict[str, Any]:  # noqa: ANN401 - values of policies
+def named(wait: Backoff | None, **values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of policies
     """The policies that were named; None is what was not."""
-    given = {name: value for name, value in told.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
     if wait is not None:
         given |= {"retry_min_ms": wait.min_ms, "retry_multiplier": wait.multiplier, "retry_max_ms": wait.max_ms}
     return given
 
 
-def paths(told: Iterable[str]) -> dict[str, str]:
+def paths(texts: Iterable[str]) -> dict[str, str]:
     """The tables of a guard, from `NAME=PATH`; a path of this machine may begin where the command does.
 
     Raises:
         BadParameter: another form.
     """
     found = {}
-    for each in told:
+    for each in texts:
         name, equals, path = each.partition("=")
         if not equals or not path:
             raise typer.BadParameter(f"--guard-table {each}: say NAME=PATH")

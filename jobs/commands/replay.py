@@ -37,7 +37,7 @@ class BadInput(PipelineError):
 
 
 @dataclass(frozen=True)
-class Told:
+class Choices:
     """What the command line says."""
 
     root: str
@@ -47,23 +47,23 @@ class Told:
     as_json: bool
 
 
-def run(told: Told, echo: Callable[[str], None], note: Callable[[str], None]) -> None:
+def run(choices: Choices, echo: Callable[[str], None], note: Callable[[str], None]) -> None:
     """Replay, with a progress bar on stderr when that is a terminal. What comes out is echoed, what was chosen noted.
 
     Raises:
         BadInput: the input is of another form, or has columns that the inbox lacks.
         StageFailed: a stage ended with an error; the same command goes on where it was.
     """
-    form_of(told.source)
-    create_all(told.root)
-    profile = read_profile(told.profile)
+    form_of(choices.source)
+    create_all(choices.root)
+    profile = read_profile(choices.profile)
     profile = replace(profile, options=replace(profile.options, clock=VirtualClock()))
     start = time.monotonic()
-    with session("delayline replay", profile.machine, told.root, told.source) as spark:
-        profile = sized(spark, Warehouse(told.root), profile, note)
-        replay_with_bar(spark, told.root, read(spark, told.source), told.course, profile.options.settings)
-    done, took = counts(told.root), time.monotonic() - start
-    echo(as_json(done, told.course, took) if told.as_json else f"{done}  in {took:.0f} s")
+    with session("delayline replay", profile.machine, choices.root, choices.source) as spark:
+        profile = sized(spark, Warehouse(choices.root), profile, note)
+        replay_with_bar(spark, choices.root, read(spark, choices.source), choices.course, profile.options.settings)
+    done, took = counts(choices.root), time.monotonic() - start
+    echo(as_json(done, choices.course, took) if choices.as_json else f"{done}  in {took:.0f} s")
 
 
 def replay_with_bar(

@@ -96,7 +96,7 @@ def run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool = F
 
 
 def _run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool) -> None:
-    told = read_profile(profile)
+    chosen = read_profile(profile)
     if not make:
         # Of a mistyped name a new warehouse would be made, in which nothing ever comes.
         open_table(root, INBOX)
@@ -106,22 +106,22 @@ def _run(root: str, profile: Path, echo: Callable[[str], None], *, make: bool) -
     _check_free(root)
     stop_file, starting = StopFile(root), partial(echo, "Starting Spark")
     with (
-        session("delayline run", told.machine, root, starting=starting, packages=packages(told.sources)) as spark,
+        session("delayline run", chosen.machine, root, starting=starting, packages=packages(chosen.sources)) as spark,
         stop_signals() as asked,
-        watched(spark, root, told.watching, counted=True) as watch,
+        watched(spark, root, chosen.watching, counted=True) as watch,
     ):
         shield_jvm(spark)
-        told = sized(spark, Warehouse(root), told, echo)
-        options = replace(told.options, watch=watch)
+        chosen = sized(spark, Warehouse(root), chosen, echo)
+        options = replace(chosen.options, watch=watch)
         with warmed(spark):
             running = start_all(spark, Warehouse(root), options)
         first_batches(running, asked)
         if (warning := unlocked(root)) is not None:
             echo(warning)
         echo(f"Running on {root}; stop with Ctrl-C or: delayline stop --warehouse {root}")
-        for line in followers(told.options.upkeep):
+        for line in followers(chosen.options.upkeep):
             echo(line)
-        with beside_stages(spark, Warehouse(root), running, told.sources, options), reporting(watch, echo):
+        with beside_stages(spark, Warehouse(root), running, chosen.sources, options), reporting(watch, echo):
             reason = serve(running, asked, stop_file)
     if reason is not None:
         raise StageFailed(reason)

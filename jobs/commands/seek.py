@@ -12,8 +12,8 @@ def report(name: str, found: Prospect, *, dry: bool) -> Iterator[str]:
     would, drops = "would begin" if dry else "begins", found.drops
     ledger, entry = found.position
     yield f"{printable(name)} {would} anew at {ledger}:{entry}"
-    told = f"{drops.pending:,} pending, {drops.outstanding:,} outstanding, {drops.waiting:,} waiting"
-    yield f"dropped: {told}"
+    dropped = f"{drops.pending:,} pending, {drops.outstanding:,} outstanding, {drops.waiting:,} waiting"
+    yield f"dropped: {dropped}"
     yield f"comes: {found.brings:,} messages of the log, each at its time"
     if found.deleted_until is not None:
         yield f"cannot come: what retention has deleted of the messages that were due up to {iso(found.deleted_until)}"

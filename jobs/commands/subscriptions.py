@@ -52,11 +52,11 @@ def _row(each: Standing, backlog: Mapping[tuple[str, str], Backlog], now_ms: int
     known = each.outstanding is not None
     ack = "yes" if line.policies.ack else "no"
     waits = _of(each, backlog)
-    told = [line.type, ack, f"{waits.count:,}"]
+    columns = [line.type, ack, f"{waits.count:,}"]
     opened = [_number(each.outstanding), _number(each.waiting), _age(each, now_ms)]
     held = f"{waits.held:,}{', paused' if waits.paused else ''}" if waits.held or waits.paused else "-"
     held += f", {spell(waits.held_ms)}" if waits.held and waits.held_ms is not None else ""
-    return [name, *told, *opened, f"{len(each.consumers)}" if known else "-", held]
+    return [name, *columns, *opened, f"{len(each.consumers)}" if known else "-", held]
 
 
 def _fields(each: Standing, backlog: Mapping[tuple[str, str], Backlog]) -> dict[str, object]:

@@ -68,47 +68,48 @@ def _step(step: Step) -> str:
     return f"  {at}  {whose}{_words(step.what, step.told)}{again}"
 
 
-def _words(what: str, told: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step
+def _words(what: str, details: Mapping[str, Fact]) -> str:  # noqa: PLR0911 - a line for each kind of step
     match what:
         case "sent":
             return "sent"
         case "accepted":
-            return f"accepted at {told['position']}"
+            return f"accepted at {details['position']}"
         case "refused":
-            return f"refused by ingest: {told['reason']}"
+            return f"refused by ingest: {details['reason']}"
         case "released":
-            cause = str(told["cause"])
+            cause = str(details["cause"])
             return f"released ({_CAUSES.get(cause, cause)})"
         case "left_out":
-            return f"left out by dispatch: {_LEFT_OUT.get(str(told['reason']), told['reason'])}"
+            return f"left out by dispatch: {_LEFT_OUT.get(str(details['reason']), details['reason'])}"
         case "published":
-            late = told["late_ms"]
+            late = details["late_ms"]
             return "published, not noted yet when" if late is None else f"published, {late:,} ms late"
         case "closed":
-            return f"settled while it waited to come again ({told['cause']})"
+            return f"settled while it waited to come again ({details['cause']})"
         case "dead_letter":
-            return f"became a dead letter: {printable(str(told['topic']))} {told['position']} ({told.get('cause')})"
+            place = f"{printable(str(details['topic']))} {details['position']}"
+            return f"became a dead letter: {place} ({details.get('cause')})"
         case "ack" | "nack":
-            return _said(what, told)
+            return _said(what, details)
         case _:
-            return _commanded(what, told)
+            return _commanded(what, details)
 
 
-def _said(what: str, told: Mapping[str, Fact]) -> str:
-    by = f" by {printable(str(told['consumer']))}" if told.get("consumer") is not None else ""
-    cause = f" ({told['cause']})" if told.get("cause") not in (None, "nack") else ""
-    after = told.get("after_ms")
+def _said(what: str, details: Mapping[str, Fact]) -> str:
+    by = f" by {printable(str(details['consumer']))}" if details.get("consumer") is not None else ""
+    cause = f" ({details['cause']})" if details.get("cause") not in (None, "nack") else ""
+    after = details.get("after_ms")
     again = f", to come again after {spell(after)}" if isinstance(after, int) else ""
     return f"{'acknowledged' if what == 'ack' else 'failed'}{by}{cause}{again}"
 
 
-def _commanded(what: str, told: Mapping[str, Fact]) -> str:
-    by = f" by {printable(str(told['by']))}" if told.get("by") is not None else ""
-    of = f" of {printable(str(told['undoes']))}" if told.get("undoes") is not None else ""
-    reason = f": {printable(str(told['reason']))}" if told.get("reason") is not None else ""
-    when = told.get("due")
+def _commanded(what: str, details: Mapping[str, Fact]) -> str:
+    by = f" by {printable(str(details['by']))}" if details.get("by") is not None else ""
+    of = f" of {printable(str(details['undoes']))}" if details.get("undoes") is not None else ""
+    reason = f": {printable(str(details['reason']))}" if details.get("reason") is not None else ""
+    when = details.get("due")
     due = f" to {iso(when)}" if isinstance(when, int) else ""
-    return f"{printable(what)}{of}{due}{by}, command {printable(str(told['command_id']))}{reason}"
+    return f"{printable(what)}{of}{due}{by}, command {printable(str(details['command_id']))}{reason}"
 
 
 def _state(found: MessageState) -> str:

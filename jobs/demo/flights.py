@@ -83,9 +83,9 @@ def messages(planned: pd.DataFrame) -> pa.Table:
         _part(planned, FOLLOW_UPS, planned["arrival"] + _FOLLOW_UP_AFTER, "has arrived: how was it?"),
     ]
     rows = pd.concat(parts, ignore_index=True).sort_values("publish_time", kind="stable")
-    told = ["route", "airline"]
-    table = pa.Table.from_pandas(rows.drop(columns=told), preserve_index=False)
-    return table.append_column("properties", _properties(rows[told]))
+    names = ["route", "airline"]
+    table = pa.Table.from_pandas(rows.drop(columns=names), preserve_index=False)
+    return table.append_column("properties", _properties(rows[names]))
 
 
 def _part(planned: pd.DataFrame, topic: str, due: pd.Series, text: str) -> pd.DataFrame:
@@ -102,12 +102,12 @@ def _part(planned: pd.DataFrame, topic: str, due: pd.Series, text: str) -> pd.Da
     )
 
 
-def _properties(told: pd.DataFrame) -> pa.Array:
+def _properties(frame: pd.DataFrame) -> pa.Array:
     """A property for each column."""
-    count, width = told.shape
+    count, width = frame.shape
     offsets = pa.array(np.arange(count + 1) * width, pa.int32())
-    names = pa.array(list(told.columns)).take(pa.array(np.tile(np.arange(width), count)))
-    return pa.MapArray.from_arrays(offsets, names, pa.array(told.to_numpy().ravel().tolist()))
+    names = pa.array(list(frame.columns)).take(pa.array(np.tile(np.arange(width), count)))
+    return pa.MapArray.from_arrays(offsets, names, pa.array(frame.to_numpy().ravel().tolist()))
 
 
 def _date(flights: pd.DataFrame) -> pd.Series:

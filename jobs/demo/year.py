@@ -42,15 +42,15 @@ def play(spark: SparkSession, root: str, source: Path, step_ms: int) -> storm.St
         subscribe(root, Subscription(topic, subscription, tick_ms=_MINUTE_MS))
     course = ReplayClock(int(_FIRST.timestamp() * 1_000), int(_LAST.timestamp() * 1_000), step_ms)
     eve = max(instant for instant in course if instant <= storm.EVE_MS)
-    told: list[storm.Storm] = []
+    announced: list[storm.Storm] = []
 
     def look(instant: int) -> bool:
         if instant == eve:
-            told.append(storm.announce(root))
+            announced.append(storm.announce(root))
         return instant == eve
 
     replay_with_bar(spark, root, read(spark, str(source)), course, on_instant=look)
-    return told[0]
+    return announced[0]
 
 
 def verdict(root: str, data: Flights) -> check.Verdict:

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
-from benchmarks.stages import T0, Figure, Trial, load, ratios, show, told
+from benchmarks.stages import T0, Figure, Trial, load, ratios, show, summary
 from pipeline.config.settings import Settings
 from state import tick_bits
 
@@ -38,7 +38,7 @@ def test_ratios_are_ours_to_each_baseline_in_the_same_run() -> None:
         "polling": [Figure(500, 4.0, 3, 0)],
     }
     assert ratios(runs) == {"row-wise": 10.0, "polling": 4.0}
-    systems = {name: told(found) for name, found in runs.items()}
+    systems = {name: summary(found) for name, found in runs.items()}
     assert systems["polling"]["cold_s"] == 4.0
     assert "warm_s" not in systems["polling"]
     text = list(show({"workload": "w", "copy_s": 0.5, "systems": systems, "ratios": ratios(runs)}))

@@ -14,7 +14,7 @@ pytest.importorskip("deltalake", reason="the client needs requirements/all.lock"
 pytest.importorskip("pyspark", reason="the stages need requirements/all.lock")
 
 from jobs.commands import replay, run
-from jobs.commands.demo import FolderTaken, Told
+from jobs.commands.demo import Choices, FolderTaken
 from jobs.commands.demo import run as demo
 from jobs.commands.failures import explain, storage
 from jobs.commands.run import Counts, StageFailed
@@ -219,7 +219,7 @@ def test_the_demo_writes_into_no_folder_that_holds_something(tmp_path: Path) -> 
     """It never deletes, so it never mixes either."""
     (tmp_path / "mine").touch()
     with pytest.raises(FolderTaken) as refused:
-        demo(Told(tmp_path, None, 1, live=False), print)
+        demo(Choices(tmp_path, None, 1, live=False), print)
     assert refused.value.folder == tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 

@@ -197,20 +197,20 @@ def test_what_is_received_is_answered_by_the_rate(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("random.random", lambda: next(drawn))
     monkeypatch.setattr(consume, "_NOTED", 2)
     queue, lines = Queue("a", "b", "c", "d", "e"), list[str]()
-    wanted = consume.Told(None, follow=False, wait_ms=0, limit=3, nack_rate=0.5)
+    wanted = consume.Choices(None, follow=False, wait_ms=0, limit=3, nack_rate=0.5)
     form: Any = lambda message, answer: f"{message} {answer}"  # noqa: E731 - a message is a text here
     says = consume.Says(lines.append, form, lines.append)
     assert consume._work(queue, wanted, says) == (1, 2)  # type: ignore[arg-type]
     assert lines == ["a nack", "b ack", "1 acknowledged, 1 failed so far", "c nack"]
     assert queue.said == [("nack", "a"), ("ack", "b"), ("nack", "c")]
-    rest = consume.Told(None, follow=False, wait_ms=0, limit=None, nack_rate=0.5)
+    rest = consume.Choices(None, follow=False, wait_ms=0, limit=None, nack_rate=0.5)
     assert consume._work(queue, rest, says) == (1, 1)  # type: ignore[arg-type]
 
 
 def test_a_consumer_that_has_no_share_yet_is_waited_for() -> None:
     """Nothing comes at first, and that is not the end."""
     queue, lines = Queue(None, None, "a"), list[str]()
-    wanted = consume.Told(None, follow=False, wait_ms=0, limit=None, nack_rate=0)
+    wanted = consume.Choices(None, follow=False, wait_ms=0, limit=None, nack_rate=0)
     form: Any = lambda message, answer: f"{message} {answer}"  # noqa: E731 - a message is a text here
     says = consume.Says(lines.append, form, lines.append)
     assert consume._work(queue, wanted, says) == (0, 0)  # type: ignore[arg-type]
