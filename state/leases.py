@@ -134,11 +134,14 @@ class LeaseReplay:
         self.peers: dict[int, Peer] = {}
         self.gone: dict[int, None] = {}
         self.changes = 0
+        # Consumers that are known to have no slot. There may be thousands, and as many slots.
+        self._idle = set[int]()
 
     def apply(self, rows: Iterable[LeaseRow]) -> int:
         """Fold in the next rows of the log; return how many were accepted. The others are void and change nothing.
 
-        A row that no consumer of this code writes is void as well, whatever is in it. O(rows), renewals O(slots).
+        A row that no consumer of this code writes is void as well, whatever is in it. O(rows), renewals of a consumer
+        that has slots O(slots).
         """
         before = self.changes
         for row in rows:
@@ -166,15 +169,24 @@ class LeaseReplay:
         peer = self.peers.get(row.session)
         if row.session in self.gone or (peer is not None and row.counter <= peer.beat):
             return False
+        if peer is None:
+            self._idle.add(row.session)
         handed = max(row.handed or 0, peer.handed if peer else 0)
         self.peers[row.session] = Peer(row.consumer, row.priority, row.counter, row.lease_ms, handed)
         if len(self.peers) > MOST_PEERS:
             self._make_room(row.session)
-        for number in self.owned(row.session):
+        for number in self._had(row.session):
             slot = self.slots[number]
             slot.counter += 1
             slot.handed = slot.handed if slot.behind else max(slot.handed, handed)
         return True
+
+    def _had(self, session: int) -> list[int]:
+        """The slots of a consumer, which are not looked for again when there are none."""
+        found = [] if session in self._idle else self.owned(session)
+        if not found:
+            self._idle.add(session)
+        return found
 
     def _make_room(self, newcomer: int) -> None:
         """End half of the sessions that have no slot, those first that have renewed least often."""
@@ -189,6 +201,7 @@ class LeaseReplay:
             return False
         if slot.owner is not None:
             self._end(slot.owner, lost=True)
+        self._idle.discard(row.session)
         slot.owner, slot.counter, slot.since, slot.behind = row.session, row.counter + 1, row.counter + 1, True
         return True
 
@@ -213,10 +226,11 @@ class LeaseReplay:
 
     def _end(self, session: int, *, lost: bool) -> None:
         """The session is over, and all its slots are free. Counters stay: a claim that is under way is as good."""
-        for number in self.owned(session):
+        for number in self._had(session):
             slot = self.slots[number]
             slot.owner = None
             slot.owed = slot.handed if lost else slot.owed
+        self._idle.discard(session)
         del self.peers[session]
         self.gone[session] = None
         if len(self.gone) > REMEMBERED:

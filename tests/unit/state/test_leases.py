@@ -257,6 +257,28 @@ def test_bytes_that_make_no_sense_are_refused_though_their_checksum_fits() -> No
             unpack_leases(data)
 
 
+class Counted(LeaseReplay):
+    """A replay that counts how often it looks through all slots."""
+
+    looks = 0
+
+    def owned(self, session: int) -> list[int]:
+        """The slots of a consumer."""
+        self.looks += 1
+        return super().owned(session)
+
+
+def test_renewals_of_consumers_without_a_slot_do_not_look_through_the_slots() -> None:
+    """A million of them, with as many slots as there may be, took ten minutes of settle and of each consumer."""
+    replay = Counted(slots=9)
+    replay.apply([renew(ANN, 1), *(claim(ANN, slot, 0) for slot in range(9))])
+    assert replay.apply(renew(session, beat) for session in (BOB, CID) for beat in range(1, 50)) == 98
+    assert replay.looks == 0
+    assert replay.apply([renew(ANN, 2), claim(BOB, 0, 2), renew(BOB, 50), renew(CID, 50)]) == 4
+    assert replay.looks == 3
+    assert (replay.owned(BOB), replay.slots[0].counter) == ([0], 4)
+
+
 def test_a_million_sessions_leave_room_for_those_that_live() -> None:
     """Rows are anybody's: what is remembered of them has a bound, and who has slots keeps them."""
     replay = LeaseReplay(4)
