@@ -177,11 +177,15 @@ def said(spark: SparkSession, warehouse: Warehouse, owner: str, batch: int, afte
 
 
 def named(runs: pa.Table | None) -> list[list[Any]]:
-    """What names runs, for a note: `NAMED`, the round, ledger, first and last entry of each."""
-    if runs is None or not runs.num_rows:
-        return []
-    of, own = ([runs.column(name).to_pylist() for name in names] for names in (NAMED, _RUN))
-    return [list(each) for each in zip(*of, rounds(runs).tolist(), *own, strict=True)]
+    """What names positions, for a note: `NAMED`, the round, ledger, first and last entry of each run of them.
+
+    Messages that follow each other are one run, whenever they are due.
+    """
+    found: dict[tuple[Any, ...], BitMap] = {}
+    for of, number, ledger, own in _runs(runs) if runs is not None else ():
+        found.setdefault((*of, number, ledger), BitMap()).update(own)
+    ends = ((of, *(each.tolist() for each in runs_of_bitmap(entries))) for of, entries in found.items())
+    return [[*of, *run] for of, firsts, lasts in ends for run in zip(firsts, lasts, strict=True)]
 
 
 def because(runs: pa.Table, reason: str) -> pa.Table:
@@ -241,20 +245,26 @@ class Cut:
 
 
 def without(runs: pa.Table, run: IntArray, entry: IntArray) -> tuple[pa.Table, pa.Table]:
-    """Runs less some positions, and those; each position is named by the number of its run and the entry."""
+    """Runs less some positions, and those; each position is named by the number of its run and the entry.
+
+    Runs that go as a whole are not looked at one by one: mostly each message is a run.
+    """
     if not len(run):
         return runs, runs.slice(0, 0)
+    firsts, lasts = (longs(runs, name) for name in ("first_entry", "last_entry"))
+    hits = np.bincount(run, minlength=runs.num_rows)
+    is_whole = hits == lasts - firsts + 1
     left, gone = Cut(), Cut()
-    order = np.lexsort((entry, run))
-    run, entry = run[order], entry[order]
-    hit, starts = np.unique(run, return_index=True)
-    ends = [longs(runs, name) for name in ("first_entry", "last_entry")]
-    for number, own in zip(hit.tolist(), np.split(entry, starts[1:]), strict=True):
+    some = np.flatnonzero(~is_whole[run])
+    some = some[np.lexsort((entry[some], run[some]))]
+    hit, starts = np.unique(run[some], return_index=True)
+    for number, own in zip(hit.tolist(), np.split(entry[some], starts[1:]) if len(hit) else (), strict=True):
         out = BitMap(own.astype(np.uint32))
         gone.add(number, out)
-        left.add(number, BitMap(range(ends[0][number], ends[1][number] + 1)) - out)
-    untouched = np.setdiff1d(np.arange(runs.num_rows), hit)
-    return pa.concat_tables([runs.take(pa.array(untouched)), left.of(runs)]).combine_chunks(), gone.of(runs)
+        left.add(number, BitMap(range(firsts[number], lasts[number] + 1)) - out)
+    pieces = [[runs.filter(pa.array(kept)), each.of(runs)] for kept, each in ((hits == 0, left), (is_whole, gone))]
+    stays, goes = (pa.concat_tables(each).combine_chunks() for each in pieces)
+    return stays, goes
 
 
 def _runs(rows: pa.Table) -> Iterator[tuple[Round, int, int, BitMap]]:
