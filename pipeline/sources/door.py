@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.config.errors import BadSetting, BadValue
 from pipeline.config.sources import Source
 from pipeline.delta.checkpoints import Checkpoint
+from pipeline.storage.files import Files
 from pipeline.subscriptions.destination import Destination
 
 Place = Mapping[str, Any]
@@ -94,6 +95,9 @@ class Door(ABC):
             The rows, or others; and what is left out, in words.
         """
         return rows, ()
+
+    def tidy(self, files: Files, checkpoint: Checkpoint) -> None:  # noqa: B027 - who has one that lasts does
+        """Let a checkpoint that lasts forget what cannot come again. No query runs; called at least once a day."""
 
     def count(self, begin: Place, end: Place) -> int | None:  # noqa: ARG002 - who knows it says so
         """How many rows lie between two places, at most; None: nobody knows."""

@@ -1,12 +1,12 @@
 """A folder of files as a source, by Spark's own stream of files: each file that is put there is taken in once.
 
 Spark keeps the names of the files of each batch in the checkpoint of the query. So this checkpoint lasts, and lies in
-the warehouse; the commit of a batch says which one it was, as those of the stages do.
+the warehouse; the commit of a batch says which one it was, as those of the stages do. Names of files that are gone are
+forgotten once a day (`pipeline.sources.filelist`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +22,8 @@ from pipeline.config.paths import local_path, one_spelling
 from pipeline.config.sources import EARLIEST, MOST_ROWS, Source
 from pipeline.delta.checkpoints import Checkpoint
 from pipeline.sources.door import Door, Place, first_line
+from pipeline.sources.filelist import files_between, forget_gone
+from pipeline.storage.files import Files
 
 _EVERY = ("pathGlobFilter", "recursiveFileLookup")
 _TEXT = ("encoding", "multiLine", "timestampFormat")
@@ -106,7 +108,7 @@ class FileSource(Door):
         here = local_path(self._path)
         if here is None:
             return rows, ()
-        paths = _files(checkpoint, -1 if begin is None else int(begin[_END]), int(end[_END]))
+        paths = files_between(checkpoint, -1 if begin is None else int(begin[_END]), int(end[_END]))
         folder = os.path.join(os.path.realpath(here), "")  # noqa: PTH118 - with a slash behind it
         outside = {each for each in paths if not os.path.realpath(_local(each)).startswith(folder)}
         if not outside:
@@ -118,26 +120,16 @@ class FileSource(Door):
         problem = "is not taken: a link leads out of the folder"
         return kept.select(*rows.columns), [f"{_local(each)} {problem}" for each in sorted(outside)]
 
+    def tidy(self, files: Files, checkpoint: Checkpoint) -> None:
+        """See `Door`. Names of files that are gone go."""
+        forget_gone(files, checkpoint)
+
     def _reader(self, reader: Any) -> Any:  # noqa: ANN401 - of rows, or of a stream
         return reader.format(self._format).options(**self._options).schema(str(self._source.columns))
 
     def behind(self, told: Mapping[str, Any]) -> int | str:  # noqa: ARG002 - a progress tells no rows
         """See `Door`."""
         return "files that are not read yet are not opened to be counted"
-
-
-def _files(checkpoint: Checkpoint, begin: int, end: int) -> list[str]:
-    """The files behind an entry of the checkpoint's list up to another one, as Spark spells them.
-
-    Spark writes an entry for each batch with files, and now and then one that has all before it, too.
-    """
-    found = dict[str, None]()
-    for number in range(begin + 1, end + 1):
-        for name in (f"{number}", f"{number}.compact"):
-            lines = (checkpoint.text(f"sources/0/{name}") or "").splitlines()[1:]
-            told = (json.loads(line) for line in lines)
-            found |= {each["path"]: None for each in told if begin < each["batchId"] <= end}
-    return list(found)
 
 
 def _local(path: str) -> str:

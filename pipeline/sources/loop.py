@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.config.options import Options
+from pipeline.config.settings import DAY_MS
 from pipeline.config.sources import LATEST, Source
 from pipeline.config.threads import panics_raised
 from pipeline.config.wallclock import monotonic_ms, wall_ms
@@ -59,7 +60,7 @@ class SourceLoop:
         self._batches: Batches | None = None
         self._query: StreamingQuery | None = None
         self._folder: Path | None = None
-        self._begun = False
+        self._begun, self._renew_ms = False, 0
         self._ended, self._thread = Event(), Thread(target=self._run, name=f"delayline-{source.stage}", daemon=True)
 
     @property
@@ -126,9 +127,10 @@ class SourceLoop:
         self._mapping.check(self._spark, rows.schema)
         checkpoint = self._checkpoint()
         batches.begin(checkpoint, place, of)
+        self._door.tidy(session_files(self._spark), checkpoint)
         writer = rows.writeStream.queryName(f"delayline-{source.stage}").foreachBatch(batches)
         writer = writer.option("checkpointLocation", checkpoint.path)
-        self._batches, self._begun = batches, True
+        self._batches, self._begun, self._renew_ms = batches, True, monotonic_ms() + DAY_MS
         self._query = writer.trigger(processingTime=options.trigger or self._door.pause).start()
 
     def _checkpoint(self) -> Checkpoint:
@@ -155,6 +157,9 @@ class SourceLoop:
         while not self._ended.wait(_LOOK_S):
             try:
                 with panics_raised():
+                    if self._begun and self._door.lasting and monotonic_ms() >= self._renew_ms:
+                        # What its checkpoint forgets the query would go on holding.
+                        self._drop()
                     if not self._begun:
                         self._start()
                     self.look()

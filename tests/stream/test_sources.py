@@ -199,6 +199,26 @@ def test_each_file_of_a_folder_is_taken_once(spark: SparkSession, root: str, tmp
     assert {row["deliver_after_ms"] for row in inbox(root)} == {1_000}
 
 
+def test_what_is_forgotten_of_files_that_are_gone_takes_none_again(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    """Spark goes on with the list as it was shortened, and its next one is as short."""
+    folder, interval = tmp_path / "theirs", "spark.sql.streaming.fileSource.log.compactInterval"
+    spark.conf.set(interval, "2")
+    try:
+        for number, name in enumerate("abcdefgh"):
+            put(folder, "json", name)
+            take_all(spark, root, files(folder))
+            if number == 3:
+                for gone in "ab":
+                    (folder / f"{gone}.json").unlink()
+    finally:
+        spark.conf.unset(interval)
+    assert payloads(root) == list("abcdefgh")
+    whole = Path(root, "_checkpoints/source-theirs/sources/0/7.compact").read_text(encoding="utf-8")
+    assert [json.loads(line)["path"][-6:] for line in whole.splitlines()[1:]] == [f"{name}.json" for name in "cdefgh"]
+
+
 @pytest.mark.parametrize("kind", ["csv", "json", "parquet"])
 def test_a_link_that_leads_out_of_a_folder_is_not_followed(
     spark: SparkSession, root: str, tmp_path: Path, kind: str

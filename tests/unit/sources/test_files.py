@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 
 from pipeline.config.errors import BadSetting
 from pipeline.config.sources import Source
+from pipeline.delta.checkpoints import Checkpoint
+from pipeline.sources.filelist import forget_gone
 from pipeline.sources.running import door_of
+from pipeline.storage.files import Files
 
 COLUMNS = "id STRING"
 
@@ -43,3 +49,39 @@ def test_a_folder_has_no_latest_place() -> None:
 def test_an_address_may_name_options_of_the_reader() -> None:
     """As Spark names them."""
     door_of(Source("a", "csv:/landing?header=true&sep=%3B&pathGlobFilter=*.csv", columns=COLUMNS))
+
+
+def listed(checkpoint: Path) -> list[str]:
+    """The names in the newest entry that has all before it."""
+    lines = (checkpoint / "sources/0/9.compact").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "v1"
+    return [Path(json.loads(line)["path"]).name for line in lines[1:]]
+
+
+@pytest.mark.parametrize("scheme", ["file://", ""])
+def test_files_that_are_gone_are_forgotten(tmp_path: Path, scheme: str) -> None:
+    """The list, which Spark holds in memory and writes anew each tenth batch, grew for as long as a source lived."""
+    folder, checkpoint = tmp_path / "the%20irs", tmp_path / "checkpoint"
+    folder.mkdir()
+    names = [f"{number} \u00e9.json" for number in range(10)]
+    for name in names:
+        (folder / name).touch()
+    entries = [
+        {"path": f"{scheme}{quote(str(folder))}/{quote(name)}", "timestamp": 0, "batchId": number}
+        for number, name in enumerate(names)
+    ]
+    (checkpoint / "sources/0").mkdir(parents=True)
+    (checkpoint / "sources/0/9.compact").write_text("\n".join(["v1", *map(json.dumps, entries)]), encoding="utf-8")
+    (checkpoint / "sources/0/.9.compact.crc").touch()
+
+    def forgotten() -> int:
+        return forget_gone(Files(), Checkpoint(Files(), str(checkpoint)))
+
+    assert forgotten() == 0
+    for name in (*names[:4], names[9]):
+        (folder / name).unlink()
+    assert forgotten() == 4
+    assert [unquote(name) for name in listed(checkpoint)] == names[4:], "Spark may ask for the last ones again"
+    assert not (checkpoint / "sources/0/.9.compact.crc").exists()
+    folder.rename(tmp_path / "away")
+    assert forgotten() == 0, "the folder is away, and its files are not"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.config.errors import SourceAway
 from pipeline.config.options import Options
-from pipeline.config.settings import LiveClock
+from pipeline.config.settings import DAY_MS, LiveClock
 from pipeline.config.sources import Source
 from pipeline.delta.warehouse import Warehouse
 from pipeline.sources import loop
@@ -139,3 +139,37 @@ def test_a_source_that_stands_still_goes_on_by_itself_when_what_it_follows_is_re
     finally:
         made.stop()
     assert wrong(root) == set()
+
+
+def test_a_query_whose_checkpoint_lasts_is_begun_anew_each_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold in memory what its checkpoint has forgotten; one whose checkpoint does not last holds nothing."""
+    now = [0]
+    monkeypatch.setattr(loop, "session_files", lambda _: Files())
+    monkeypatch.setattr(loop, "_LOOK_S", 0.01)
+    monkeypatch.setattr(loop, "monotonic_ms", lambda: now[0])
+    looked, again = Semaphore(0), Semaphore(0)
+
+    class Looked(Counted):
+        def _start(self) -> None:
+            super()._start()
+            self._renew_ms = now[0] + DAY_MS
+
+        def look(self) -> None:
+            looked.release()
+            again.acquire()
+
+    source, session = Source("orders", "kafka://h:9092/t"), None
+    for lasting, begun in ((True, 2), (False, 1)):
+        door, now[0] = Nothing(), 0
+        door.lasting = lasting
+        made = Looked(session, Warehouse(str(tmp_path)), source, door, Options(LiveClock()))  # type: ignore[arg-type] # nobody asks
+        made.begin()
+        made.watch()
+        for moment in (DAY_MS - 1, DAY_MS, DAY_MS + 1):
+            assert looked.acquire(timeout=60)
+            now[0] = moment
+            again.release()
+        assert looked.acquire(timeout=60)
+        assert made.begun == begun
+        again.release(100)
+        made.stop()
