@@ -10,7 +10,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,17 +20,15 @@ pytest.importorskip("typer", reason="the command needs requirements/all.lock")
 from deltalake import CommitProperties, write_deltalake
 
 from pipeline.client.subscribing.policysetting import set_policy
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.doctor.finding import Finding
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, HELD, REDELIVERY, SEGMENTS, Table
 from tests.support.examined import found as all_found
 from tests.support.invoked import invoke
-from tests.support.stream import at, message
+from tests.support.released import release, rows, say
+from tests.support.stream import message
 from tests.support.without_jvm import NO_CHECKPOINTS, Stages, no_jvm
-
-T0 = 2_000_000_000_000
 
 
 @pytest.fixture
@@ -43,12 +40,7 @@ def stages(tmp_path: Path) -> Iterator[Stages]:
 
 def begun(folder: Path) -> Stages:
     """Four messages were delivered to a subscription that acknowledges, and two of them failed."""
-    found = Stages(str(folder / "warehouse"))
-    subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True, retry_min_ms=60_000)))
-    found.instant = T0
-    assert found.ingest()
-    assert found.ingest(*(message(str(number), "t") for number in range(4)))
-    go(found)
+    found = release(folder, *map(str, range(4)), policies=Policies(ack=True, retry_min_ms=60_000))
     for entry in (0, 1):
         say(found, "nack", entry)
     assert found.settle()
@@ -63,20 +55,6 @@ def go(stages: Stages, seconds: int = 0) -> None:
     while stages.has_dispatch:
         assert stages.dispatch()
     assert stages.settle()
-
-
-def say(stages: Stages, kind: str, entry: int, count: int = 0) -> None:
-    """A consumer says something of a delivery."""
-    (ledger,) = {row["ledger_id"] for row in rows(stages, REDELIVERY)}
-    place = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": count}
-    row = {"topic": "t", "subscription": "s", "life": 1, "kind": kind, "at": at(0)} | place
-    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [row]))
-
-
-def rows(stages: Stages, table: Table) -> list[dict[str, Any]]:
-    """What a table holds."""
-    found: list[dict[str, Any]] = open_table(stages.root, table).to_pyarrow_table().to_pylist()
-    return found
 
 
 def twice(stages: Stages, table: Table) -> None:

@@ -27,9 +27,10 @@ from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.logfiles import actions_of
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
+from tests.support.released import say
 from tests.support.stream import message
 from tests.support.without_jvm import Stages, no_jvm
-from tests.unit.doctor.test_again import begun, came, findings, go, open_of, say, whats
+from tests.unit.doctor.test_again import begun, came, findings, go, open_of, whats
 from tests.unit.doctor.test_settle import later
 
 CHANGED = (SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS)

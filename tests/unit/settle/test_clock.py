@@ -12,17 +12,14 @@ import pytest
 pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.options import nobody
 from pipeline.config.stages import SETTLE
-from pipeline.delta.deltars import append, open_table, rows_of
+from pipeline.delta.deltars import open_table
 from pipeline.settle.stage import Settle
-from pipeline.subscriptions.policies import Policies
-from schemas import CONSUMER_EVENTS, CURSORS, SEGMENTS
-from tests.support.stream import at, message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from schemas import CURSORS, SEGMENTS
+from tests.support.released import T0, released, say
+from tests.support.without_jvm import Session, Stages
 
-T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""
 TOMORROW, DELAY_MS = T0 + 86_400_000, 7_000
 
@@ -30,21 +27,13 @@ TOMORROW, DELAY_MS = T0 + 86_400_000, 7_000
 @pytest.fixture
 def stages(tmp_path: Path) -> Iterator[Stages]:
     """Two messages were released to a subscription that acknowledges."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies(ack=True)))
-        found.instant = T0
-        assert found.ingest()
-        assert found.ingest(message("a", "t"), message("b", "t"))
-        found.schedule.step(T0)
+    with released(tmp_path, "a", "b", visible=False) as found:
         yield found
 
 
 def fails(stages: Stages, entry: int) -> None:
     """A consumer says that a delivery has failed, and is to come again after the delay."""
-    of: dict[str, Any] = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": 0, "redelivery_count": 0}
-    told = {"kind": "nack", "first_entry": entry, "last_entry": entry, "after_ms": DELAY_MS, "at": at(0)}
-    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [of | told]))
+    say(stages, "nack", entry, after_ms=DELAY_MS)
 
 
 def reset(stages: Stages) -> Settle:

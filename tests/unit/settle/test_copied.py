@@ -12,19 +12,18 @@ import pytest
 pytest.importorskip("deltalake", reason="settle needs requirements/all.lock")
 pytest.importorskip("pyspark", reason="settle needs requirements/all.lock")
 
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.config.stages import SETTLE
 from pipeline.delta.deltars import append, open_table, rows_of
 from pipeline.delta.warehouse import Warehouse
 from pipeline.settle.undone import undone
 from pipeline.subscriptions.letters import APPLICATION
 from pipeline.subscriptions.policies import Policies
-from schemas import CONSUMER_EVENTS, CURSORS, INBOX, REDELIVERY
+from schemas import CURSORS, INBOX
 from tests.support.examined import wrong
-from tests.support.stream import at, message
-from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.support.released import released, say
+from tests.support.stream import at
+from tests.support.without_jvm import Session, Stages
 
-T0 = 2_000_000_000_000
 COMES_AGAIN, GIVEN_UP = Policies(ack=True, retry_min_ms=60_000), Policies(ack=True, max_redeliveries=0)
 LATER = ("segments", "closed", "consumer_events")
 
@@ -32,29 +31,15 @@ LATER = ("segments", "closed", "consumer_events")
 @pytest.fixture
 def stages(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Stages]:
     """Six messages were released to a subscription, and the first one is acknowledged."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=getattr(request, "param", COMES_AGAIN)))
-        found.instant = T0
-        assert found.ingest()
-        assert found.ingest(*(message(str(number), "t") for number in range(6)))
-        found.schedule.step(T0)
-        assert found.settle()
+    policies = getattr(request, "param", COMES_AGAIN)
+    with released(tmp_path, *map(str, range(6)), policies=policies, visible=False) as found:
         said(found, "ack", 0)
         yield found
 
 
-def nack(stages: Stages, entry: int, kind: str = "nack") -> None:
-    """A consumer says something of a message."""
-    (ledger,) = {row["ledger_id"] for row in open_table(stages.root, REDELIVERY).to_pyarrow_table().to_pylist()}
-    place = {"ledger_id": ledger, "first_entry": entry, "last_entry": entry, "redelivery_count": 0}
-    row = {"topic": "t", "subscription": "s", "life": 1, "kind": kind, "at": at(0)} | place
-    append(stages.root, CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [row]))
-
-
 def said(stages: Stages, kind: str, entry: int) -> None:
     """A consumer says something of a message, and settle takes it."""
-    nack(stages, entry, kind)
+    say(stages, kind, entry)
     stages.instant += 1_000
     assert stages.settle()
 
@@ -137,7 +122,7 @@ def test_a_dead_letter_that_a_copy_has_does_not_come_again(stages: Stages, count
 def test_a_dead_letter_behind_a_batch_that_is_finished_does_not_come_again(stages: Stages) -> None:
     """The first batch that the copy does not know is known by what it has refused, and is repeated as it was."""
     kept(stages)
-    nack(stages, 400)
+    say(stages, "nack", 400)
     said(stages, "nack", 1)
     said(stages, "nack", 2)
     put_back(stages, checkpoint=True)

@@ -12,39 +12,20 @@ pytest.importorskip("pyspark", reason="settle is made for sessions of Spark")
 pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
 
 from pipeline.client.following.leaselog import LeaseLog
-from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.storage.files import Files
-from pipeline.subscriptions.policies import Policies
-from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, MESSAGES, REJECTED_SETTLE, Table
+from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, REJECTED_SETTLE, Table
 from tests.support.forged import INFO, add, file_of, version
-from tests.support.stream import at, message
-from tests.support.without_jvm import Stages, no_jvm
-
-T0 = 2_000_000_000_000
+from tests.support.released import event, released
+from tests.support.stream import message
+from tests.support.without_jvm import Stages
 
 
 @pytest.fixture
 def stages(tmp_path: Path) -> Iterator[Stages]:
     """Two messages were delivered to a subscription that acknowledges."""
-    with no_jvm():
-        found = Stages(str(tmp_path / "warehouse"))
-        subscribe(found.root, Subscription("t", "s", tick_ms=1, policies=Policies.of_map({"ack": "true"})))
-        found.instant = T0
-        assert found.ingest()
-        assert found.ingest(message("a"), message("b"))
-        found.schedule.step(T0)
-        assert found.dispatch()
-        assert found.settle()
+    with released(tmp_path, "a", "b") as found:
         yield found
-
-
-def said(stages: Stages, payload: str) -> dict[str, Any]:
-    """The acknowledgement of a message."""
-    rows = open_table(stages.root, MESSAGES).to_pyarrow_table().to_pylist()
-    row = next(each for each in rows if each["payload"] == payload.encode())
-    of = {"topic": "t", "subscription": "s", "life": 1, "ledger_id": row["ledger_id"], "redelivery_count": 0}
-    return of | {"kind": "ack", "first_entry": row["entry_id"], "last_entry": row["entry_id"], "at": at(0)}
 
 
 def leave(stages: Stages, table: Table, rows: list[dict[str, Any]]) -> None:
@@ -63,7 +44,7 @@ def listed(stages: Stages) -> list[str]:
 @pytest.mark.parametrize("table", [CONSUMER_EVENTS, COMMANDS], ids=lambda table: table.name)
 def test_settle_and_dispatch_pass_over_a_file_that_cannot_be_read(stages: Stages, table: Table) -> None:
     """A stranger's file ended them at each start, and with that everybody's acknowledgements."""
-    leave(stages, table, [said(stages, "a")] if table is CONSUMER_EVENTS else [])
+    leave(stages, table, [event(stages, "ack", 0)] if table is CONSUMER_EVENTS else [])
     for stage in ("settle", "dispatch"):
         stages.restart(stage)
     stages.instant += 1
