@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 
 from pipeline.config.routes import NotInDriver
 from pipeline.delta.deltars import append, open_table
+from pipeline.delta.logs.entries import commits, newest
 from pipeline.delta.logs.logstore import TableLog
 from pipeline.delta.reading.messagelog import Bounds, MessageLog
 from pipeline.delta.reading.messages import message_groups
@@ -47,7 +48,8 @@ class DeadLetters:
         """Nothing is read yet."""
         self._spark, self._log, self._path = spark, MessageLog(spark, warehouse), warehouse.path(INBOX)
         self._warehouse = warehouse
-        self._root = session_files(spark).readable(warehouse.root)
+        self._files = session_files(spark)
+        self._root = self._files.readable(warehouse.root)
         self.appended = 0
 
     def append(
@@ -101,10 +103,20 @@ class DeadLetters:
             append(self._root, INBOX, rows, once=(name, number), drawn=True)
             return
         free = self._free(name, number)
-        if free is not None:
+        while free is not None:
+            before = newest(self._files, self._path)
             options = {"txnAppId": free, "txnVersion": str(number)}
             frame = self._spark.createDataFrame(rows, INBOX.schema)
             frame.coalesce(1).write.format("delta").mode("append").options(**options).save(self._path)
+            # Somebody else may have noted a higher number under this name meanwhile. Then Spark wrote nothing.
+            free = None if self._is_noted(free, number, before) else self._free(name, number)
+
+    def _is_noted(self, name: str, number: int, after: int) -> bool:
+        """Whether a version behind one has a number under a name."""
+        version = newest(self._files, self._path, after)
+        since = islice(commits(self._files, self._path, version), version - after)
+        told = (each["txn"] for actions in since for each in actions if "txn" in each)
+        return any((each.get("appId"), each.get("version")) == (name, number) for each in told)
 
     def _free(self, name: str, number: int) -> str | None:
         """A name under which Spark appends rows of a number; None: they were appended.

@@ -18,6 +18,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe
 from pipeline.delta.deltars import append, open_table, path_of, rows_of
+from pipeline.delta.logs.logstore import TableLog
 from pipeline.settle import letters
 from pipeline.subscriptions.letters import APPLICATION, BEFORE
 from pipeline.subscriptions.policies import Policies
@@ -25,7 +26,7 @@ from schemas import COMMANDS, CONSUMER_EVENTS, INBOX, MESSAGES
 from tests.support.examined import found, wrong
 from tests.support.forged import INFO, version
 from tests.support.stream import Killed, at, message
-from tests.support.without_jvm import Stages, no_jvm
+from tests.support.without_jvm import Session, Stages, no_jvm
 
 T0 = 2_000_000_000_000
 """Behind any wall clock, by which a release is due."""
@@ -209,3 +210,65 @@ def test_the_doctor_counts_no_letters_of_a_batch_whose_checkpoint_is_lost(stages
     assert "dead_letters_gone" not in {what for what, _ in wrong(stages.root)}
     assert stages.ingest()
     assert sent(stages, "t") == list(range(COUNT))
+
+
+class Writes(Session):
+    """Appends as Spark does, which leaves rows out whose number is not above the last one that anybody noted."""
+
+    def __init__(self, root: str, overtakes: int) -> None:
+        """A stranger notes a higher number before so many of the first writes."""
+        self._root, self.overtakes, self._told = root, overtakes, dict[str, str]()
+
+    def createDataFrame(self, rows: pa.Table, _schema: object) -> Writes:  # noqa: N802 - Spark's name
+        """The rows that are written."""
+        self._rows = rows
+        return self
+
+    def coalesce(self, _count: int) -> Writes:
+        """Into one file."""
+        return self
+
+    write = property(lambda self: self)
+
+    def format(self, _name: str) -> Writes:
+        """As a Delta table."""
+        return self
+
+    def mode(self, _name: str) -> Writes:
+        """By an append."""
+        return self
+
+    def options(self, **told: str) -> Writes:
+        """With a name and a number."""
+        self._told = told
+        return self
+
+    def save(self, _path: str) -> None:
+        """Append."""
+        name, number = self._told["txnAppId"], int(self._told["txnVersion"])
+        if self.overtakes:
+            self.overtakes -= 1
+            version(self._root, INBOX, INFO, {"txn": {"appId": name, "version": number + 1}})
+        append(self._root, INBOX, self._rows, once=(name, number))
+
+
+@pytest.mark.parametrize("overtakes", [0, 1, 2])
+def test_a_stranger_who_notes_a_number_while_spark_writes_makes_no_letter_vanish(
+    stages: Stages, monkeypatch: pytest.MonkeyPatch, overtakes: int
+) -> None:
+    """Where delta-rs does not reach, Spark leaves such rows out and says nothing."""
+    made = letters.DeadLetters.__init__
+
+    def by_spark(self: letters.DeadLetters, *where: Any) -> None:  # noqa: ANN401 - as it is called
+        made(self, *where)
+        self._root = None
+        self._spark = Writes(stages.root, overtakes)  # type: ignore[assignment]
+
+    monkeypatch.setattr(letters.DeadLetters, "__init__", by_spark)
+    last = staticmethod(lambda name: open_table(stages.root, INBOX).transaction_version(name))
+    monkeypatch.setattr(TableLog, "transaction", lambda _, name: last(name))
+    stages.restart("settle")
+    assert stages.settle()
+    assert stages.ingest()
+    for topic in ("t", "u"):
+        assert sent(stages, topic) == list(range(COUNT))
