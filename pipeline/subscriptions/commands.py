@@ -118,15 +118,16 @@ def _unreachable(times: pa.ChunkedArray) -> pa.Array:
     return pa.array((ms < 0) | (ms > MAX_TIME))
 
 
-def due_times(moved: pa.Table) -> dict[tuple[Round, int], Runs]:
+def due_times(moved: pa.Table, column: str = "deliver_at") -> dict[tuple[Round, int], Runs]:
     """When positions are due, by what names them and by round; O(rows log rows).
 
     Args:
         moved: what `moves` gives.
+        column: another one with times, that are to stand in the place of the due times.
     """
     found = {}
     for told, own in _alike(moved, (*Round._fields, "round")):
-        due = own.column("deliver_at").cast(pa.int64()).to_numpy() // 1_000
+        due = own.column(column).cast(pa.int64()).to_numpy() // 1_000
         of = Round(*(told[name] for name in Round._fields))
         found[of, int(told["round"])] = Runs(due, *(filled(own, name) for name in _RUN))
     return found

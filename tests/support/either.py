@@ -23,7 +23,7 @@ from pipeline.delta.warehouse import Warehouse
 from tests.support.examined import wrong
 from tests.support.spark import session
 from tests.support.stream import Step, World, play, take
-from tests.support.without_jvm import NO_CHECKPOINTS, Session, Stages, no_jvm
+from tests.support.without_jvm import TIME_TO_COME, Session, Stages, no_jvm
 
 
 @dataclass
@@ -80,7 +80,7 @@ class WithoutJvm(World):
 
     def sound(self) -> None:
         """The doctor finds nothing wrong, but that there are no checkpoints."""
-        assert {what for what, _ in wrong(self.warehouse.root)} <= NO_CHECKPOINTS, wrong(self.warehouse.root)
+        assert {what for what, _ in wrong(self.warehouse.root)} <= TIME_TO_COME, wrong(self.warehouse.root)
 
     def _reaches(self, name: str) -> bool:
         """Let a stage do what there is to do; whether it lives."""

@@ -105,10 +105,14 @@ def left_out(root: str, where: str = "true") -> Parts:
 
 def moved(found: pa.Table) -> dict[Round, Chosen]:
     """What rows of `commands` say of other due times: of each position the last round."""
+    rows = moves(found)
     parts: dict[Round, list[tuple[int, Runs]]] = {}
-    for (of, to), runs in due_times(moves(found)).items():
+    for (of, to), runs in due_times(rows).items():
         parts.setdefault(of, []).append((to, runs))
-    return {of: Chosen.of_runs(of, each) for of, each in parts.items()}
+    until: dict[Round, list[Runs]] = {}
+    for (of, _), runs in due_times(rows, "due_time").items():
+        until.setdefault(of, []).append(runs)
+    return {of: Chosen.of_runs(of, each, until[of]) for of, each in parts.items()}
 
 
 def delivered(deliveries: DeltaTable, chosen: Chosen, until: int | None = None) -> PositionSet:

@@ -41,12 +41,12 @@ def rows_of(chosen: Chosen, due: IntArray | None, told: Mapping[str, object]) ->
     times = () if due is None else (due, chosen.due, chosen.rounds)
     heads = _heads(chosen.ledgers, chosen.entries - np.arange(len(chosen.entries)), *times)
     ends = np.append(heads[1:], len(chosen.entries)) - 1
-    last = chosen.due if due is None else np.maximum(due, chosen.due)
+    until = chosen.until if due is None else np.maximum(due, chosen.until)
     values: dict[str, pa.Array] = {
         "ledger_id": pa.array(chosen.ledgers[heads]),
         "first_entry": pa.array(chosen.entries[heads]),
         "last_entry": pa.array(chosen.entries[ends]),
-        "due_time": _until(chosen, last, chosen.ledgers[heads]),
+        "due_time": _until(chosen.ledgers, until, heads),
     }
     if due is not None:
         values["round"] = pa.array(chosen.rounds[heads] + 1)
@@ -62,11 +62,11 @@ def _heads(*columns: IntArray) -> IntArray:
     return np.flatnonzero((places - begun) % MAX_RUN == 0)
 
 
-def _until(chosen: Chosen, due: IntArray, ledgers: IntArray) -> pa.Array:
-    """Until when rows count, said by ledger: the latest due time of what is named there."""
-    heads = np.flatnonzero(np.diff(chosen.ledgers, prepend=-1))
-    latest = np.maximum(np.maximum.reduceat(due, heads), chosen.until)
-    return _times(latest[np.searchsorted(chosen.ledgers[heads], ledgers)])
+def _until(ledgers: IntArray, until: IntArray, rows: IntArray) -> pa.Array:
+    """Until when rows count, said by ledger: as long as any position that is named there."""
+    heads = np.flatnonzero(np.diff(ledgers, prepend=-1))
+    latest = np.maximum.reduceat(until, heads)
+    return _times(latest[np.searchsorted(ledgers[heads], ledgers[rows])])
 
 
 def _times(ms: IntArray) -> pa.Array:

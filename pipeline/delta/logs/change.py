@@ -59,7 +59,9 @@ class Change:
         if not added or operation == "DELETE" or not (removed or operation == "RESTORE"):
             return None
         inserted = _number(metrics, "numTargetRowsInserted", "num_target_rows_inserted")
-        updated = _number(metrics, "numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows")
+        updated = _number(
+            metrics, "numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows", "num_updated_rows"
+        )
         if operation == "MERGE" and (inserted, updated) == (0, 0):
             return None
         keys = _keys(_fields(info, "operationParameters").get("predicate"), columns) if operation == "MERGE" else ()

@@ -80,6 +80,20 @@ def figures(root: str) -> list[tuple[str, int, int, int, int, int]]:
     return [(o.kind, o.count, o.applied, o.too_late, o.undone, o.deciding) for o in outcomes(root)]
 
 
+def test_what_is_said_of_a_message_that_was_moved_counts_as_long_as_what_moved_it(trips: str) -> None:
+    """It is due before the mark of what is settled by then, and dispatch passes over rows below that."""
+    past = [NOON - each * HOUR for each in (700, 800)]
+    for to in past:
+        reschedule(trips, "t", to=at(to), where="message_key = 'k1'")
+    last = reschedule(trips, "t", to=at(past[0]), where="message_key = 'k1'").command_id
+    undo(trips, last or "")
+    undo(trips, cancel(trips, "t", where="message_key = 'k1'").command_id or "")
+    told = [("reschedule", 1), ("reschedule", 2), ("reschedule", 3), ("undo", 4), ("cancel", None), ("undo", None)]
+    assert sorted(written(trips, "kind", "round", "due_time"), key=str) == sorted(
+        [(*each, NOON + SECOND) for each in told], key=str
+    )
+
+
 def minutes(root: str) -> tuple[int, int | None, dict[int, int]]:
     """How many are pending, the first due time, and how many in which minute."""
     (found,) = pending(root).backlogs

@@ -114,7 +114,8 @@ def test_rows_that_ingest_passed_over_are_sent_again_and_the_doctor_is_told(stag
     send(stages.root, [Message("t", b"lost"), Message("t", b"gone")])
     version = open_table(stages.root, INBOX).version()
     book = stages._books["ingest"]
-    book.ends[-1] = replace(book.ends[-1], version=version + 1)
+    book.plan(replace(book.end, version=version + 1))
+    book.commit()
     assert stages.ingest(message("new", "t"))
     go(stages)
     (told,) = findings(stages)

@@ -49,6 +49,7 @@ def test_appends_and_versions_without_new_rows_are_passed_over(found: Change | N
         (version("MERGE", numTargetRowsInserted=2, numTargetRowsUpdated=3), False, "5"),
         (version("MERGE", num_target_rows_inserted=2, num_target_rows_updated=3), True, "3"),
         (version("UPDATE", numUpdatedRows=4), False, "4"),
+        (version("UPDATE", num_updated_rows=4), False, "4"),
         (version("WRITE"), False, "unknown"),
         (version("RESTORE", removed=0), False, "unknown"),
         (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -24,7 +23,7 @@ from pipeline.subscriptions.policies import Policies
 from schemas import COMMANDS, CONSUMER_EVENTS, DELIVERIES, MESSAGES, REDELIVERY, REJECTED_DISPATCH, Table
 from tests.support.examined import wrong
 from tests.support.stream import at, message
-from tests.support.without_jvm import NO_CHECKPOINTS, Stages, no_jvm
+from tests.support.without_jvm import TIME_TO_COME, Stages, no_jvm
 
 T0 = 2_000_000_000_000
 FOLLOWED = [CONSUMER_EVENTS, REDELIVERY, REJECTED_DISPATCH, COMMANDS]
@@ -39,7 +38,7 @@ class Job:
     def __post_init__(self) -> None:
         """Nothing is copied yet."""
         self.root = Path(self.stages.root)
-        self._copy, self._books = self.root.with_name("copy"), ({}, -1, [])  # type: ignore[var-annotated]
+        self._copy = self.root.with_name("copy")
 
     def go(self, seconds: int = 0) -> None:
         """Time goes on, and all stages do what there is to do."""
@@ -67,10 +66,8 @@ class Job:
         append(str(self.root), CONSUMER_EVENTS, rows_of(CONSUMER_EVENTS, [said | place]))
 
     def copy(self) -> None:
-        """Copy the folder, and the checkpoints, which are in memory here."""
+        """Copy the folder."""
         copytree(self.root, self._copy)
-        schedule = self.stages.schedule
-        self._books = deepcopy((self.stages._books, schedule._seen, schedule.waiting))
 
     def restore(self, table: Table) -> None:
         """Restore one table."""
@@ -81,10 +78,7 @@ class Job:
         """Restore all tables and checkpoints."""
         rmtree(self.root)
         copytree(self._copy, self.root)
-        schedule = self.stages.schedule
-        self.stages._books, schedule._seen, schedule.waiting = deepcopy(self._books)
-        for stage in ("ingest", "dispatch", SETTLE):
-            self.stages.restart(stage)
+        self.stages.restart_all()
 
     def rows(self, table: Table) -> list[dict[str, Any]]:
         """What a table holds."""
@@ -92,8 +86,8 @@ class Job:
         return found
 
     def words(self) -> set[tuple[str, str]]:
-        """What the doctor finds beside what it finds of stages without checkpoints."""
-        return {(word, subject) for word, subject in wrong(str(self.root)) if word not in NO_CHECKPOINTS}
+        """What the doctor finds beside what it finds at all times."""
+        return {(word, subject) for word, subject in wrong(str(self.root)) if word not in TIME_TO_COME}
 
 
 @pytest.fixture
