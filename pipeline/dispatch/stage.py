@@ -28,11 +28,12 @@ from pipeline.delta.reading.messagelog import MessageLog
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import Sink
 from pipeline.dispatch import expiry
+from pipeline.dispatch.asking import Failed
 from pipeline.dispatch.backlog import Backlog, Change
 from pipeline.dispatch.closed import Closed, ClosedLog
 from pipeline.dispatch.evaluator import shared
 from pipeline.dispatch.expiry import LookUp
-from pipeline.dispatch.guarding import Failed, Guards
+from pipeline.dispatch.guarding import Guards
 from pipeline.dispatch.holding import Allowance, Who, counted
 from pipeline.dispatch.prepared import PREPARED, Part, Prepared, PreparedStore
 from pipeline.dispatch.priority import Priorities, priorities_of
@@ -291,8 +292,9 @@ class Dispatch:
             try:
                 return by, self._take(session, by, batch_id)
             except Failed as failed:
-                self._guards.failed(failed, self._now(batch_id))
-                by = by.holding(failed.name)
+                for each in (failed, *failed.also):
+                    self._guards.failed(each, self._now(batch_id))
+                    by = by.holding(each.name)
 
     def _take(self, session: SparkSession, by: Deciding, batch_id: int) -> Taken:
         """What a batch takes: in this process when that can be, else by Spark."""
