@@ -114,6 +114,10 @@ class Operators(RuleBasedStateMachine):
     @rule()
     def restore(self) -> None:
         """The copy takes the place of the folder: what came after it was never there. The time goes on."""
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Put the folder and the model back."""
         rmtree(self.stages.root)
         copytree(self._copy, self.stages.root)
         self.stages.restart_all()
