@@ -244,7 +244,7 @@ class Beside(Run):
     def _waiting(self, seen: int) -> int:
         """How many wait for another time, if settle has made a batch since a version."""
         table = open_table(self._root, CURSORS)
-        found = by_name(query(NEWEST.format(told="t"), t=table)) if table.version() > seen else {}
+        found = by_name(query(NEWEST.format(rows="t"), t=table)) if table.version() > seen else {}
         return found[TOPIC, NAME].outstanding().counts.waiting if (TOPIC, NAME) in found else 0
 
     def _pause(self, job: subprocess.Popen[bytes]) -> dict[str, Any]:

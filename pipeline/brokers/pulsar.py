@@ -66,33 +66,33 @@ def connected(service: str) -> Any:  # noqa: ANN401 - of the client
         BadValue: the environment names a setting that is not known; or it has a secret, and the address names a server
             elsewhere without TLS.
     """
-    pulsar, told = package(), from_environment(os.environ)
+    pulsar, options = package(), from_environment(os.environ)
     scheme, _, servers = service.partition("://")
     check_clear(scheme, servers.partition("/")[0], secrets_in(os.environ))
     files = {
-        "tls_trust_certs_file_path": told.get(_TRUST),
-        "tls_certificate_file_path": told.get(_CERTIFICATE),
-        "tls_private_key_file_path": told.get(_KEY),
+        "tls_trust_certs_file_path": options.get(_TRUST),
+        "tls_certificate_file_path": options.get(_CERTIFICATE),
+        "tls_private_key_file_path": options.get(_KEY),
     }
     return pulsar.Client(
         service,
-        authentication=_authentication(pulsar, told),
+        authentication=_authentication(pulsar, options),
         operation_timeout_seconds=_WAIT_S,
         connection_timeout_ms=1_000 * _WAIT_S,
-        tls_validate_hostname=told.get(_NAMES, "true").lower() != "false",
+        tls_validate_hostname=options.get(_NAMES, "true").lower() != "false",
         # What goes wrong is raised. The client's own log repeats each failed attempt, and it has no switch.
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
         **{name: path for name, path in files.items() if path is not None},
     )
 
 
-def _authentication(pulsar: Any, told: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
-    if _TOKEN in told:
-        return pulsar.AuthenticationToken(told[_TOKEN])
-    if _OAUTH2 in told:
-        return pulsar.AuthenticationOauth2(told[_OAUTH2])
-    if _CERTIFICATE in told and _KEY in told:
-        return pulsar.AuthenticationTLS(told[_CERTIFICATE], told[_KEY])
+def _authentication(pulsar: Any, options: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
+    if _TOKEN in options:
+        return pulsar.AuthenticationToken(options[_TOKEN])
+    if _OAUTH2 in options:
+        return pulsar.AuthenticationOauth2(options[_OAUTH2])
+    if _CERTIFICATE in options and _KEY in options:
+        return pulsar.AuthenticationTLS(options[_CERTIFICATE], options[_KEY])
     return None
 
 

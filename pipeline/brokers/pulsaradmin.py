@@ -60,10 +60,10 @@ class Admin:
             BadValue: it is none.
         """
         self._secure, self._server = _server(url)
-        told = from_environment(os.environ)
-        self._headers = {"Authorization": f"Bearer {told['TOKEN']}"} if "TOKEN" in told else {}
+        options = from_environment(os.environ)
+        self._headers = {"Authorization": f"Bearer {options['TOKEN']}"} if "TOKEN" in options else {}
         self._wait_s = wait_s
-        self._context = _context(told) if self._secure else None
+        self._context = _context(options) if self._secure else None
         self._local, self._connections = local(), list[HTTPConnection]()
 
     def close(self) -> None:
@@ -83,13 +83,13 @@ class Admin:
             found = json.loads(self._get(f"{topic}/internalStats")[1])
             if subscription not in found["cursors"]:
                 raise BrokerRefused(f"{topic} has no subscription {subscription!r}")
-            cursor, told = found["cursors"][subscription], stats["subscriptions"].get(subscription, {})
+            cursor, counts = found["cursors"][subscription], stats["subscriptions"].get(subscription, {})
             return Cursor(
                 position(cursor["markDeletePosition"]),
                 ranges(cursor["individuallyDeletedMessages"]),
                 position(found["lastConfirmedEntry"]),
-                _kind(told.get("type")),
-                int(told.get("msgBacklog", 0)),
+                _kind(counts.get("type")),
+                int(counts.get("msgBacklog", 0)),
             )
 
     def entries_after(self, topic: str, position: Position) -> int:
@@ -196,14 +196,14 @@ def ranges(text: str) -> list[tuple[Position, Position]]:
     return sorted(found)
 
 
-def _kind(told: str | None) -> str:
-    return "Shared" if told in (None, "", "None") else told
+def _kind(text: str | None) -> str:
+    return "Shared" if text in (None, "", "None") else text
 
 
-def _context(told: dict[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=told.get("TLS_TRUST_CERTS_FILE_PATH"))
-    context.check_hostname = told.get("TLS_VALIDATE_HOSTNAME", "true").lower() != "false"
-    certificate, key = told.get("TLS_CERTIFICATE_FILE_PATH"), told.get("TLS_PRIVATE_KEY_FILE_PATH")
+def _context(options: dict[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=options.get("TLS_TRUST_CERTS_FILE_PATH"))
+    context.check_hostname = options.get("TLS_VALIDATE_HOSTNAME", "true").lower() != "false"
+    certificate, key = options.get("TLS_CERTIFICATE_FILE_PATH"), options.get("TLS_PRIVATE_KEY_FILE_PATH")
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context

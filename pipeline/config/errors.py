@@ -164,8 +164,8 @@ class InboxColumn(PipelineError):
 
     def __init__(self, column: str, found: str | None, allowed: str) -> None:
         """Name the column, its type (None: it is gone), and the one that it must have."""
-        told = "is gone" if found is None else f"has type {found}"
-        super().__init__(f"inbox: column {column} {told}, allowed: type {allowed}")
+        state = "is gone" if found is None else f"has type {found}"
+        super().__init__(f"inbox: column {column} {state}, allowed: type {allowed}")
         self.column, self.found, self.allowed = column, found, allowed
 
 

@@ -52,19 +52,19 @@ def read_profile(path: Path) -> Profile:
         OSError: the file cannot be read.
         tomllib.TOMLDecodeError: it is not TOML.
     """
-    told: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    _known("profile", told, {"session", "run", "settings", "clock", "source"})
-    for name, values in told.items():
+    file: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    _known("profile", file, {"session", "run", "settings", "clock", "source"})
+    for name, values in file.items():
         if not isinstance(values, dict):
             raise BadSetting(name, values, f"a table: [{name}]")
-    run = told.get("run", {})
+    run = file.get("run", {})
     _known("run", run, {"trigger", *_WATCHED, *_UPKEEP})
-    clock = _made(LiveClock, "clock", told.get("clock", {}))
-    settings = _made(Settings, "settings", told.get("settings", {}))
+    clock = _made(LiveClock, "clock", file.get("clock", {}))
+    settings = _made(Settings, "settings", file.get("settings", {}))
     options = Options(clock, settings, run.get("trigger"), _upkeep(run))
     watching = Watching(**{name: run[name] for name in _WATCHED if name in run})
-    stated = frozenset(f"{section}.{name}" for section, values in told.items() for name in values)
-    machine, sources = _made(Machine, "session", told.get("session", {})), sources_of(told.get("source", {}))
+    stated = frozenset(f"{section}.{name}" for section, values in file.items() for name in values)
+    machine, sources = _made(Machine, "session", file.get("session", {})), sources_of(file.get("source", {}))
     return Profile(machine, options, watching, stated, sources)
 
 
@@ -83,10 +83,10 @@ def fitted(profile: Profile, place: Place) -> tuple[Profile, list[Choice]]:
 
 def _upkeep(run: Mapping[str, Any]) -> Upkeep | None:
     """What maintenance keeps; None without a pause between its rounds. A wrong value is named as it stands there."""
-    told = {name: run[key] for key, name in _UPKEEP.items() if key in run}
+    values = {name: run[key] for key, name in _UPKEEP.items() if key in run}
     for key in _UPKEEP.keys() & run.keys():
         check(f"run.{key}", run[key], SECOND_MS if key == "maintain_ms" else MINUTE_MS, 366 * DAY_MS)
-    return Upkeep(**told) if "every_ms" in told else None
+    return Upkeep(**values) if "every_ms" in values else None
 
 
 def _made(kind: type[T], section: str, values: Mapping[str, Any]) -> T:

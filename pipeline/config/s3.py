@@ -40,8 +40,8 @@ class Store:
 
     def hadoop(self) -> dict[str, str]:
         """The settings of Hadoop's connector, as Spark takes them."""
-        told = {"endpoint": self.endpoint, "endpoint.region": self.region}
-        known = {f"spark.hadoop.fs.s3a.{name}": value for name, value in told.items() if value}
+        options = {"endpoint": self.endpoint, "endpoint.region": self.region}
+        known = {f"spark.hadoop.fs.s3a.{name}": value for name, value in options.items() if value}
         style = {} if self.bucket_in_host else {"spark.hadoop.fs.s3a.path.style.access": "true"}
         return known | style
 

@@ -244,8 +244,8 @@ def local_session(
 
 def resolved(spark: SparkSession) -> list[Path]:
     """The JARs that a session got beside those of Spark itself."""
-    told = spark.sparkContext.getConf().get("spark.jars") or ""
-    return [jar_path(each) for each in told.split(",") if each]
+    jars = spark.sparkContext.getConf().get("spark.jars") or ""
+    return [jar_path(each) for each in jars.split(",") if each]
 
 
 def without_sums(spark: SparkSession) -> None:

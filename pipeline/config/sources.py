@@ -59,9 +59,9 @@ class Source:
             raise BadSetting(self.field("start"), self.start, f"{EARLIEST} or {LATEST}")
         check(self.field("max_rows"), self.max_rows, 1, 100_000_000)
         for name in ("address", "columns", "admin", *COLUMNS):
-            told = getattr(self, name)
-            if told is not None and (not isinstance(told, str) or not told.strip()):
-                raise BadSetting(self.field(name), told, "a text")
+            text = getattr(self, name)
+            if text is not None and (not isinstance(text, str) or not text.strip()):
+                raise BadSetting(self.field(name), text, "a text")
 
     def field(self, name: str) -> str:
         """What the profile calls a setting of the source."""
@@ -75,7 +75,7 @@ class Source:
     @property
     def expressions(self) -> dict[str, str]:
         """The columns that the profile states."""
-        return {name: told for name in COLUMNS if (told := getattr(self, name)) is not None}
+        return {name: expression for name in COLUMNS if (expression := getattr(self, name)) is not None}
 
 
 COLUMNS = ("topic", "message_key", "properties", "publish_time", "deliver_at", "deliver_after_ms", "payload")
@@ -84,21 +84,21 @@ KEYS = tuple(_FROM if each.name == "address" else each.name for each in fields(S
 """What a profile may state of a source."""
 
 
-def sources_of(told: Mapping[str, object]) -> tuple[Source, ...]:
+def sources_of(tables: Mapping[str, object]) -> tuple[Source, ...]:
     """The sources of a profile, by name.
 
     Raises:
         BadSetting: a key that is not known, one that is missing, or a value outside its range.
     """
-    return tuple(_source(name, values) for name, values in sorted(told.items()))
+    return tuple(_source(name, values) for name, values in sorted(tables.items()))
 
 
-def _source(name: str, told: object) -> Source:
-    if not isinstance(told, dict):
-        raise BadSetting(f"source.{name}", told, f"a table: [source.{name}]")
-    for key in told:
+def _source(name: str, options: object) -> Source:
+    if not isinstance(options, dict):
+        raise BadSetting(f"source.{name}", options, f"a table: [source.{name}]")
+    for key in options:
         if key not in KEYS:
-            raise BadSetting(f"source.{name}.{key}", told[key], ", ".join(KEYS))
-    if _FROM not in told:
+            raise BadSetting(f"source.{name}.{key}", options[key], ", ".join(KEYS))
+    if _FROM not in options:
         raise BadSetting(f"source.{name}.{_FROM}", None, "an address, as in kafka://HOST:PORT/TOPIC")
-    return Source(name=name, **{"address" if key == _FROM else key: value for key, value in told.items()})
+    return Source(name=name, **{"address" if key == _FROM else key: value for key, value in options.items()})

@@ -43,16 +43,16 @@ class Checkpoint:
         self._files, self.path = files, path
         self._owner: str | None = None
         self._written: dict[str, int] | None = None
-        told = files.text_if_there(f"{path}/{ORIGIN}")
-        self.origin = Origin() if told is None else Origin.loads(told)
+        text = files.text_if_there(f"{path}/{ORIGIN}")
+        self.origin = Origin() if text is None else Origin.loads(text)
         self._logged: dict[int, Position] = {}
 
     @property
     def owner(self) -> str | None:
         """The identity of the query, kept across restarts; None before its first start."""
         if self._owner is None:
-            told = self._files.text_if_there(f"{self.path}/metadata")
-            self._owner = None if told is None else str(json.loads(told)["id"])
+            text = self._files.text_if_there(f"{self.path}/metadata")
+            self._owner = None if text is None else str(json.loads(text)["id"])
         return self._owner
 
     def position(self, batch_id: int) -> Position:
@@ -134,8 +134,8 @@ class Checkpoint:
     def written(self) -> dict[str, int]:
         """The last batch of the query in each table, as far as it is remembered."""
         if self._written is None:
-            told = self._files.text_if_there(f"{self.path}/{WRITTEN}")
-            self._written = {} if told is None else _numbers(told)
+            text = self._files.text_if_there(f"{self.path}/{WRITTEN}")
+            self._written = {} if text is None else _numbers(text)
         return self._written
 
 

@@ -51,8 +51,8 @@ def answered(sql: str, tables: Mapping[str, DeltaTable], ask: Callable[[Mapping[
     except (pa.ArrowException, OSError, DeltaError) as error:
         without = {name: _unread(table) for name, table in tables.items()}
         # Of delta-rs itself: statistics that are no statistics.
-        told = isinstance(error, DeltaError) and any(_kind(each) for each in tables.values())
-        if not (told or any(each in str(error) for each in _UNREADABLE) or any(without.values())):
+        is_of_log = isinstance(error, DeltaError) and any(_kind(each) for each in tables.values())
+        if not (is_of_log or any(each in str(error) for each in _UNREADABLE) or any(without.values())):
             raise
     uris = ", ".join(each.table_uri for each in tables.values())
     _LOG.warning(
@@ -83,8 +83,8 @@ def _paths(table: DeltaTable) -> list[str]:
     found = live_files(Files(), table.table_uri.rstrip("/"), table.version())
     if found is not None:
         return [unquote(each["path"]) for each in found[1]]
-    told = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
-    return [unquote(path) for path in told.column("path").to_pylist()]
+    actions = pa.RecordBatchReader.from_stream(table.get_add_actions()).read_all()
+    return [unquote(path) for path in actions.column("path").to_pylist()]
 
 
 def _copy(table: DeltaTable, sql: str, folder: str, without: Sequence[LeftOut]) -> DeltaTable:

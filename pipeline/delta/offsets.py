@@ -73,8 +73,8 @@ class Origin:
     @classmethod
     def loads(cls, text: str) -> "Origin":
         """From the content of the file."""
-        told = json.loads(text)
-        return cls(**{**told, "after": tuple(told["after"])})
+        fields = json.loads(text)
+        return cls(**{**fields, "after": tuple(fields["after"])})
 
 
 def parse(log: str) -> Position:

@@ -38,12 +38,12 @@ def ask(spark: SparkSession, warehouse: Warehouse, table: Table, sql: str, versi
         spark: the session.
         warehouse: where the table lies.
         table: its contract.
-        sql: what both Spark and DataFusion understand; the table is `{told}` in it.
+        sql: what both Spark and DataFusion understand; the table is `{rows}` in it.
         version: of the table; None is the newest.
     """
     files, path = session_files(spark), warehouse.path(table)
-    rows = read_here(files, path, version, lambda opened: query(sql.format(told="told"), told=opened))
-    return spark.sql(sql, told=warehouse.read(spark, table, version)).collect() if rows is None else rows
+    rows = read_here(files, path, version, lambda opened: query(sql.format(rows="opened"), opened=opened))
+    return spark.sql(sql, rows=warehouse.read(spark, table, version)).collect() if rows is None else rows
 
 
 def frame_of(
@@ -86,7 +86,7 @@ def _few(
             return None
         wanted, rows = arrow_schema(table.columns), 0
         held = [pa.schema([wanted.field(name) for name in columns]).empty_table()]
-        for batch in batches_of(f"SELECT {', '.join(columns)} FROM told WHERE {where}", told=opened):  # noqa: S608 - names
+        for batch in batches_of(f"SELECT {', '.join(columns)} FROM opened WHERE {where}", opened=opened):  # noqa: S608 - names
             rows += batch.num_rows
             if rows > most:
                 return None
@@ -122,6 +122,6 @@ def _has_all(files: Files, path: str, table: DeltaTable) -> bool:
     """Whether delta-rs has found all files of a table: of a log that was cut it may read less than there was."""
     if is_whole(files, path):
         return True
-    told = live_files(files, path, table.version())
+    live = live_files(files, path, table.version())
     found = pa.table(table.get_add_actions())["path"].to_pylist()
-    return told is not None and {unquote(each["path"]) for each in told[1]} == set(map(unquote, found))
+    return live is not None and {unquote(each["path"]) for each in live[1]} == set(map(unquote, found))

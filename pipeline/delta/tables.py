@@ -74,8 +74,8 @@ def place(spark: SparkSession, warehouse: Warehouse) -> Place:
     Raises:
         BadSetting: the warehouse states a rate that is none, or no span of its segments.
     """
-    told, cores = _properties(spark, warehouse), spark.sparkContext.defaultParallelism
-    return Place(rate_of(told), segment_ms_of(told), cores, memory_here())
+    properties, cores = _properties(spark, warehouse), spark.sparkContext.defaultParallelism
+    return Place(rate_of(properties), segment_ms_of(properties), cores, memory_here())
 
 
 def _properties(spark: SparkSession, warehouse: Warehouse) -> dict[str, str]:
@@ -121,14 +121,14 @@ def grown(table: Table, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
 
     None when it lacks none. What else is there stays.
     """
-    told = json.loads(metadata["schemaString"])
-    contract, fields = json.loads(table.schema.json())["fields"], list(told["fields"])
+    schema = json.loads(metadata["schemaString"])
+    contract, fields = json.loads(table.schema.json())["fields"], list(schema["fields"])
     missing = [each for each in contract if each["nullable"] and each["name"] not in _names(fields)]
     for each in missing:
         place = _names(contract).index(each["name"])
         before = [name for name in _names(contract[:place]) if name in _names(fields)]
         fields.insert(_names(fields).index(before[-1]) + 1 if before else 0, each)
-    return {**metadata, "schemaString": json.dumps(told | {"fields": fields})} if missing else None
+    return {**metadata, "schemaString": json.dumps(schema | {"fields": fields})} if missing else None
 
 
 def _names(fields: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -64,8 +64,8 @@ def lateness(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
         return F.struct(off.alias("off"), commit["committed_at"].alias("committed_at"))
 
     nearest = F.array_min(F.transform(F.filter("commits", fits), distance))["committed_at"]
-    told = warehouse.read(spark, DELIVERIES).drop("message_key", "properties", "payload")
-    shown = told.join(F.broadcast(noted), "batch_id", "left").withColumn("committed_at", nearest).drop("commits")
+    deliveries = warehouse.read(spark, DELIVERIES).drop("message_key", "properties", "payload")
+    shown = deliveries.join(F.broadcast(noted), "batch_id", "left").withColumn("committed_at", nearest).drop("commits")
     return shown.withColumn("late_ms", F.unix_millis("committed_at") - F.unix_millis(due))
 
 

@@ -52,7 +52,7 @@ def opened(look: Look) -> Iterator[Finding]:
     yield from _ahead(look, last[1], follows=bool(names or last[1].note.get("follows")))
     if not names:
         return
-    cursors = by_name(query(NEWEST.format(told="t"), t=look.table(CURSORS).delta))
+    cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(CURSORS).delta))
     mine = {
         name: rows
         for name, rows in cursors.items()

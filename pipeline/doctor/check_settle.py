@@ -48,7 +48,7 @@ def settled(look: Look) -> Iterator[Finding]:
     names = {name for name, policies in told.items() if policies.get("ack") == "true"}
     last = look.table(CURSORS).log.last(SETTLE)
     if names or (last is not None and last[1].note.get("follows")):
-        cursors = by_name(query(NEWEST.format(told="t"), t=look.table(CURSORS).delta))
+        cursors = by_name(query(NEWEST.format(rows="t"), t=look.table(CURSORS).delta))
         for name in sorted(cursors):
             yield from _bytes(name, cursors[name])
         yield from _behind(look, last)

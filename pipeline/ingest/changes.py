@@ -72,7 +72,7 @@ class Changes:
     def can_be_told(self, change: Change) -> bool:
         """Whether the rows that it calls new are found. Reads its files."""
         files = ({**each, "version": change.version} for each in (*change.added, *change.removed))
-        if not change.may_be_told or left_out(self._files, self._path, files):
+        if not change.is_separable or left_out(self._files, self._path, files):
             return False
         try:
             return self.inserted(change).count() == change.inserted
@@ -105,7 +105,7 @@ def refused(changes: Iterable[Change], told: Iterable[int], files: Iterable[Left
         files: what was left out of versions that are appends.
     """
     known = frozenset(told)
-    rows = [row for each in changes if (row := each.refusal(told=each.version in known)) is not None]
+    rows = [row for each in changes if (row := each.refusal(separated=each.version in known)) is not None]
     for said in (row["properties"] for row in rows):
         _LOG.warning(_SAID, said)
     for each in files:

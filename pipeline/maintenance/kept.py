@@ -33,8 +33,8 @@ from state.cursor_bytes import LEDGERS, block_counts, read_block
 _DECODED = 64
 """So many blocks are held decoded."""
 _OPEN = (Condition.OUTSTANDING, Condition.WAITING)
-_MOVES = "SELECT MAX(due_time) AS due, MAX(ledger_id) AS ledger FROM {told} WHERE round IS NOT NULL"
-_LATE = f"SELECT ledger_id, MAX(due_time) AS due FROM {{told}} WHERE cause = '{RESCHEDULED}' GROUP BY ledger_id"  # noqa: S608
+_MOVES = "SELECT MAX(due_time) AS due, MAX(ledger_id) AS ledger FROM {rows} WHERE round IS NOT NULL"
+_LATE = f"SELECT ledger_id, MAX(due_time) AS due FROM {{rows}} WHERE cause = '{RESCHEDULED}' GROUP BY ledger_id"  # noqa: S608
 """What was released at another due time: dispatch has taken it for good when that is below the mark."""
 Flags = npt.NDArray[np.bool_]
 
@@ -202,7 +202,7 @@ def stays(spark: SparkSession, warehouse: Warehouse, released: int, mark: Settle
     again_at = ask(spark, warehouse, REDELIVERY, _LATE) if moved else ()
     late = [row["ledger_id"] for row in again_at if row["due"].timestamp() * 1_000 > mark.due_ms]
     kept = Kept(cursors.values(), late)
-    again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {told} WHERE redelivery_count > 0")
+    again = ask(spark, warehouse, REDELIVERY, "SELECT DISTINCT ledger_id FROM {rows} WHERE redelivery_count > 0")
     told = ((name, line.policies) for name, line in names.items())
     letters = {each.dead_letters(*name) for name, each in told if each.max_redeliveries is not None}
     closed = Kept(ledgers={*kept.withdrawn(), *(row["ledger_id"] for row in again)})

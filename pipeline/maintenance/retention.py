@@ -141,7 +141,7 @@ def before_held(spark: SparkSession, warehouse: Warehouse) -> int:
     """Before this time was due what is not held, ms UTC."""
     if not newest(session_files(spark), warehouse.path(HELD)):
         return LAST_INSTANT_MS
-    (told,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {told}")
+    (told,) = ask(spark, warehouse, HELD, "SELECT MIN(message_due) AS first FROM {rows}")
     first = told["first"]
     # A bucket has what was due up to a step before its end; the mark moves in steps of at least that.
     return LAST_INSTANT_MS if first is None else round(first.timestamp() * 1_000) - 1

@@ -89,8 +89,8 @@ class ImportPlace:
             NoWarehouse: the folder has no inbox.
             NotedByOthers: the number in the log of `inbox` is none that this import has planned.
         """
-        told = json.dumps([wanted.service, partition, wanted.subscription, wanted.to])
-        self.name = f"import-{hashlib.sha256(told.encode()).hexdigest()[:24]}"
+        text = json.dumps([wanted.service, partition, wanted.subscription, wanted.to])
+        self.name = f"import-{hashlib.sha256(text.encode()).hexdigest()[:24]}"
         self.folder, self.partition = f"{root}/{IMPORTS}", partition
         done = open_table(root, INBOX).transaction_version(self.name)
         self.last = -1 if done is None else done

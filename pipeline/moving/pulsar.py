@@ -180,8 +180,8 @@ class _Partition:
             return
         kind = getattr(package().ConsumerType, _DELAYING[self._cursor.kind])
         name = f"persistent://{self._place.partition}"
-        told = {"consumer_type": kind, "receiver_queue_size": 0, "consumer_name": "delayline-import"}
-        consumer = self._client.subscribe(name, self._wanted.subscription, **told)
+        options = {"consumer_type": kind, "receiver_queue_size": 0, "consumer_name": "delayline-import"}
+        consumer = self._client.subscribe(name, self._wanted.subscription, **options)
         try:
             yield consumer
         finally:

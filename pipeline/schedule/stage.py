@@ -141,8 +141,8 @@ def few(released: DataFrame) -> Answers | None:
     The job ends early only when it has seen too many: otherwise the function has run over all partitions.
     """
     held = f"if(octet_length(runs) <= {_SHORT}, runs, NULL) AS runs"
-    told = "coalesce(octet_length(runs), 0) AS bytes", "error IS NOT NULL AS failed"
-    rows = released.selectExpr(*_OF_OWNER, held, *told).limit(_FEW + 1).collect()
+    columns = "coalesce(octet_length(runs), 0) AS bytes", "error IS NOT NULL AS failed"
+    rows = released.selectExpr(*_OF_OWNER, held, *columns).limit(_FEW + 1).collect()
     if len(rows) > _FEW or any(row["bytes"] > _SHORT for row in rows):
         return None
     size, failed = sum(row["bytes"] * len(listeners(row["owner"])) for row in rows), sum(row["failed"] for row in rows)

@@ -19,7 +19,7 @@ from schemas import SUBSCRIPTIONS
 from state import SubscriptionType
 
 _LINES = """
-    SELECT topic, subscription, type, policies FROM {told}
+    SELECT topic, subscription, type, policies FROM {rows}
     WHERE active AND policies['ack'] = 'true' AND topic IS NOT NULL AND subscription IS NOT NULL
 """
 _SHARED = str(SubscriptionType.SHARED)

@@ -35,7 +35,7 @@ def inserted(spark: SparkSession, path: str, change: Change) -> DataFrame | None
     What it wrote, less what it took out, is new or changed. A changed row has the keys of one that went; no new row has
     the keys of a row that was there, or it would have matched it.
     """
-    if not change.may_be_told:
+    if not change.is_separable:
         return None
     try:
         table = TableFiles(spark, path)

@@ -98,7 +98,7 @@ class DeltaSource(Door):
         for change in changes(session_files(spark), self._path, first, _offset(end), rows.columns):
             found = inserted(spark, self._path, change)
             rows = rows if found is None else rows.unionByName(found.select(*rows.columns))
-            if (count := change.left_out(told=found is not None)) != 0:
+            if (count := change.left_out(separated=found is not None)) != 0:
                 of = f"version {change.version} ({change.operation}) of {self._path}"
                 left_out.append(f"{of} is no append, {'unknown' if count is None else count} rows are not taken in")
         return rows, left_out

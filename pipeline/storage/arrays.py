@@ -20,7 +20,7 @@ _PLAIN = {
 }
 
 
-class Told(Protocol):
+class StructColumns(Protocol):
     """Columns that say what they are, by Spark's JSON: a contract's, or a struct of Spark's."""
 
     def json(self) -> str:
@@ -29,22 +29,22 @@ class Told(Protocol):
 
 
 @cache
-def arrow_schema(columns: Told) -> pa.Schema:
+def arrow_schema(columns: StructColumns) -> pa.Schema:
     """The same columns in Arrow: times in microseconds, UTC; everything nullable."""
     return pa.schema([(each["name"], _arrow_type(each["type"])) for each in json.loads(columns.json())["fields"]])
 
 
-def _arrow_type(told: Any) -> pa.DataType:  # noqa: ANN401 - what JSON holds
-    if isinstance(told, str):
-        return _PLAIN[told]
-    match told["type"]:
+def _arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - what JSON holds
+    if isinstance(kind, str):
+        return _PLAIN[kind]
+    match kind["type"]:
         case "struct":
-            return pa.struct([pa.field(e["name"], _arrow_type(e["type"]), e["nullable"]) for e in told["fields"]])
+            return pa.struct([pa.field(e["name"], _arrow_type(e["type"]), e["nullable"]) for e in kind["fields"]])
         case "map":
-            item = pa.field("value", _arrow_type(told["valueType"]), told["valueContainsNull"])
-            return pa.map_(pa.field("key", _arrow_type(told["keyType"]), nullable=False), item)
+            item = pa.field("value", _arrow_type(kind["valueType"]), kind["valueContainsNull"])
+            return pa.map_(pa.field("key", _arrow_type(kind["keyType"]), nullable=False), item)
         case _:
-            return pa.list_(pa.field("element", _arrow_type(told["elementType"]), told["containsNull"]))
+            return pa.list_(pa.field("element", _arrow_type(kind["elementType"]), kind["containsNull"]))
 
 
 IntArray = npt.NDArray[np.int64]
@@ -163,7 +163,7 @@ def ranks(rows: pa.Table, column: str) -> IntArray:
 
 def ordered(columns: Sequence[IntArray]) -> IntArray:
     """The numbers of rows in the order of several columns, the first one first."""
-    told_apart = [column for column in columns if len(column) and column.min() != column.max()]
-    if not told_apart:
+    distinguishing = [column for column in columns if len(column) and column.min() != column.max()]
+    if not distinguishing:
         return np.arange(len(columns[0]))
-    return np.lexsort(told_apart[::-1])
+    return np.lexsort(distinguishing[::-1])

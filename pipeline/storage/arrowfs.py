@@ -48,7 +48,7 @@ class StoreFiles:
 
     def exists(self, path: str) -> bool:
         """Whether something is there."""
-        return bool(self._told(path).type != FileType.NotFound)
+        return bool(self._info(path).type != FileType.NotFound)
 
     def has(self, path: str) -> bool:
         """Whether a file is there."""
@@ -109,7 +109,7 @@ class StoreFiles:
 
     def move(self, old: str, new: str) -> None:
         """Copy a file, or each file of a folder, and delete it where it was."""
-        if self._told(old).is_file:
+        if self._info(old).is_file:
             self._system.move(old, new)
             return
         for each in self._in(old, deep=True):
@@ -119,9 +119,9 @@ class StoreFiles:
 
     def modified_ms(self, path: str) -> int:
         """When a file was written, ms UTC by the clock of the store."""
-        return int(self._told(path).mtime_ns // 1_000_000)
+        return int(self._info(path).mtime_ns // 1_000_000)
 
-    def _told(self, path: str) -> FileInfo:
+    def _info(self, path: str) -> FileInfo:
         return self._system.get_file_info(path)
 
     def _in(self, folder: str, *, deep: bool = False) -> list[FileInfo]:

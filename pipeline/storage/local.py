@@ -27,8 +27,8 @@ class LocalFiles:
 
     def sizes(self, folder: str) -> dict[str, tuple[int, int]]:
         """Size in bytes and time of change (ms UTC) of each file in a folder, by name."""
-        told = {each.name: each.stat() for each in Path(folder).iterdir() if each.is_file() and not _is_sum(each)}
-        return {name: (stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in told.items()}
+        stats = {each.name: each.stat() for each in Path(folder).iterdir() if each.is_file() and not _is_sum(each)}
+        return {name: (stat.st_size, stat.st_mtime_ns // 1_000_000) for name, stat in stats.items()}
 
     def folders(self, folder: str) -> list[str]:
         """The names of the folders in a folder."""

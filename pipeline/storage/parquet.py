@@ -202,7 +202,7 @@ def typed(table: Table, rows: pa.Table | pa.RecordBatch, columns: Sequence[str])
     return found if table is INBOX else with_texts(found)
 
 
-def _step(path: str, told: pq.FileMetaData, number: int) -> int:
+def _step(path: str, footer: pq.FileMetaData, number: int) -> int:
     """Rows of a row group that can be read at once.
 
     A row is as long as the others, or has the longest texts of all dictionaries. Those are in the row group, which is
@@ -211,15 +211,15 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
     Raises:
         NotInDriver: a row may be longer: its texts repeat parts of those before, or a map repeats its entries.
     """
-    group = told.row_group(number)
-    columns = [group.column(each) for each in range(told.num_columns)]
+    group = footer.row_group(number)
+    columns = [group.column(each) for each in range(footer.num_columns)]
     texts = [each for each in columns if each.physical_type == "BYTE_ARRAY"]
     coded = list(filter(_folded, texts))
     most: int = sum(each.total_uncompressed_size * (each.num_values if _nested(each) else 1) for each in coded)
     if most * min(group.num_rows, MOST_ROWS) > _READ_BYTES:
         if not all(each.has_dictionary_page for each in coded):
             raise NotInDriver
-        longest = _longest_of(path, told, number, coded)
+        longest = _longest_of(path, footer, number, coded)
         if any(longest[_top(each)] * each.num_values > _MAP_BYTES for each in coded if _nested(each)):
             raise NotInDriver
         entries = max([-(-each.num_values // group.num_rows) for each in coded if _nested(each)], default=1)
@@ -228,9 +228,9 @@ def _step(path: str, told: pq.FileMetaData, number: int) -> int:
     return min(MOST_ROWS, max(1, _READ_BYTES // max(1, row)))
 
 
-def _longest_of(path: str, told: pq.FileMetaData, number: int, coded: Sequence[Any]) -> dict[str, int]:
+def _longest_of(path: str, footer: pq.FileMetaData, number: int, coded: Sequence[Any]) -> dict[str, int]:
     """Bytes of the longest text in the dictionaries of columns of a row group, by column."""
-    with parquet_file(path, told, read_dictionary=[each.path_in_schema for each in coded]) as file:
+    with parquet_file(path, footer, read_dictionary=[each.path_in_schema for each in coded]) as file:
         first = next(file.iter_batches(1, [number], sorted(set(map(_top, coded)))), None)
         return {} if first is None else {name: _longest(first.column(name)) for name in first.schema.names}
 
@@ -269,8 +269,8 @@ def unfolds_to_more(table: Table, path: str, most: int) -> bool:
 
 
 def _columns(group: RowGroup) -> Iterator[Any]:
-    told = group.file.metadata.row_group(group.number)
-    return (told.column(number) for number in range(told.num_columns))
+    metadata = group.file.metadata.row_group(group.number)
+    return (metadata.column(number) for number in range(metadata.num_columns))
 
 
 def _folded(column: Any) -> bool:  # noqa: ANN401 - Arrow's, without a type
@@ -330,7 +330,7 @@ def whole(table: Table, paths: Sequence[str], most: int) -> pa.Table:
     """
     try:
         files = list(read_footers(paths))
-        groups = (told.row_group(number) for _, told in files for number in range(told.num_row_groups))
+        groups = (footer.row_group(number) for _, footer in files for number in range(footer.num_row_groups))
         if sum(group.total_byte_size for group in groups) > most:
             raise NotInDriver(SIZE)
         return held(table, (rows for group in chosen_groups(table, files) for rows in group.all()), most)

@@ -106,12 +106,12 @@ def refused_texts(rows: pa.Table) -> pa.Table:
     properties = rows.column("properties")
     gone = pc.or_(not_utf8(properties), _too_many(properties))
     kept = pc.if_else(gone, pa.scalar(None, properties.type), properties)
-    told = {
+    texts = {
         "topic": cut(rows.column("topic"), MAX_NAME_BYTES + 1),
         "message_key": cut(rows.column("message_key"), MAX_KEY_BYTES + 1),
         "properties": kept,
     }
-    for name, column in told.items():
+    for name, column in texts.items():
         rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
     return with_texts(rows)
 

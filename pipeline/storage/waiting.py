@@ -33,7 +33,7 @@ class Folders:
         """Watch these from now on."""
         self._paths, self._watches = list(paths), dict[int, int]()
         self._changes, self._times = [0] * len(paths), [0] * len(paths)
-        self._told, self._news = set[int](), set[int]()
+        self._reported, self._news = set[int](), set[int]()
         start = getattr(_LIBC, "inotify_init1", None)
         self._events = -1 if start is None else int(start(os.O_NONBLOCK | os.O_CLOEXEC))
         self._open = Lock()
@@ -48,9 +48,9 @@ class Folders:
         # Afterwards: what has changed a time that we have seen is told by now, or it will be news at the next look.
         self._read()
         for place, time_ns in enumerate(times):
-            unsaid = time_ns != self._times[place] and place not in self._told
+            unsaid = time_ns != self._times[place] and place not in self._reported
             self._changes[place] += place in self._news or unsaid
-        self._times, self._told, self._news = times, set(), set()
+        self._times, self._reported, self._news = times, set(), set()
         return list(self._changes)
 
     def wait(self, seconds: float) -> bool:
@@ -58,11 +58,11 @@ class Folders:
 
         `wake`, called before or meanwhile by another thread, ends the wait.
         """
-        told = len(self._watches) == len(self._paths)
-        most = min(seconds, _QUIET_LOOK_S if told else _LOOK_S)
+        all_watched = len(self._watches) == len(self._paths)
+        most = min(seconds, _QUIET_LOOK_S if all_watched else _LOOK_S)
         # Not `select`, which takes no file above the 1,023rd one of a process.
         poll = select.poll()
-        for each in (self._woken, self._events) if told else (self._woken,):
+        for each in (self._woken, self._events) if all_watched else (self._woken,):
             poll.register(each, select.POLLIN)
         ready = {each for each, _ in poll.poll(most * 1_000)}
         if self._woken in ready:
@@ -105,7 +105,7 @@ class Folders:
             return False
         for watch, mask, name in _events_of(data):
             places = self._watches.values() if watch < 0 else [self._watches[watch]]
-            self._told.update(places)
+            self._reported.update(places)
             if watch < 0 or (mask & (_CREATED | _MOVED_TO) and _is_news(name)):
                 self._news.update(places)
         return bool(self._news)

@@ -13,7 +13,7 @@ from state.cursor_bytes import LEDGERS, read_block
 NEWEST = """
     SELECT topic, subscription, life, block, bytes FROM (
         SELECT *, ROW_NUMBER() OVER (PARTITION BY topic, subscription, life, block ORDER BY batch_id DESC) AS place
-        FROM {told}
+        FROM {rows}
     ) WHERE place = 1 AND bytes IS NOT NULL
 """
 """For both Spark and DataFusion. Of a block that is gone the newest row has no bytes."""

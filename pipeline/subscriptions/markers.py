@@ -24,12 +24,12 @@ from schemas import LEFT, MESSAGES, SEGMENTS
 
 _TOP = """
     SELECT MAX(marker) AS marker, MAX(loaded_until) AS loaded_until, MAX(next_ledger) AS next_ledger
-    FROM {told} WHERE marker IS NOT NULL
+    FROM {rows} WHERE marker IS NOT NULL
 """
-_LAST_LEDGER = "SELECT MAX(ledger_id) AS ledger_id FROM {told} WHERE ledger_id"
+_LAST_LEDGER = "SELECT MAX(ledger_id) AS ledger_id FROM {rows} WHERE ledger_id"
 _DENSE = 1_000
 """Rows of a file for each segment that it spans, from which on they are taken to be in all of them."""
-_CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {told} WHERE first_ledger IS NOT NULL"
+_CHANGES = "SELECT marker, first_ledger, topic, subscriptions, count FROM {rows} WHERE first_ledger IS NOT NULL"
 
 
 @dataclass(frozen=True)

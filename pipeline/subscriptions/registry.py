@@ -28,7 +28,7 @@ from pipeline.subscriptions.sought import Sought
 from pipeline.subscriptions.topicpolicies import LINES, NO_POLICIES, Topics
 from schemas import INBOX, SUBSCRIPTIONS
 
-_LINES = f"SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{told}} WHERE active OR {LINES}"  # noqa: S608
+_LINES = f"SELECT topic, subscription, type, active, tick_ms, start, policies FROM {{rows}} WHERE active OR {LINES}"  # noqa: S608
 _NOTHING: Mapping[str, str] = {}
 TOPIC_POLICY = "topic_policy"
 """The reason in `rejected_ingest` for a topic whose policies cannot be followed."""

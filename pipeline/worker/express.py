@@ -62,11 +62,11 @@ class Express:
             runs = index.pop_due_runs(LAST_INSTANT_MS)
             if row["kind"] == NOW:
                 runs = replace(runs, due=np.minimum(runs.due, self.now)).sorted()
-            told = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
-            told |= {"redelivery_count": row["redelivery_count"] or 0, "round": row["round"]}
-            told |= {"cause": row["cause"] or CAUSE}
+            values = {"tick_ms": tick_ms, "instant": max(self.until, int(runs.due.max())), "runs": pack(runs)}
+            values |= {"redelivery_count": row["redelivery_count"] or 0, "round": row["round"]}
+            values |= {"cause": row["cause"] or CAUSE}
             for each in alike:
-                yield {"topic": row["topic"], "subscription": each["name"], "life": each["life"], **told}
+                yield {"topic": row["topic"], "subscription": each["name"], "life": each["life"], **values}
 
 
 def _tick(listener: dict[str, Any]) -> int:

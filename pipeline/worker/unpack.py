@@ -65,8 +65,8 @@ def heard(answers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for first, last in _few([(1, _ROW_BYTES + (lengths[number] or 0)) for number, _ in who]):
             some = who[first:last]
             own = others.take(pa.array([number for number, _ in some]))
-            told = pa.RecordBatch.from_pylist([each._asdict() for _, each in some], schema=_LISTENER)
-            yield pa.RecordBatch.from_arrays([*told.columns, *own.columns], names=[*_LISTENER.names, *names])
+            batch = pa.RecordBatch.from_pylist([each._asdict() for _, each in some], schema=_LISTENER)
+            yield pa.RecordBatch.from_arrays([*batch.columns, *own.columns], names=[*_LISTENER.names, *names])
 
 
 @dataclass(frozen=True)
@@ -84,11 +84,11 @@ class Refusals:
         for rows in heard(answers):
             yield pa.RecordBatch.from_pylist([self._row(each) for each in rows.to_pylist()], schema=_REFUSED)
 
-    def _row(self, told: dict[str, Any]) -> dict[str, Any]:
-        where = "('{topic}', '{subscription}', {life}, {segment_ms})".format_map(told)
-        same = {name: told[name] for name in ("topic", "subscription", "chunk")}
-        times = {"rejected_at": told["instant"] * 1_000, "segment_start": told["segment_ms"] * 1_000}
-        return {"reason": f"{where}: {told['error']}", "batch_id": self.batch} | same | times
+    def _row(self, values: dict[str, Any]) -> dict[str, Any]:
+        where = "('{topic}', '{subscription}', {life}, {segment_ms})".format_map(values)
+        same = {name: values[name] for name in ("topic", "subscription", "chunk")}
+        times = {"rejected_at": values["instant"] * 1_000, "segment_start": values["segment_ms"] * 1_000}
+        return {"reason": f"{where}: {values['error']}", "batch_id": self.batch} | same | times
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Unpacker:
         self, same: dict[str, pa.Array], ledgers: IntArray, firsts: IntArray, lasts: IntArray, dues: IntArray
     ) -> pa.RecordBatch:
         due = pa.array(dues * 1_000)
-        told = same | {
+        columns = same | {
             "ledger_id": pa.array(ledgers),
             "first_entry": pa.array(firsts),
             "last_entry": pa.array(lasts),
@@ -135,7 +135,7 @@ class Unpacker:
             "released_at": pc.multiply(same["instant"], 1_000),
             "batch_id": pa.repeat(self.batch, len(dues)),
         }
-        return pa.RecordBatch.from_arrays([told[field.name].cast(field.type) for field in RUN], schema=RUN)
+        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in RUN], schema=RUN)
 
 
 def _few(sizes: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

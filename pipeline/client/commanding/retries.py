@@ -39,7 +39,7 @@ def waiting(root: str, name: Name, life: Incarnation) -> list[Chosen]:
         NoWarehouse: the folder lacks a table.
         CorruptBytes: a row of `cursors` or of `segments` cannot be read.
     """
-    known = by_name(query(NEWEST.format(told="t"), t=open_table(root, CURSORS))).get(name)
+    known = by_name(query(NEWEST.format(rows="t"), t=open_table(root, CURSORS))).get(name)
     if known is None or known.life != life.number:
         return []
     waits: dict[_Numbers, PositionSet] = {}

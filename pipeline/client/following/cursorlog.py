@@ -104,7 +104,7 @@ class CursorLog(Follower):
         table = open_table(self._root, CURSORS)
         topics, subscriptions = (", ".join(map(quoted, sorted(set(each)))) for each in zip(*self._wanted, strict=True))
         rows = by_name(
-            query(NEWEST.format(told=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
+            query(NEWEST.format(rows=_OWN.format(topics=topics, subscriptions=subscriptions)), cursors=table)
         )
         events = self._events_of(table)
         known = {name: each for name, each in rows.items() if {CURSOR_HEAD, CURSOR_LEASES} <= each.blocks.keys()}

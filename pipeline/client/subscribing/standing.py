@@ -68,7 +68,7 @@ def standings(root: str, topic: str | None = None, subscription: str | None = No
         NoWarehouse: the folder lacks a table.
         CorruptBytes: a row of `cursors` cannot be read.
     """
-    cursors = by_name(query(NEWEST.format(told="t"), t=open_table(root, CURSORS)))
+    cursors = by_name(query(NEWEST.format(rows="t"), t=open_table(root, CURSORS)))
     lines = [each for each in subscriptions(root) if topic in (None, each.topic) and subscription in (None, each.name)]
     known = {each.named: cursors.get(each.named) for each in lines if each.policies.ack}
     oldest = {name: first for name, rows in known.items() if rows and (first := rows.outstanding().oldest)}

@@ -110,7 +110,7 @@ class States:
     def _open(self, name: str, places: Sequence[Position]) -> Iterator[tuple[Position, Cell]]:
         blocks = ", ".join(map(str, sorted({block_of(ledger) for ledger, _ in places})))
         told = {"topic": quoted(self._topic), "subscription": quoted(name), "life": self._lives[name].number}
-        rows = query(NEWEST.format(told=_BLOCKS.format(blocks=blocks, **told)), t=open_table(self._root, CURSORS))
+        rows = query(NEWEST.format(rows=_BLOCKS.format(blocks=blocks, **told)), t=open_table(self._root, CURSORS))
         for place in places:
             if (cell := cell_of(rows, place)) is not None:
                 yield place, cell

@@ -44,17 +44,19 @@ class Change:
     keys: tuple[str, ...]
 
     @classmethod
-    def of(cls, version: int, told: Sequence[Mapping[str, Any]], columns: Collection[str] = _KEYS) -> "Change | None":
+    def of(
+        cls, version: int, actions: Sequence[Mapping[str, Any]], columns: Collection[str] = _KEYS
+    ) -> "Change | None":
         """From the actions of a version; None for an append, and for one that only took rows out.
 
         Args:
             version: which one.
-            told: its actions.
+            actions: what it did.
             columns: of the table, by which rows may be matched.
         """
-        info = info_of(told)
+        info = info_of(actions)
         operation, metrics = str(info.get("operation", "unknown")), _fields(info, "operationMetrics")
-        added, removed = (_data_files(told, kind) for kind in ("add", "remove"))
+        added, removed = (_data_files(actions, kind) for kind in ("add", "remove"))
         # RESTORE brings back files that were taken in before, and may take none out.
         if not added or operation == "DELETE" or not (removed or operation == "RESTORE"):
             return None
@@ -68,32 +70,32 @@ class Change:
         return cls(version, operation, added, removed, inserted, updated, keys)
 
     @property
-    def may_be_told(self) -> bool:
+    def is_separable(self) -> bool:
         """Whether it says what is needed to tell its new rows from changed ones."""
         files = (*self.added, *self.removed)
         return self.operation == "MERGE" and bool(self.inserted and self.keys) and all(map(is_plain, files))
 
-    def left_out(self, *, told: bool) -> int | None:
+    def left_out(self, *, separated: bool) -> int | None:
         """How many of its rows are not taken in; None when nobody knows."""
-        if told:
+        if separated:
             return self.updated
         if self.inserted is None and self.updated is None:
             # Nobody checks statistics: files that are said to be empty may not be.
             return rows_of(self.added) or None
         return (self.inserted or 0) + (self.updated or 0)
 
-    def refusal(self, *, told: bool) -> dict[str, Any] | None:
+    def refusal(self, *, separated: bool) -> dict[str, Any] | None:
         """The row of `rejected_ingest`; None when nothing is left out."""
-        rows = self.left_out(told=told)
+        rows = self.left_out(separated=separated)
         if rows == 0:
             return None
-        remedy = _STAY if told or self.operation == "UPDATE" or self.inserted == 0 else _AGAIN
+        remedy = _STAY if separated or self.operation == "UPDATE" or self.inserted == 0 else _AGAIN
         said = {"version": self.version, "operation": self.operation, "rows": "unknown" if rows is None else rows}
         return {"reason": REASON, "properties": {name: str(each) for name, each in said.items()} | {"remedy": remedy}}
 
 
-def _data_files(told: Iterable[Mapping[str, Any]], kind: str) -> tuple[Mapping[str, Any], ...]:
-    files = (each[kind] for each in told if kind in each)
+def _data_files(actions: Iterable[Mapping[str, Any]], kind: str) -> tuple[Mapping[str, Any], ...]:
+    files = (each[kind] for each in actions if kind in each)
     return tuple({**file, "path": unquote(file["path"])} for file in files if file.get("dataChange", True))
 
 
@@ -105,8 +107,8 @@ def _number(metrics: Mapping[str, Any], *names: str) -> int | None:
 
 def _fields(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A part of what a writer says of itself, whose shape is left to writers."""
-    told = info.get(name)
-    return told if isinstance(told, dict) else {}
+    text = info.get(name)
+    return text if isinstance(text, dict) else {}
 
 
 def _keys(predicate: object, columns: Collection[str]) -> tuple[str, ...]:

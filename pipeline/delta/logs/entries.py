@@ -73,10 +73,10 @@ def between(files: Files, path: str, begin: Offset, end: Offset) -> list[dict[st
     """
     found = []
     for version in range(begin[0], end[0] + (end[1] >= 0)):
-        told = entry(files, path, version)
-        if told is None:
+        actions = entry(files, path, version)
+        if actions is None:
             return None
-        found += within(told, version, begin, end)
+        found += within(actions, version, begin, end)
     return found
 
 
@@ -107,8 +107,8 @@ def rows_of(added: Iterable[Mapping[str, Any]] | None) -> int | None:
 
 def commits(files: Files, path: str, version: int) -> Iterator[list[dict[str, Any]]]:
     """The actions of each commit of a table, from a version back, as far as its log reaches. No job runs."""
-    while (told := entry(files, path, version)) is not None:
-        yield told
+    while (actions := entry(files, path, version)) is not None:
+        yield actions
         version -= 1
 
 

@@ -66,8 +66,8 @@ def first_ms(stats: str | None, column: str, unknown: float) -> float:
 
 def last_ms(stats: str | None, column: str, unknown: float) -> float:
     """The last value of a column of times, ms UTC; 0 when all of them are NULL, `unknown` when nobody knows."""
-    told = known(stats)
-    last, nulls = (_of(told, kind, column) for kind in ("maxValues", "nullCount"))
+    statistics = known(stats)
+    last, nulls = (_of(statistics, kind, column) for kind in ("maxValues", "nullCount"))
     if last is None and nulls is not None and nulls == count(stats):
         return 0
     try:
@@ -85,12 +85,12 @@ def moment_us(value: object) -> int | None:
 
 
 def _ends(stats: str | None, column: str) -> tuple[Any, Any]:
-    told = known(stats)
-    return _of(told, "minValues", column), _of(told, "maxValues", column)
+    statistics = known(stats)
+    return _of(statistics, "minValues", column), _of(statistics, "maxValues", column)
 
 
-def _of(told: dict[str, Any], kind: str, column: str) -> Any:  # noqa: ANN401 - whatever somebody wrote
-    values = told.get(kind)
+def _of(statistics: dict[str, Any], kind: str, column: str) -> Any:  # noqa: ANN401 - whatever somebody wrote
+    values = statistics.get(kind)
     return values.get(column) if isinstance(values, dict) else None
 
 

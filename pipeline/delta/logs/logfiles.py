@@ -98,10 +98,10 @@ def actions_of(text: str, folder: str, version: int) -> list[dict[str, Any]]:
 def _loads(line: str) -> dict[str, Any]:
     """A line of an entry. Numbers of any length are allowed there; what is longer than Python reads says nothing."""
     try:
-        told: dict[str, Any] = json.loads(line)
+        action: dict[str, Any] = json.loads(line)
     except ValueError:
-        told = json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else None)
-    return told
+        action = json.loads(line, parse_int=lambda digits: int(digits) if len(digits) < _MOST_DIGITS else None)
+    return action
 
 
 def _spelled(line: dict[str, Any]) -> dict[str, Any]:
@@ -110,14 +110,14 @@ def _spelled(line: dict[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError, AttributeError: it is no line of a log.
     """
-    told = {kind: action for kind, action in line.items() if action is not None}
-    for kind, action in told.items():
+    actions = {kind: action for kind, action in line.items() if action is not None}
+    for kind, action in actions.items():
         if None in action.values() if isinstance(action, dict) else kind != _INFO:
-            told[kind] = {name: each for name, each in action.items() if each is not None}
-    if any(not isinstance(told[kind].get("path"), str) for kind in _OF_FILES if kind in told):
+            actions[kind] = {name: each for name, each in action.items() if each is not None}
+    if any(not isinstance(actions[kind].get("path"), str) for kind in _OF_FILES if kind in actions):
         raise TypeError(line)
     # The protocol leaves it to writers what they say of themselves.
-    return told if isinstance(told.get(_INFO, {}), dict) else {**told, _INFO: {}}
+    return actions if isinstance(actions.get(_INFO, {}), dict) else {**actions, _INFO: {}}
 
 
 def takes_out(actions: Iterable[Mapping[str, Any]]) -> bool:

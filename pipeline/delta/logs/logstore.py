@@ -78,8 +78,8 @@ class TableLog:
             return found
         snapshot = self.snapshot()
         live = DataFrame(snapshot.allFiles().toDF(), self._spark)
-        told = live.select("path", "size", "stats", "tags", "deletionVector").collect()
-        return int(snapshot.version()), [row.asDict() for row in told]
+        rows = live.select("path", "size", "stats", "tags", "deletionVector").collect()
+        return int(snapshot.version()), [row.asDict() for row in rows]
 
     def transaction(self, name: str) -> int | None:
         """The last number that was noted under a name (`txn`), as Delta has it; None: none was."""

@@ -17,8 +17,8 @@ from pipeline.delta.logs.sums import sums
 from pipeline.storage.files import Files
 
 T = TypeVar("T")
-_TOLD = ("path", "size", "stats", "tags", "deletionVector")
-"""What is told of a file."""
+_FIELDS = ("path", "size", "stats", "tags", "deletionVector")
+"""Fields that are kept of the entry of a file."""
 _OF_SUMS = {"protocol": "protocol", "metaData": "metadata"}
 """The actions that say what a table is, and their names in Delta's sums."""
 _ELSEWHERE = "sidecar.path"
@@ -51,7 +51,7 @@ def live_files(files: Files, path: str, version: int | None = None) -> tuple[int
         actions = entry(files, path, each)
         if actions is None or not _of_whole_files(actions):
             return None
-        follow(held, actions, _told)
+        follow(held, actions, _kept_fields)
     return last, list(held.values())
 
 
@@ -100,22 +100,22 @@ def _described(files: Files, name: str) -> dict[str, dict[str, Any]]:
             rows = checkpoint.read(columns=list(_OF_SUMS)).to_pylist(maps_as_pydicts="strict")
     except (FileNotFoundError, pa.ArrowException):
         return {}
-    told = {kind: row[kind] for row in rows for kind in _OF_SUMS if row.get(kind) is not None}
-    return {kind: {name: each for name, each in said.items() if each is not None} for kind, said in told.items()}
+    actions = {kind: row[kind] for row in rows for kind in _OF_SUMS if row.get(kind) is not None}
+    return {kind: {name: each for name, each in said.items() if each is not None} for kind, said in actions.items()}
 
 
 def _checkpointed(files: Files, name: str) -> dict[str, dict[str, Any]] | None:
-    """The files that a checkpoint names, by their decoded paths; None when it does not say all that is told of them."""
+    """The files that a checkpoint names, by their decoded paths; None when it lacks some of these fields."""
     try:
         with files.open(name) as source, pq.ParquetFile(source) as checkpoint:
             names = {checkpoint.schema.column(number).path for number in range(len(checkpoint.schema))}
             if "add.stats" not in names:
                 return None
             held: dict[str, dict[str, Any]] = {}
-            for action in _adds(checkpoint, [f"add.{each}" for each in _TOLD] + [_ELSEWHERE] * (_ELSEWHERE in names)):
+            for action in _adds(checkpoint, [f"add.{each}" for each in _FIELDS] + [_ELSEWHERE] * (_ELSEWHERE in names)):
                 if action.get("sidecar") or not _of_whole_files([action]):
                     return None
-                follow(held, [action], _told)
+                follow(held, [action], _kept_fields)
             return held
     except (FileNotFoundError, pa.ArrowException):
         return None
@@ -124,7 +124,7 @@ def _checkpointed(files: Files, name: str) -> dict[str, dict[str, Any]] | None:
 def _adds(checkpoint: pq.ParquetFile, columns: list[str]) -> Iterator[dict[str, Any]]:
     for batch in checkpoint.iter_batches(columns=columns):
         for action in batch.to_pylist(maps_as_pydicts="strict"):
-            yield {name: told for name, told in action.items() if told is not None}
+            yield {name: value for name, value in action.items() if value is not None}
 
 
 def follow(held: dict[str, T], actions: Iterable[Mapping[str, Any]], kept: Callable[[Mapping[str, Any]], T]) -> None:
@@ -139,8 +139,8 @@ def follow(held: dict[str, T], actions: Iterable[Mapping[str, Any]], kept: Calla
             held.pop(unquote(action["remove"]["path"]), None)
 
 
-def _told(added: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: added.get(name) for name in _TOLD}
+def _kept_fields(added: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: added.get(name) for name in _FIELDS}
 
 
 def _of_whole_files(actions: Iterable[Mapping[str, Any]]) -> bool:

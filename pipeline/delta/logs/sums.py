@@ -20,17 +20,17 @@ ADDING: defaultdict[str, Lock] = defaultdict(Lock)
 
 def sums(files: Files, path: str, version: int) -> dict[str, Any] | None:
     """The sums of a version; those of an empty table when delta-rs made it. None: nobody knows them."""
-    told = files.text_if_there(_file(path, version))
+    text = files.text_if_there(_file(path, version))
     # A power cut may leave the file empty, or a part of it.
     with suppress(ValueError):
-        found: dict[str, Any] = json.loads(told or "")
+        found: dict[str, Any] = json.loads(text or "")
         return found
     return None if version else _of_empty(files, path)
 
 
-def put_sums(files: Files, path: str, version: int, told: dict[str, Any]) -> None:
+def put_sums(files: Files, path: str, version: int, content: dict[str, Any]) -> None:
     """Write the sums of a version."""
-    files.write(_file(path, version), json.dumps(told), lasting=False)
+    files.write(_file(path, version), json.dumps(content), lasting=False)
 
 
 def put_first_sums(files: Files, path: str) -> None:
@@ -38,10 +38,10 @@ def put_first_sums(files: Files, path: str) -> None:
 
     They follow from the entry that is there, so it does not matter who made the table.
     """
-    if not files.has(_file(path, 0)) and (told := _of_empty(files, path)) is not None:
+    if not files.has(_file(path, 0)) and (content := _of_empty(files, path)) is not None:
         # Whoever makes the table at the same moment writes the same ones, by the same name.
         with suppress(FileNotFoundError):
-            put_sums(files, path, 0, told)
+            put_sums(files, path, 0, content)
 
 
 def _of_empty(files: Files, path: str) -> dict[str, Any] | None:

@@ -106,7 +106,7 @@ class MessageLog:
     def files(self, wanted: Sequence[Bounds]) -> list[MessageFile]:
         """The files that may hold something within any of the bounds, as the table is now."""
         _, live = self._live.look()
-        held = ((path, *told) for path, told in live.items())
+        held = ((path, *entry) for path, entry in live.items())
         return [MessageFile(*each) for each in held if any(each[1].meets(bounds) for bounds in wanted)]
 
 

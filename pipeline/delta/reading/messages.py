@@ -95,12 +95,12 @@ def _meeting(file: pq.ParquetFile, *bounds: Bounds) -> Iterator[int]:
 
     So are all whose statistics do not say it in our units.
     """
-    told, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.columns))
-    places = {told.schema.column(number).path: number for number in range(told.num_columns)}
+    footer, kinds = file.metadata, (file.schema_arrow, arrow_schema(MESSAGES.columns))
+    places = {footer.schema.column(number).path: number for number in range(footer.num_columns)}
     names = ("ledger_id", "due_time")
     known = all(len({kind.field(name).type for kind in kinds}) == 1 for name in names)
-    for number in range(told.num_row_groups):
-        ledger, due = (told.row_group(number).column(places[name]).statistics for name in names)
+    for number in range(footer.num_row_groups):
+        ledger, due = (footer.row_group(number).column(places[name]).statistics for name in names)
         if known and ledger and due and ledger.has_min_max and due.has_min_max:
             held = Bounds(ledger.min_raw, ledger.max_raw, due.min_raw // 1_000, due.max_raw // 1_000)
             if not any(map(held.meets, bounds)):

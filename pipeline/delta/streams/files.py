@@ -42,6 +42,6 @@ class TableFiles:
 
 def _entry(file: Mapping[str, Any]) -> str:
     """The entry of a file as the log has it, less what a scan does not need."""
-    told = {name: file[name] for name in _NEEDED if file.get(name) is not None}
+    fields = {name: file[name] for name in _NEEDED if file.get(name) is not None}
     safe = _UNQUOTED + (":" if _ABSOLUTE.match(file["path"]) else "")
-    return json.dumps({"add": {**told, "path": quote(file["path"], safe=safe)}})
+    return json.dumps({"add": {**fields, "path": quote(file["path"], safe=safe)}})

@@ -87,8 +87,8 @@ class PlaceSource(StreamSource):
         end = self._end(begin)
         if end == (begin[0], max(begin[1], EVERYTHING_BEFORE)):
             return start
-        told = {"sourceVersion": _FORM, "reservoirId": self._id, "reservoirVersion": end[0], "index": end[1]}
-        return self.deserializeOffset(json.dumps({**told, "isStartingVersion": False}, separators=(",", ":")))
+        fields = {"sourceVersion": _FORM, "reservoirId": self._id, "reservoirVersion": end[0], "index": end[1]}
+        return self.deserializeOffset(json.dumps({**fields, "isStartingVersion": False}, separators=(",", ":")))
 
     def getBatch(self, start: JavaObject, end: JavaObject) -> JavaObject:  # noqa: N802, ARG002
         """No rows."""
@@ -129,10 +129,10 @@ class PlaceSource(StreamSource):
     def _check(self, actions: Iterable[Mapping[str, Any]], version: int) -> None:
         """Whether files of a version that came since can be read as those before."""
         for each in actions:
-            told = each.get("metaData")
+            metadata = each.get("metaData")
             # RESTORE and CREATE OR REPLACE say once more what the table is.
             other = each.get("protocol", self._protocol) != self._protocol
-            if other or (told is not None and _shape(told) != self._shape):
+            if other or (metadata is not None and _shape(metadata) != self._shape):
                 raise ColumnsChanged(self.path, version)
 
     def _check_cut(self, version: int) -> None:
@@ -151,11 +151,11 @@ class PlaceSource(StreamSource):
         return VersionGone(self.path, version, "_delta_log")
 
     def _place(self, offset: JavaObject) -> Offset:
-        told = json.loads(offset.json())
-        if told["reservoirId"] != self._id:
+        fields = json.loads(offset.json())
+        if fields["reservoirId"] != self._id:
             raise SourceReplaced(self.path)
         # Earlier releases passed over what lies before the begin of a checkpoint that a rebuild had made.
-        return max(self._begin, (int(told["reservoirVersion"]), int(told["index"])))
+        return max(self._begin, (int(fields["reservoirVersion"]), int(fields["index"])))
 
 
 def _shape(metadata: Mapping[str, Any]) -> object:

@@ -212,8 +212,8 @@ class Appender:
             if not entries.reaches_back(self._files, self._path, seen):
                 return False
             for version in range(seen + 1, newest + 1):
-                told = entries.actions(self._files, self._path, version)
-                if any(each["remove"]["path"] in old for each in told if "remove" in each):
+                replaced = entries.actions(self._files, self._path, version)
+                if any(each["remove"]["path"] in old for each in replaced if "remove" in each):
                     return False
             seen = newest
             if not all(self._files.has(f"{self._path}/{file.path}") for file in files):
@@ -226,9 +226,9 @@ class Appender:
     ) -> list[str]:
         """The actions of a version, as its file has them."""
         self._ours = str(uuid4())
-        told = {"timestamp": wall_ms(), **info, "engineInfo": "delayline", "txnId": self._ours}
-        told["operationMetrics"] = {name: str(count) for name, count in counts.items()}
-        return [json.dumps(each) for each in ({"commitInfo": told}, *actions)]
+        header = {"timestamp": wall_ms(), **info, "engineInfo": "delayline", "txnId": self._ours}
+        header["operationMetrics"] = {name: str(count) for name, count in counts.items()}
+        return [json.dumps(each) for each in ({"commitInfo": header}, *actions)]
 
     def _add(
         self, newest: int, lines: Sequence[str], files: int, size: int, metadata: Mapping[str, Any] | None = None
@@ -282,7 +282,7 @@ class Appender:
     def _written(self, folder: str) -> list[DataFile]:
         """The files of a folder of the table, by name, less empty ones; from now on they outlast a power cut."""
         found = sorted(self._files.sizes(f"{self._path}/{folder}").items())
-        parquet = [(f"{folder}/{name}", *told) for name, told in found if name.endswith(".parquet")]
+        parquet = [(f"{folder}/{name}", *footer) for name, footer in found if name.endswith(".parquet")]
         files = self._data_files(parquet)
         self._files.sync(*(f"{self._path}/{file.path}" for file in files))
         above = folder.split("/")
@@ -315,8 +315,8 @@ class Appender:
         self._every = _interval(head)
 
     def _is_ours(self, version: int) -> bool:
-        told = entries.entry(self._files, self._path, version) or ()
-        return any(each["commitInfo"].get("txnId") == self._ours for each in told if "commitInfo" in each)
+        actions = entries.entry(self._files, self._path, version) or ()
+        return any(each["commitInfo"].get("txnId") == self._ours for each in actions if "commitInfo" in each)
 
     def _note_checksum(self, files: int, size: int, changed: Mapping[str, Any]) -> None:
         """Carry on Delta's file of sums beside the log: who has it, need not read the log back to its checkpoint."""

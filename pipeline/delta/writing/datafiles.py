@@ -27,8 +27,8 @@ class DataFile:
     @property
     def action(self) -> dict[str, Any]:
         """What a version says of it."""
-        told = {"path": quote(self.path, safe="/=-_.~"), "size": self.size, "modificationTime": self.modified}
-        return {"add": {**told, "partitionValues": {}, "dataChange": True, "stats": self.stats}}
+        fields = {"path": quote(self.path, safe="/=-_.~"), "size": self.size, "modificationTime": self.modified}
+        return {"add": {**fields, "partitionValues": {}, "dataChange": True, "stats": self.stats}}
 
 
 def rows(files: Iterable[DataFile]) -> int:

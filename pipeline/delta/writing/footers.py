@@ -39,7 +39,7 @@ def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
         ContractBroken: a column that is required holds NULL.
     """
     footer = pq.read_metadata(pa.BufferReader(tail))
-    told: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    content: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     chunks = _chunks(footer)
     for field in schema.fields:
         found = chunks.get(field.name)
@@ -49,12 +49,12 @@ def statistics(tail: bytes, table: str, schema: StructType) -> tuple[int, str]:
         nulls = sum(each.null_count for each in found)
         if nulls and not field.nullable:
             raise ContractBroken(table, field.name, nulls)
-        told["nullCount"][field.name] = nulls
+        content["nullCount"][field.name] = nulls
         held = [each for each in found if each.has_min_max]
         if held and all(each.has_min_max or not each.num_values for each in found):
-            told["minValues"] |= _bound(field, min(each.min_raw for each in held))
-            told["maxValues"] |= _bound(field, max(each.max_raw for each in held))
-    return footer.num_rows, json.dumps(told, separators=(",", ":"))
+            content["minValues"] |= _bound(field, min(each.min_raw for each in held))
+            content["maxValues"] |= _bound(field, max(each.max_raw for each in held))
+    return footer.num_rows, json.dumps(content, separators=(",", ":"))
 
 
 def _chunks(footer: pq.FileMetaData) -> dict[str, list[Any]]:

@@ -126,7 +126,7 @@ class Sink:
         self.last = commit
         return version
 
-    def _alone(self, told: str | None) -> None:
+    def _alone(self, owner: str | None) -> None:
         """Stop before a commit when another process has committed for this stage since the start.
 
         Maintenance may repeat the last note, so that the log before it can go.
@@ -134,7 +134,7 @@ class Sink:
         Raises:
             ForeignOwner: it has. On a file system without locks nothing else would stop the two.
         """
-        commit = Commit.loads(told)
+        commit = Commit.loads(owner)
         if commit is not None and commit.stage == self._stage and not self._knows(commit):
             ours = None if self.last is None else self.last.owner
             raise ForeignOwner(self._stage, self._table.name, commit.owner, ours)

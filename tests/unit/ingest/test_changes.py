@@ -103,4 +103,4 @@ def test_only_equal_columns_tell_new_rows_from_changed_ones(predicate: str | Non
     found = version("MERGE", predicate=predicate, numTargetRowsInserted=1, numTargetRowsUpdated=1)
     assert found is not None
     assert found.keys == keys
-    assert found.may_be_told is bool(keys)
+    assert found.is_separable is bool(keys)

@@ -32,7 +32,7 @@ def step(stages: Stages, *payloads: str) -> None:
 
 def outstanding(stages: Stages) -> int:
     """How many messages wait for an acknowledgement."""
-    found = by_name(query(NEWEST.format(told="t"), t=open_table(stages.root, CURSORS)))
+    found = by_name(query(NEWEST.format(rows="t"), t=open_table(stages.root, CURSORS)))
     return found["t", "s"].outstanding().counts.outstanding if ("t", "s") in found else 0
 
 
