@@ -146,20 +146,20 @@ class ContractBroken(PipelineError):
 class UnknownTableFeature(PipelineError):
     """Somebody changed a table of a stage so that what the stage writes would not be right any more.
 
-    Take the feature off the table, or drop the table's partitions, and start again.
+    `delayline doctor` names the commands that take it off. Give them, and start again.
     """
 
     def __init__(self, table: str, found: object, allowed: str) -> None:
         """Name the table, what its log asks of writers, and what we know."""
-        super().__init__(f"{table}: the table asks for {found}, allowed: {allowed}")
+        super().__init__(f"{table}: the table asks for {found}, allowed: {allowed}; see delayline doctor")
         self.table, self.found, self.allowed = table, found, allowed
 
 
 class InboxColumn(PipelineError):
     """A producer dropped or renamed a column of `inbox`, or changed its type. Nothing was taken in since.
 
-    Bring the column back with its type, most simply by `RESTORE TABLE` to the version before, then start again. What
-    was appended since is lost with it and has to be appended once more.
+    Give the `RESTORE TABLE` that `delayline doctor` names, then start again. What was appended since is lost with it
+    and has to be appended once more.
     """
 
     def __init__(self, column: str, found: str | None, allowed: str) -> None:

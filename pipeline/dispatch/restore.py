@@ -19,7 +19,7 @@ from pipeline.config.routes import NotInDriver
 from pipeline.config.settings import FIRST_INSTANT_MS, MINUTE_MS, Settings
 from pipeline.config.stages import DISPATCH
 from pipeline.config.timeline import Timeline
-from pipeline.delta.logs.entries import newest
+from pipeline.delta.logs.entries import newest, reaches_back
 from pipeline.delta.logs.notes import Commit
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Offset
 from pipeline.delta.reading.messagelog import MessageLog
@@ -44,6 +44,8 @@ from schemas import DELIVERIES, HELD, REDELIVERY, REJECTED_DISPATCH, ROUND, Tabl
 _LOG = logging.getLogger(__name__)
 _RESTORED = "restore"
 """Who says in `rejected_dispatch` that a message is missing: dispatch looks for its own batches there."""
+_NOWHERE = (0, EVERYTHING_BEFORE - 1)
+"""Before the first position of a source."""
 _MOST_HERE = 100_000
 """So many positions are prepared again without further jobs: Spark looks for them three times."""
 _PART_MS = MINUTE_MS
@@ -61,6 +63,7 @@ class Held:
         broken: whether a file of theirs is gone.
         lost: whether a note is gone: numbers of parts have no gaps.
         old: whether what is not visible may have been due at any time: it was held, and no note says what was taken.
+        since_ms: what is not visible may have been due from here on, ms UTC; None: no further back than parts say.
     """
 
     visible: Visible
@@ -69,6 +72,7 @@ class Held:
     broken: bool
     lost: bool
     old: bool = False
+    since_ms: int | None = None
 
     @classmethod
     def of(cls, shelf: PreparedStore, deliveries: Sink) -> "Held":
@@ -94,7 +98,8 @@ class Held:
         """What is not visible was due from here on, ms UTC: parts become visible as they are due."""
         if self.old:
             return FIRST_INSTANT_MS
-        firsts = (part.first_due for each in self.waiting for part in each.parts)
+        firsts = [part.first_due for each in self.waiting for part in each.parts]
+        firsts += [] if self.since_ms is None else [self.since_ms]
         return min([max(FIRST_INSTANT_MS, self.shown_ms - _PART_MS), *firsts])
 
 
@@ -111,18 +116,32 @@ def restore(spark: SparkSession, warehouse: Warehouse, settings: Settings, timel
     work.renew(held)
 
 
-def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> None:
-    """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one."""
+def restore_all(spark: SparkSession, warehouse: Warehouse, settings: Settings, timeline: Timeline) -> Offset:
+    """The same for a new checkpoint, which begins where dispatch ended: also when notes are gone with the old one.
+
+    What was released and is nowhere is looked for as far back as deliveries are there: users delete old ones. When the
+    log of `redelivery` begins behind the place where dispatch ended, all that is released is looked for.
+
+    Returns:
+        The place in `redelivery` up to which all is visible, held, refused or prepared.
+    """
     work = _Restoring(spark, warehouse, settings, timeline)
     held, last = work.held(), work.deliveries.last
-    if held.waiting and not held.lost:
+    files, redelivery = session_files(spark), warehouse.path(REDELIVERY)
+    upto = max([held.visible.source, *(each.source for each in held.waiting)])
+    cut = not reaches_back(files, redelivery, upto[0] - 1)
+    upto = (newest(files, redelivery) + 1, EVERYTHING_BEFORE) if cut else held.visible.source
+    if held.waiting and not held.lost and not cut:
         work.renew(held)
     elif last is None:
         work.forget(held)
     else:
         # What was prepared behind it is taken from `redelivery` again. What a pause or a rate had held may be long due.
         was_held = bool(newest(session_files(spark), warehouse.path(HELD)))
-        work.replace(replace(held, old=was_held), held.visible.source, last.owner, last.batch)
+        wide = replace(held, old=was_held, since_ms=work.oldest_ms())
+        work.replace(wide, upto, last.owner, last.batch)
+        return upto
+    return _NOWHERE
 
 
 def holds_refused(spark: SparkSession, warehouse: Warehouse, refused: Commit, begin: Offset, most: int) -> bool:
@@ -156,6 +175,11 @@ class _Restoring:
         finish(self._spark, self._warehouse, self._shelf)
         self._shelf.sweep()
         return Held.of(self._shelf, self.deliveries)
+
+    def oldest_ms(self) -> int | None:
+        """When the first of the deliveries was due that are there, ms UTC; None when there are none."""
+        (row,) = self._rows(DELIVERIES).agg(F.unix_millis(F.min("due_time")).alias("due")).collect()
+        return None if row["due"] is None else int(row["due"])
 
     def renew(self, held: Held) -> None:
         """Put one note in the place of all when a file of theirs is gone."""

@@ -150,7 +150,9 @@ def _source(look: Look, stage: Standing) -> Iterator[Finding]:
     rest = source.log.after(place)
     if rest is None:
         text = f"the log of {source.table.name} begins after version {place[0]}, where the stage stands"
-        yield error("source_cut", stage.stage, text, look.rebuild(stage.stage))
+        # Of `inbox` nobody can tell what was taken: the others are made from tables that can.
+        back = f"bring the entries of {source.table.name}/_delta_log since then back from a copy"
+        yield error("source_cut", stage.stage, text, back if stage.stage == INGEST else look.rebuild(stage.stage))
         return
     gone = source.gone(file["path"] for _, file in rest)
     if gone:

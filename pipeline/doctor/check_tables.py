@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.fs
 from deltalake import DeltaTable
 
-from pipeline.delta.logs.features import unknown
+from pipeline.delta.logs.features import CONSTRAINT, switched_on, to_drop, unknown
 from pipeline.doctor.finding import Finding, error, note, warning
 from pipeline.doctor.logs import FOLDER, Log
 from pipeline.doctor.look import Look, Opened
@@ -33,7 +33,7 @@ def tables(look: Look) -> Iterator[Finding]:
                 yield error("table_unreadable", table.name, opened.error, _COPY)
             else:
                 yield from _columns(look, table, opened)
-                yield from _features(table, opened.delta)
+                yield from _features(look, table, opened)
                 yield from _properties(table, opened.delta)
                 yield from _files(opened)
 
@@ -70,12 +70,12 @@ def _fits(field: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
 
 
 def _restore(look: Look, table: Table, log: Log) -> str:
-    """What brings the columns of a table back: the version before all that has others, which its log still has."""
+    """What brings columns back, or takes partitions off: the version before all that has others, or is partitioned."""
     bad = log.newest
     for version in reversed(log.versions[-_READ:]):
         told = next((each["metaData"] for each in log.actions(version) or () if each.get("metaData")), None)
         if told is not None:
-            if has_columns(table, told["schemaString"]):
+            if has_columns(table, told["schemaString"]) and not told.get("partitionColumns"):
                 break
             bad = version
     if bad - 1 not in log.versions:
@@ -90,22 +90,28 @@ def _type(field: Mapping[str, Any]) -> str:
     return kind if field["nullable"] else f"{kind} NOT NULL"
 
 
-def _features(table: Table, delta: DeltaTable) -> Iterator[Finding]:
+def _features(look: Look, table: Table, opened: Opened) -> Iterator[Finding]:
     """Tables that others write may ask for what Spark knows; the stages write theirs without it."""
     if table in (INBOX, SUBSCRIPTIONS):
         return
-    asked = delta.protocol()
+    asked, metadata = opened.delta.protocol(), opened.delta.metadata()
     protocol = {
         "minReaderVersion": asked.min_reader_version,
         "minWriterVersion": asked.min_writer_version,
         "readerFeatures": asked.reader_features,
         "writerFeatures": asked.writer_features,
     }
-    found = unknown(protocol, delta.metadata().partition_columns)
+    found = unknown(protocol, metadata.partition_columns, metadata.configuration)
     if found is not None:
         text = f"the table asks for {found[0]}, allowed: {found[1]}"
-        remedy = "take the feature off the table (ALTER TABLE ... DROP FEATURE), or its partitions"
-        yield error("feature_unknown", table.name, text, remedy)
+        change = f"ALTER TABLE delta.`{look.root}/{table.name}`"
+        commands = [f"{change} DROP FEATURE {name}" for name in to_drop(protocol)]
+        for name in switched_on(metadata.configuration):
+            _, of_constraint, constraint = name.partition(CONSTRAINT)
+            less = f"DROP CONSTRAINT {constraint}" if of_constraint else f"UNSET TBLPROPERTIES ('{name}')"
+            commands.append(f"{change} {less}")
+        back = _restore(look, table, opened.log) if metadata.partition_columns or not commands else ""
+        yield error("feature_unknown", table.name, text, "; ".join([*commands, *([back] if back else [])]))
 
 
 def _properties(table: Table, delta: DeltaTable) -> Iterator[Finding]:

@@ -133,6 +133,13 @@ class Ingest:
                     raise
                 plan = replace(plan, left=(*plan.left, *more))
 
+    def write_again(self, session: SparkSession, plan: Plan, owner: str, batch_id: int) -> None:
+        """Write to `messages` what it lacks of a batch that other tables have: the same rows, at the same positions."""
+        start, end = Position(plan.now, *plan.begin), Position(plan.now, *plan.source)
+        changes, _ = self._changes.between(start, end)
+        with self._batch(session, plan, start, end, changes, batch_id, checked=True) as batch:
+            self._write_messages(batch, plan, owner, batch_id)
+
     def _broken(self, error: Exception, start: Position, end: Position, plan: Plan) -> Collection[LeftOut]:
         """The files that stand in the way of a batch; with one that unfolds to too much all that do."""
         if not isinstance(error, FilesBroken):

@@ -4,7 +4,7 @@ The last commits of a stage's tables say where its last batch began and ended, a
 body runs over the same files again, skips what the tables hold, and writes what is missing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812 - PySpark's own convention
 from pipeline.config.options import Options
 from pipeline.config.stages import DISPATCH, INGEST
 from pipeline.config.timeline import timeline
-from pipeline.delta.logs.notes import Commit
+from pipeline.delta.logs.entries import commits, newest
+from pipeline.delta.logs.notes import Commit, note_of
 from pipeline.delta.offsets import EVERYTHING_BEFORE, Origin, Position
 from pipeline.delta.warehouse import Warehouse
 from pipeline.delta.writing.oncewriter import last_commit
@@ -32,9 +33,11 @@ from schemas import (
     HELD,
     MESSAGES,
     PUBLICATIONS,
+    REDELIVERY,
     REJECTED_DISPATCH,
     REJECTED_INGEST,
     SEGMENTS,
+    Table,
 )
 
 _NOWHERE = (0, EVERYTHING_BEFORE - 1)
@@ -67,6 +70,7 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
     A batch that took rows wrote `messages` or `rejected_ingest`, so the furthest commit is as far as the inbox was
     taken. `segments` is written last: when it is not as far, the batch is torn, or had nothing to write there.
     """
+    _accept_again(spark, warehouse, options)
     last = [last_commit(spark, warehouse.path(t), INGEST) for t in (MESSAGES, REJECTED_INGEST, SEGMENTS)]
     furthest = max(last, key=_ingested)
     earlier = given(warehouse.instants(INGEST))[-1:]
@@ -78,6 +82,40 @@ def take_over_ingest(spark: SparkSession, warehouse: Warehouse, options: Options
         body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
         body(spark, furthest.batch)
     return Origin(*plan.source, max([plan.now, *earlier]), after=owners(last))
+
+
+def _accept_again(spark: SparkSession, warehouse: Warehouse, options: Options) -> None:
+    """Write what `messages` lacks of batches that other tables have: somebody restored it alone, from an older copy."""
+    last = last_commit(spark, warehouse.path(MESSAGES), INGEST)
+    known = None if last is None else Plan.of_note(last.note)
+    upto = _NOWHERE if known is None else known.source
+    after = {REDELIVERY.name: -1 if known is None else known.redelivery}
+    lacking: dict[tuple[str, int], Commit] = {}
+    for table in (SEGMENTS, REJECTED_INGEST, REDELIVERY):
+        for commit in _ingested_since(spark, warehouse, table, upto, after.get(table.name, -1)):
+            plan = Plan.of_note(commit.note)
+            if plan.next_ledger > plan.first_ledger:
+                lacking[commit.owner, commit.batch] = commit
+    for commit in sorted(lacking.values(), key=_ingested):
+        plan = Plan.of_note(commit.note)
+        past = Past(commit.owner, Position(plan.now, *plan.begin), Position(plan.now, *plan.source))
+        body = Ingest(spark, warehouse, past, options.settings, timeline(options.clock), options.observe)
+        body.write_again(spark, plan, commit.owner, commit.batch)
+
+
+def _ingested_since(
+    spark: SparkSession, warehouse: Warehouse, table: Table, upto: tuple[int, int], after: int
+) -> Iterator[Commit]:
+    """The commits of ingest to a table, the newest first, that took more of the inbox than up to a place."""
+    files, path = session_files(spark), warehouse.path(table)
+    last = newest(files, path)
+    for version, actions in zip(range(last, after, -1), commits(files, path, last), strict=False):
+        noted = note_of(actions) if version else None
+        if noted is None or noted.stage != INGEST:
+            continue
+        if tuple(noted.note["source"]) <= upto:
+            return
+        yield noted
 
 
 def unaddressed(spark: SparkSession, warehouse: Warehouse) -> bool:
@@ -104,11 +142,13 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
     hand over: their positions were of removed subscriptions, and are looked at again; or all was left out,
     or held, which commits of those tables say.
     """
-    restore_all(spark, warehouse, options.settings, timeline(options.clock))
+    restored = restore_all(spark, warehouse, options.settings, timeline(options.clock))
     noted = PreparedStore(session_files(spark), warehouse.path(DELIVERIES)).all()
     tables = (REJECTED_DISPATCH, DELIVERIES, HELD, PUBLICATIONS)
     last = [last_commit(spark, warehouse.path(table), DISPATCH) for table in tables]
-    handed_over = [each.source for each in noted] + [tuple(each.note["source"]) for each in last[1:3] if each]
+    handed_over = [restored, *(each.source for each in noted)] + [
+        tuple(each.note["source"]) for each in last[1:3] if each
+    ]
     refused = last[0]
     note = None if refused is None else dispatch.noted(refused.note)
     handed_over += [note.source] if note is not None and note.complete else []

@@ -6,6 +6,7 @@ One run has a time of its own for each test, so that one inbox stands all of it.
 from __future__ import annotations
 
 import logging
+import re
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from pipeline.config.errors import InboxColumn
 from pipeline.delta.deltars import open_table
 from pipeline.service.process import going_on
 from schemas import INBOX, REJECTED_INGEST
+from tests.support.examined import found as all_found
 from tests.support.stream import (
     Step,
     World,
@@ -174,7 +176,7 @@ def widened(topic: str) -> list[Step]:
 
 
 def spoiled() -> list[Step]:
-    """Somebody overwrites the inbox, with a column of another type."""
+    """Somebody overwrites the inbox, with a column of another type, and does what the page says."""
 
     def spoil(world: World) -> None:
         rows = frame(world, message("b")).withColumn("deliver_after_ms", F.lit("soon"))
@@ -187,7 +189,25 @@ def spoiled() -> list[Step]:
         found = refused.value
         assert (found.column, found.found, found.allowed) == ("deliver_after_ms", "string", "long")
 
-    return [advance(T0 + 6_000), check(spoil)]
+    def heal(world: World) -> None:
+        world.end()
+        (told,) = (each for each in all_found(world.warehouse.root) if each.what == "column_changed")
+        command = re.search(r"RESTORE TABLE \S+ TO VERSION AS OF \d+", told.remedy)
+        assert command is not None
+        world.spark.sql(command[0])
+        assert "column_changed" not in {each.what for each in all_found(world.warehouse.root)}
+
+    return [
+        subscribe("spoiled", "s"),
+        append(message("a", "spoiled")),
+        advance(T0 + 6_000),
+        check(spoil),
+        check(heal),
+        restart(),
+        append(message("b", "spoiled")),
+        advance(T0 + 8_000),
+        delivered("a", "b", topic="spoiled"),
+    ]
 
 
 class Words(logging.Handler):
@@ -238,6 +258,6 @@ def test_a_producer_adds_a_column_and_everybody_goes_on() -> None:
     assert said == {"inbox: columns that are not read: instant, arrival_file"}
 
 
-def test_a_column_of_another_type_is_named() -> None:
+def test_a_column_of_another_type_is_named_and_restored() -> None:
     """Not a wall of Spark's: which column, what it is now, what it has to be."""
     seconds().shows("spoiled")

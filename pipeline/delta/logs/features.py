@@ -5,18 +5,48 @@ from typing import Any
 
 _PLAIN = {"appendOnly", "invariants"}
 """What a writer of version 2 knows; a table of a later version names its features."""
+SPENT = {"changeDataFeed", "checkConstraints", "checkpointProtection", "domainMetadata"}
+"""What stays in the protocol of a table when it was switched off, or with it, and asks nothing of who appends then."""
+_SPENT_VERSION = 4
+"""A writer of this version knows constraints and the feed of changes; it names no features."""
+_FEED, CONSTRAINT = "delta.enableChangeDataFeed", "delta.constraints."
 
 
-def unknown(protocol: Mapping[str, Any], partitions: Sequence[str]) -> tuple[object, str] | None:
+def unknown(
+    protocol: Mapping[str, Any], partitions: Sequence[str], properties: Mapping[str, str]
+) -> tuple[object, str] | None:
     """What a table asks for beyond plain files with plain statistics, and what is allowed; None when nothing.
 
     Args:
         protocol: as the log has it.
         partitions: its partition columns.
+        properties: of the table.
     """
-    features = {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
     versions = (protocol["minReaderVersion"], protocol["minWriterVersion"])
-    known = features <= _PLAIN if features else versions[0] <= 1 and versions[1] <= 2
-    if not known:
-        return sorted(features) or versions, "reader version 1 and writer version 2 at most"
+    named = features(protocol)
+    known = versions[0] <= 1 and (named or versions[1] <= _SPENT_VERSION)
+    if not known or named - _PLAIN - SPENT:
+        return sorted(named) or versions, "reader version 1 and writer version 2 at most"
+    asked = switched_on(properties)
+    if asked:
+        return asked, f"neither {_FEED} nor {CONSTRAINT}*"
     return (list(partitions), "no partition columns") if partitions else None
+
+
+def features(protocol: Mapping[str, Any]) -> set[str]:
+    """The features that a protocol names."""
+    return {*(protocol.get("readerFeatures") or ()), *(protocol.get("writerFeatures") or ())}
+
+
+def to_drop(protocol: Mapping[str, Any]) -> list[str]:
+    """The features that have to go before the stages write."""
+    return sorted(features(protocol) - _PLAIN - SPENT)
+
+
+def switched_on(properties: Mapping[str, str]) -> list[str]:
+    """The properties by which a writer has more to do than to append."""
+    return sorted(
+        name
+        for name, value in properties.items()
+        if name.startswith(CONSTRAINT) or (name == _FEED and value.lower() == "true")
+    )

@@ -343,7 +343,8 @@ def check_features(table: str, head: Head) -> None:
     Raises:
         UnknownTableFeature: it does.
     """
-    found = unknown(head.protocol, head.metadata.get("partitionColumns") or ())
+    metadata = head.metadata
+    found = unknown(head.protocol, metadata.get("partitionColumns") or (), metadata.get("configuration") or {})
     if found is not None:
         raise UnknownTableFeature(table, *found)
 

@@ -18,7 +18,18 @@ from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.subscriptions.policies import Policies
-from schemas import COMMANDS, CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, SEGMENTS, SUBSCRIPTIONS, Table
+from schemas import (
+    COMMANDS,
+    CONSUMER_EVENTS,
+    CURSORS,
+    DELIVERIES,
+    INBOX,
+    MESSAGES,
+    REDELIVERY,
+    SEGMENTS,
+    SUBSCRIPTIONS,
+    Table,
+)
 from tests.support.acknowledged import acknowledges, settled
 from tests.support.client import at, put
 from tests.support.examined import NOW, checkpoint, entries, files, made, wrong
@@ -199,6 +210,27 @@ def unknown(root: str) -> None:
     open_table(root, MESSAGES).delete("entry_id = 1")
 
 
+def unreleased(root: str) -> None:
+    """`redelivery` is older than `deliveries`."""
+    open_table(root, REDELIVERY).delete("subscription = 'a' AND first_entry = 3")
+
+
+def inbox_cut(root: str) -> None:
+    """Somebody else cut the log of the inbox while ingest stood still."""
+    for _ in range(3):
+        send(root, [Message("t", b"")])
+    shutil.copytree(Path(path_of(root, INBOX), "_delta_log"), Path(root).parent / "log")
+    open_table(root, INBOX).create_checkpoint()
+    for entry in entries(root, INBOX)[:-1]:
+        entry.unlink()
+
+
+def entries_back(root: str) -> None:
+    """Bring the entries back."""
+    for file in (Path(root).parent / "log").glob("*.json"):
+        shutil.copy(file, Path(path_of(root, INBOX), "_delta_log"))
+
+
 HEALED: list[tuple[str, Fault, Fault]] = [
     ("table_missing", drop, lambda root: back(root, SEGMENTS)),
     ("table_unreadable", unreadable, inbox_back),
@@ -214,6 +246,8 @@ HEALED: list[tuple[str, Fault, Fault]] = [
     ("cursor_torn", torn, anew),
     ("command_of_what_comes", coming, taken_back),
     ("source_gone", events_gone, events_back),
+    ("not_released", unreleased, lambda root: back(root, REDELIVERY)),
+    ("source_cut", inbox_cut, entries_back),
     ("not_a_message", unknown, lambda root: back(root, MESSAGES)),
 ]
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,14 +25,17 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pipeline.client.inbox import Message, send
 from pipeline.client.subscribing.subscriptions import Subscription, subscribe, unsubscribe
 from pipeline.config.errors import VersionGone
+from pipeline.config.options import Options
+from pipeline.config.settings import VirtualClock
 from pipeline.delta.deltars import open_table, path_of
 from pipeline.delta.logs.logfiles import actions_of
+from pipeline.service.takeover import take_over_ingest
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
 from tests.support.released import say
 from tests.support.stream import message
-from tests.support.without_jvm import Stages, no_jvm
-from tests.unit.doctor.test_again import begun, came, findings, go, open_of, whats
+from tests.support.without_jvm import Session, Stages, no_jvm
+from tests.unit.doctor.test_again import begun, came, findings, go, open_of, rows, whats
 from tests.unit.doctor.test_settle import later
 
 CHANGED = (SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS)
@@ -166,3 +171,31 @@ def test_a_settle_whose_source_was_cut_begins_anew_with_subscriptions_that_are_m
     assert came(stages)[b"new", 0] == 2
     assert open_of(stages) == 1
     assert whats(stages) == set()
+
+
+@pytest.mark.parametrize("express_ms", [0, 60_000])
+def test_messages_that_were_restored_alone_are_accepted_again_at_their_positions(
+    stages: Stages, tmp_path: Path, express_ms: int
+) -> None:
+    """A rebuild of ingest writes what is missing: other tables know which batches took it."""
+    stages.settings = replace(stages.settings, express_ms=express_ms)
+    stages.restart("ingest")
+    copytree(path_of(stages.root, MESSAGES), tmp_path / "copy")
+    for number in range(3):
+        stages.instant += 1_000
+        assert stages.ingest(
+            message(f"now {number}", "t"), message(f"later {number}", "t", after=90_000), message("bad", "t", after=-1)
+        )
+    go(stages)
+    there = rows(stages, MESSAGES)
+    rmtree(path_of(stages.root, MESSAGES))
+    copytree(tmp_path / "copy", path_of(stages.root, MESSAGES))
+    assert ("not_accepted", "messages") in whats(stages)
+    session: Any = Session()
+    take_over_ingest(session, stages.warehouse, Options(VirtualClock(), stages.settings))
+    assert sorted(map(str, rows(stages, MESSAGES))) == sorted(map(str, there))
+    start(stages)
+    go(stages, 91)
+    assert whats(stages) == set()
+    assert max(came(stages).values()) == 1
+    assert len(came(stages)) == 12
