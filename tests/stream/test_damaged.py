@@ -54,6 +54,7 @@ def repaired(*planted: tuple[str, str, str, Plant]) -> Step:
             if "delete the note" in told[word, subject]:
                 (note,) = notes(world)
                 note.unlink()
+        for stage in dict.fromkeys(stage for _, _, stage, _ in planted):
             rebuild(world.spark, world.warehouse, stage, world.options)
 
     return step
@@ -181,11 +182,12 @@ def test_what_is_damaged_is_made_again_by_the_commands_of_the_doctor(spark: Spar
             repaired(
                 ("note_torn", DISPATCH, DISPATCH, torn_note),
                 ("not_delivered", "t/s", DISPATCH, gone("b")),
-                ("not_released", "t/s", SCHEDULE, gone("c", released=False)),
             ),
             restart(),
             append(message("g")),
             advance(T0 + 400_000),
+            all_once("a", "accepted 3", "accepted 4", "b", "c", "f", "g", "later", "released 1", "released 2"),
+            repaired(("not_released", "t/s", SCHEDULE, gone("c", released=False))),
             check(replaced),
             refuses(T0 + 400_001),
             check(brought_back),
