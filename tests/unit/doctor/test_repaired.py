@@ -32,10 +32,10 @@ from pipeline.delta.logs.logfiles import actions_of
 from pipeline.service.takeover import take_over_ingest
 from pipeline.subscriptions.policies import Policies
 from schemas import CONSUMER_EVENTS, CURSORS, DELIVERIES, INBOX, MESSAGES, REDELIVERY, SEGMENTS, SUBSCRIPTIONS, Table
-from tests.support.released import say
+from tests.support.released import rows, say
 from tests.support.stream import message
 from tests.support.without_jvm import Session, Stages, no_jvm
-from tests.unit.doctor.test_again import begun, came, findings, go, open_of, rows, whats
+from tests.unit.doctor.test_again import begun, came, findings, go, open_of, whats
 from tests.unit.doctor.test_settle import later
 
 CHANGED = (SUBSCRIPTIONS, MESSAGES, SEGMENTS, REDELIVERY, DELIVERIES, CURSORS)
