@@ -164,7 +164,8 @@ def take_over_dispatch(spark: SparkSession, warehouse: Warehouse, options: Optio
         body(spark, refused.batch)
         done = max(done, note.source)
     after = tuple(sorted({*owners(last), *(each.owner for each in noted)}))
-    return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin()
+    # Nothing may be handed over in a copy that has `publications` of a later time than `deliveries`.
+    return Origin(done[0], done[1], after=after) if done > _NOWHERE else Origin(after=after)
 
 
 def owners(commits: Iterable[Commit | None]) -> tuple[str, ...]:

@@ -1,0 +1,40 @@
+"""Where a new checkpoint of dispatch begins, without a JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shutil import copytree, rmtree
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the stages are made for sessions of Spark")
+pytest.importorskip("deltalake", reason="the client needs requirements/all.lock")
+
+from pipeline.client.subscribing.subscriptions import Subscription, subscribe
+from pipeline.config.options import Options
+from pipeline.delta.warehouse import Warehouse
+from pipeline.service.takeover import take_over_dispatch
+from schemas import DELIVERIES
+from tests.support.stream import message
+from tests.support.without_jvm import VIRTUAL, Session, Stages, no_jvm
+
+T0 = 1_700_000_000_000
+
+
+def test_a_copy_without_any_delivery_is_taken_over_from_whoever_wrote_what_was_copied_later(tmp_path: Path) -> None:
+    """While the stages ran: `publications` has the first delivery, and `deliveries`, which came first, has none."""
+    session: Any = Session()
+    with no_jvm():
+        stages = Stages(str(tmp_path / "warehouse"))
+        subscribe(stages.root, Subscription("t", "s", tick_ms=1))
+        copytree(f"{stages.root}/{DELIVERIES.name}", tmp_path / "before")
+        stages.instant = T0
+        assert stages.ingest()
+        assert stages.ingest(message("a"))
+        assert stages.release()
+        assert stages.dispatch()
+        rmtree(f"{stages.root}/{DELIVERIES.name}")
+        copytree(tmp_path / "before", f"{stages.root}/{DELIVERIES.name}")
+        found = take_over_dispatch(session, Warehouse(stages.root), Options(VIRTUAL))
+        assert found.after == (stages._book("dispatch").owner,)
