@@ -68,7 +68,8 @@ def _zoned(text: str) -> tuple[str, tzinfo]:
     try:
         return match[1], ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise BadText(name, "the name of a time zone, as Europe/Rome, or local") from error
+        wrong_zone = BadText(name, "the name of a time zone, as Europe/Rome, or local")
+        raise (wrong_zone if match[1][0].isdigit() or _DAY.fullmatch(match[1]) else BadText(text, TIMES)) from error
 
 
 def _here() -> tzinfo:
